@@ -1,0 +1,1 @@
+//! The pure protocol logic of Centrifuge: machines that decide, and never wait, read a clock or touch a socket.

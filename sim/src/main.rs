@@ -1,0 +1,2 @@
+//! The deterministic simulator and model checker of Centrifuge.
+fn main() {}

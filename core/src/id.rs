@@ -1,0 +1,203 @@
+//! The names and numbers of the protocol, each a type of its own so that none stands in for another.
+
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The number before the first.
+            pub const ZERO: $name = $name(0);
+
+            /// The number after this one; `None` at the end of the counter.
+            #[must_use]
+            pub fn next(self) -> Option<$name> {
+                self.0.checked_add(1).map($name)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// The number of a lease. Strictly rises with every grant in a namespace and is never reused; zero was never granted.
+    Generation
+);
+number!(
+    /// A position in a namespace's change log.
+    Lsn
+);
+number!(
+    /// One leadership of one Manager; rises with every new leader.
+    Term
+);
+number!(
+    /// The number of a transmission within one conversation; the first is 1.
+    Seq
+);
+number!(
+    /// A position in the store's log; the first batch has 1.
+    Index
+);
+
+/// 128 random bits that name one life of one side of a conversation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nonce(pub u128);
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0 >> 96)
+    }
+}
+
+/// One running Owner process, named by the nonce it drew at its start; a restart is a new session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SessionId(pub Nonce);
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+macro_rules! text {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The text itself.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text!(
+    /// The name of one pool's key space: an RFC 1123 label.
+    Namespace
+);
+text!(
+    /// The name under which an Owner is known, across its restarts.
+    OwnerName
+);
+text!(
+    /// Where callers reach an Owner; whatever its application says, never read by Centrifuge.
+    Url
+);
+text!(
+    /// The name or address of a Manager.
+    ManagerId
+);
+
+/// Why a text is not a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// The name is empty, or longer than the stated number of characters.
+    Length {
+        /// The most characters such a name may have.
+        at_most: usize,
+    },
+    /// The name has a character other than a lower-case letter, a digit or an inner hyphen.
+    Character,
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Length { at_most } => write!(f, "a name has 1 to {at_most} characters"),
+            NameError::Character => {
+                f.write_str("a name has lower-case letters, digits and hyphens, and no hyphen at either end")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl Namespace {
+    /// The most characters of a label (RFC 1123).
+    pub const MAX_LEN: usize = 63;
+
+    /// Checks that `name` is an RFC 1123 label.
+    pub fn new(name: &str) -> Result<Namespace, NameError> {
+        if name.is_empty() || name.len() > Self::MAX_LEN {
+            return Err(NameError::Length { at_most: Self::MAX_LEN });
+        }
+        let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if !name.chars().all(label) || name.starts_with('-') || name.ends_with('-') {
+            return Err(NameError::Character);
+        }
+        Ok(Namespace(name.into()))
+    }
+}
+
+impl OwnerName {
+    /// The most bytes of an Owner's name.
+    pub const MAX_LEN: usize = 253;
+
+    /// Checks that `name` is not empty, not too long and has no control character.
+    pub fn new(name: &str) -> Result<OwnerName, NameError> {
+        if name.is_empty() || name.len() > Self::MAX_LEN {
+            return Err(NameError::Length { at_most: Self::MAX_LEN });
+        }
+        if name.chars().any(char::is_control) {
+            return Err(NameError::Character);
+        }
+        Ok(OwnerName(name.into()))
+    }
+}
+
+impl From<&str> for Url {
+    fn from(text: &str) -> Url {
+        Url(text.into())
+    }
+}
+
+impl From<&str> for ManagerId {
+    fn from(text: &str) -> ManagerId {
+        ManagerId(text.into())
+    }
+}

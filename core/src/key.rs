@@ -113,11 +113,8 @@ impl KeyRange {
     /// The parts of this range before and after `other`.
     #[must_use]
     pub fn difference(self, other: KeyRange) -> (Option<KeyRange>, Option<KeyRange>) {
-        if !self.overlaps(other) {
-            return (Some(self), None);
-        }
-        let before = other.first.previous().and_then(|last| KeyRange::new(self.first, last));
-        let after = other.last.next().and_then(|first| KeyRange::new(first, self.last));
+        let before = other.first.previous().and_then(|last| KeyRange::new(self.first, self.last.min(last)));
+        let after = other.last.next().and_then(|first| KeyRange::new(self.first.max(first), self.last));
         (before, after)
     }
 

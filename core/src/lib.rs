@@ -1,6 +1,19 @@
 //! The pure protocol logic of Centrifuge: machines that decide, and never wait, read a clock or touch a socket.
 
+pub mod change_log;
+pub mod group;
 pub mod id;
 pub mod key;
+pub mod load;
 pub mod machine;
+pub mod message;
+pub mod partition;
+pub mod plant;
+pub mod random;
+pub mod range_map;
+pub mod range_set;
+pub mod record;
+pub mod settings;
+pub mod table;
 pub mod time;
+pub mod timers;

@@ -1,0 +1,222 @@
+//! The stored state of a Manager group: what the records, applied in order, add up to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
+use crate::key::KeyRange;
+use crate::plant::{Plant, Plants};
+use crate::range_map::RangeMap;
+use crate::record::{Batch, Change, Record, SessionInfo};
+use crate::settings::Settings;
+use crate::table::{Entry, PublishedEntry, PublishedOwner, Recall, Table};
+
+/// Everything that is stored. Applying the same batches in the same order gives the same group, on the leader, on a
+/// standby and in a test.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Group {
+    /// The term of the latest batch.
+    pub term: Term,
+    /// How long a leader other than the latest, or the latest itself, may go on acting by its own clock.
+    pub leader_hold: Duration,
+    /// The hold of the latest leader itself.
+    pub latest_leader_hold: Duration,
+    /// The namespaces by name.
+    pub namespaces: BTreeMap<Namespace, Stored>,
+    /// The last generation of each namespace that was removed: they are never used again.
+    pub removed: BTreeMap<Namespace, Generation>,
+}
+
+/// The stored state of one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// The identity of the change log.
+    pub log: Nonce,
+    /// The log's end.
+    pub lsn: Lsn,
+    /// The settings in force.
+    pub settings: Arc<Settings>,
+    /// The longest hold that a lease granted under earlier settings may still have; at least the settings' own.
+    pub longest_hold: Duration,
+    /// The highest generation ever granted.
+    pub last_generation: Generation,
+    /// The sessions by process.
+    pub sessions: BTreeMap<SessionId, SessionInfo>,
+    /// The lease table.
+    pub table: Table,
+    /// Whether an operator stopped all moves.
+    pub frozen: bool,
+    /// Where operators want ranges.
+    pub pins: RangeMap<OwnerName>,
+}
+
+impl Group {
+    /// Applies one batch and returns the table entries that Lookups see change, by namespace.
+    pub fn apply(&mut self, batch: &Batch, plants: Plants) -> BTreeMap<Namespace, Vec<PublishedEntry>> {
+        let mut published: BTreeMap<Namespace, Vec<PublishedEntry>> = BTreeMap::new();
+        self.term = batch.term;
+        for record in &batch.records {
+            match record {
+                Record::LeaderStarted { leader_hold } => {
+                    self.leader_hold = self.leader_hold.max(*leader_hold);
+                    self.latest_leader_hold = *leader_hold;
+                }
+                Record::LeaderSettled => self.leader_hold = self.latest_leader_hold,
+                Record::LeaderResigned => {
+                    if self.leader_hold == self.latest_leader_hold {
+                        self.leader_hold = Duration::ZERO;
+                    }
+                }
+                Record::Namespace { namespace, change, .. } => {
+                    let changes = self.apply_to(namespace, change, plants);
+                    if !changes.is_empty() {
+                        published.entry(namespace.clone()).or_default().extend(changes);
+                    }
+                }
+            }
+        }
+        for namespace in published.keys() {
+            if let Some(stored) = self.namespaces.get_mut(namespace) {
+                stored.lsn = stored.lsn.next().expect("a log does not outgrow 64 bits");
+            }
+        }
+        published
+    }
+
+    fn apply_to(&mut self, namespace: &Namespace, change: &Change, plants: Plants) -> Vec<PublishedEntry> {
+        match change {
+            Change::Created { settings, log } => {
+                let floor = self.removed.remove(namespace).unwrap_or_default();
+                self.namespaces.insert(namespace.clone(), Stored::new(settings.clone(), *log, floor));
+                Vec::new()
+            }
+            Change::Removed => {
+                if let Some(stored) = self.namespaces.remove(namespace) {
+                    self.removed.insert(namespace.clone(), stored.last_generation);
+                }
+                Vec::new()
+            }
+            change => match self.namespaces.get_mut(namespace) {
+                Some(stored) => stored.apply(change, plants),
+                None => Vec::new(),
+            },
+        }
+    }
+}
+
+impl Stored {
+    /// A namespace with no Owner, whose generations start above `floor`.
+    #[must_use]
+    pub fn new(settings: Arc<Settings>, log: Nonce, floor: Generation) -> Stored {
+        Stored {
+            log,
+            lsn: Lsn::ZERO,
+            longest_hold: settings.hold,
+            settings,
+            last_generation: floor,
+            sessions: BTreeMap::new(),
+            table: Table::default(),
+            frozen: false,
+            pins: RangeMap::new(),
+        }
+    }
+
+    /// The session of an Owner's name, if it has one.
+    #[must_use]
+    pub fn session_named(&self, name: &OwnerName) -> Option<SessionId> {
+        self.sessions.iter().find(|(_, info)| info.name == *name).map(|(session, _)| *session)
+    }
+
+    /// The whole table as Lookups see it.
+    #[must_use]
+    pub fn publish_all(&self) -> Vec<PublishedEntry> {
+        self.publish(KeyRange::ALL)
+    }
+
+    fn apply(&mut self, change: &Change, plants: Plants) -> Vec<PublishedEntry> {
+        match change {
+            Change::Created { .. } | Change::Removed => {}
+            Change::Configured { settings } => {
+                self.longest_hold = self.longest_hold.max(settings.hold);
+                if plants.has(Plant::ShortenedAtOnce) {
+                    self.longest_hold = settings.hold;
+                }
+                self.settings = settings.clone();
+            }
+            Change::HoldSettled => self.longest_hold = self.settings.hold,
+            Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
+                self.sessions.insert(*session, info.clone());
+            }
+            Change::SessionEnded { session } => {
+                self.sessions.remove(session);
+            }
+            Change::Granted { range, generation, session, source } => {
+                return self.grant(*range, *generation, *session, *source);
+            }
+            Change::Released { range, generation } => return self.release(*range, *generation),
+            Change::Recalled { range, generation, to } => {
+                self.mark(*range, *generation, Some(Recall { to: *to }));
+            }
+            Change::RecallCancelled { range, generation } => self.mark(*range, *generation, None),
+            Change::Frozen => self.frozen = true,
+            Change::Unfrozen => self.frozen = false,
+            Change::Pinned { range, to: Some(name) } => self.pins.insert(*range, name.clone()),
+            Change::Pinned { range, to: None } => self.pins.remove(*range),
+        }
+        Vec::new()
+    }
+
+    fn grant(
+        &mut self,
+        range: KeyRange,
+        generation: Generation,
+        session: SessionId,
+        source: Option<Generation>,
+    ) -> Vec<PublishedEntry> {
+        self.last_generation = self.last_generation.max(generation);
+        let parts: Vec<_> = self.table.overlapping(range).map(|(part, entry)| (part, *entry)).collect();
+        for (part, old) in parts {
+            let state_since = if source.is_some() { old.state_since } else { generation };
+            let entry = Entry { owner: Some(session), generation, state_since, source, recall: None };
+            self.table.set(part, entry);
+        }
+        self.publish(range)
+    }
+
+    fn release(&mut self, range: KeyRange, generation: Generation) -> Vec<PublishedEntry> {
+        let parts = self.parts_under(range, generation);
+        for (part, old) in &parts {
+            self.table.set(*part, Entry { owner: None, source: None, recall: None, ..*old });
+        }
+        parts.into_iter().flat_map(|(part, _)| self.publish(part)).collect()
+    }
+
+    fn mark(&mut self, range: KeyRange, generation: Generation, recall: Option<Recall>) {
+        for (part, old) in self.parts_under(range, generation) {
+            self.table.set(part, Entry { recall, ..old });
+        }
+    }
+
+    fn parts_under(&self, range: KeyRange, generation: Generation) -> Vec<(KeyRange, Entry)> {
+        let owned = |entry: &Entry| entry.generation == generation && entry.owner.is_some();
+        self.table.overlapping(range).filter(|(_, e)| owned(e)).map(|(part, e)| (part, *e)).collect()
+    }
+
+    fn publish(&self, range: KeyRange) -> Vec<PublishedEntry> {
+        self.table
+            .overlapping(range)
+            .map(|(range, entry)| PublishedEntry {
+                range,
+                owner: entry.owner.map(|session| self.published_owner(session)),
+                generation: entry.generation,
+                state_since: entry.state_since,
+            })
+            .collect()
+    }
+
+    fn published_owner(&self, session: SessionId) -> PublishedOwner {
+        let url = self.sessions.get(&session).map_or_else(|| "".into(), |info| info.url.clone());
+        PublishedOwner { session, url }
+    }
+}

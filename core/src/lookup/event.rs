@@ -1,0 +1,59 @@
+//! What happens to a Lookup and what it wants done.
+
+use std::sync::Arc;
+
+use crate::id::ManagerId;
+use crate::message::{LookupRequest, ManagerToLookup, Position};
+use crate::range_set::RangeSet;
+
+/// What can happen to a Lookup.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LookupEvent {
+    /// The Lookup may begin to ask.
+    Start,
+    /// A Manager's message arrived.
+    FromManager {
+        /// The Manager it came from.
+        from: ManagerId,
+        /// The message.
+        message: ManagerToLookup,
+    },
+    /// The list of Managers is another.
+    ManagersChanged(Arc<[ManagerId]>),
+}
+
+/// What a Lookup wants done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LookupAction {
+    /// Send to a Manager.
+    ToManager {
+        /// The Manager.
+        to: ManagerId,
+        /// The request.
+        request: LookupRequest,
+    },
+    /// The table is another, at this position.
+    TableChanged(Position),
+    /// The application must be told that the state of these keys is lost.
+    Loss {
+        /// The keys.
+        keys: RangeSet,
+        /// How the Lookup knows.
+        why: LossWhy,
+    },
+    /// Contact with the leader is lost or regained.
+    Contact(bool),
+    /// The namespace does not exist, says the leader.
+    UnknownNamespace,
+}
+
+/// How a Lookup knows of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LossWhy {
+    /// The range's state began anew after the lease the Lookup knew.
+    StateBeganAnew,
+    /// The range has been without an owner for too long.
+    Unowned,
+    /// The Lookup has been out of contact for too long to know.
+    OutOfContact,
+}

@@ -1,0 +1,361 @@
+//! What happens to a Manager and what it wants done.
+
+use std::sync::Arc;
+
+use crate::group::Group;
+use crate::id::{Index, ManagerId, Namespace, OwnerName, SessionId, Term};
+use crate::key::KeyRange;
+use crate::load::LoadSkip;
+use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
+use crate::record::Batch;
+use crate::settings::{Settings, SettingsError};
+
+/// The driver's name for a way back to an Owner or a Lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u64);
+
+/// What can happen to a Manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ManagerEvent {
+    /// The Manager may begin to campaign.
+    Start,
+    /// An Owner's message arrived.
+    FromOwner {
+        /// The way back.
+        from: Peer,
+        /// The message.
+        message: OwnerToManager,
+    },
+    /// A Lookup's request arrived.
+    FromLookup {
+        /// The way back.
+        from: Peer,
+        /// The request.
+        request: LookupRequest,
+    },
+    /// The election answered.
+    Election(ElectionEvent),
+    /// The store answered.
+    Store(StoreEvent),
+    /// An operator wants something.
+    Admin {
+        /// Names the request in its answer.
+        request: u64,
+        /// What is wanted.
+        command: AdminCommand,
+    },
+    /// The Manager should stop leading, as before a planned stop.
+    Resign,
+    /// The clock stood still or jumped.
+    ClockJumped,
+}
+
+/// Answers of the election.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ElectionEvent {
+    /// The campaign was won.
+    Won {
+        /// The campaign.
+        request: u64,
+        /// The new term, higher than any before.
+        term: Term,
+    },
+    /// Somebody else leads.
+    LedBy {
+        /// The campaign.
+        request: u64,
+        /// Who.
+        leader: Option<ManagerId>,
+    },
+    /// The leader lease is renewed, from the send of the request.
+    Renewed {
+        /// The renewal.
+        request: u64,
+    },
+    /// The leader lease is gone.
+    Lost {
+        /// The term it was of.
+        term: Term,
+    },
+}
+
+/// Answers of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StoreEvent {
+    /// Everything committed up to `index`.
+    Loaded {
+        /// The load.
+        request: u64,
+        /// The index of the last batch.
+        index: Index,
+        /// What all batches add up to.
+        group: Arc<Group>,
+    },
+    /// The load failed; nothing is known.
+    LoadFailed {
+        /// The load.
+        request: u64,
+    },
+    /// The batch is at that index, durably: by this append or, if it was repeated, by an earlier try.
+    Appended {
+        /// Where.
+        index: Index,
+    },
+    /// The batch is not in the log and never will be: another leader's is at that index, or the term is over.
+    Fenced {
+        /// Where it should have been.
+        index: Index,
+    },
+    /// The batch is not in the log and this try will never put it there.
+    NotAppended {
+        /// Where it should have been.
+        index: Index,
+    },
+    /// The batch may be in the log, or get there later, or never.
+    Unknown {
+        /// Where it may be.
+        index: Index,
+    },
+}
+
+/// What an operator can want.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AdminCommand {
+    /// A new namespace.
+    Create {
+        /// Its name.
+        namespace: Namespace,
+        /// Its settings.
+        settings: Arc<Settings>,
+    },
+    /// Other settings.
+    Configure {
+        /// Its name.
+        namespace: Namespace,
+        /// Its new settings.
+        settings: Arc<Settings>,
+    },
+    /// A namespace without owned ranges goes.
+    Remove {
+        /// Its name.
+        namespace: Namespace,
+    },
+    /// No range moves until unfrozen.
+    Freeze {
+        /// Its name.
+        namespace: Namespace,
+        /// The operator's words.
+        why: Arc<str>,
+    },
+    /// Ranges move again.
+    Unfreeze {
+        /// Its name.
+        namespace: Namespace,
+        /// The operator's words.
+        why: Arc<str>,
+    },
+    /// A range belongs at an Owner (`None`: where the partitioner says).
+    Move {
+        /// Its name.
+        namespace: Namespace,
+        /// The keys.
+        range: KeyRange,
+        /// The Owner.
+        to: Option<OwnerName>,
+        /// The operator's words.
+        why: Arc<str>,
+    },
+    /// An Owner is to be emptied, keeping its state.
+    Drain {
+        /// Its name.
+        namespace: Namespace,
+        /// The Owner.
+        owner: OwnerName,
+        /// The operator's words.
+        why: Arc<str>,
+    },
+    /// An Owner is to give everything back at once and go.
+    Evict {
+        /// Its name.
+        namespace: Namespace,
+        /// The Owner.
+        owner: OwnerName,
+        /// The operator's words.
+        why: Arc<str>,
+    },
+}
+
+/// Why an operator's wish is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AdminError {
+    /// This Manager does not lead; ask there.
+    NotLeader(Option<ManagerId>),
+    /// The leader stopped leading before the outcome was known: look, and ask again if need be.
+    Unknown,
+    /// There is a namespace of that name.
+    NamespaceExists,
+    /// There is no namespace of that name.
+    NoSuchNamespace,
+    /// Owners hold ranges of it: drain or evict them first.
+    NamespaceInUse,
+    /// There is no Owner of that name.
+    NoSuchOwner,
+    /// The settings are refused.
+    Settings(SettingsError),
+}
+
+/// What a Manager wants done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ManagerAction {
+    /// Send to an Owner.
+    ToOwner {
+        /// The way there.
+        to: Peer,
+        /// The message.
+        message: ManagerToOwner,
+    },
+    /// Send to a Lookup.
+    ToLookup {
+        /// The way there.
+        to: Peer,
+        /// The message.
+        message: ManagerToLookup,
+    },
+    /// Try to become leader.
+    Campaign {
+        /// Names the campaign in its answer.
+        request: u64,
+    },
+    /// Renew the leader lease.
+    RenewLeadership {
+        /// Names the renewal in its answer.
+        request: u64,
+        /// The term to renew.
+        term: Term,
+    },
+    /// Give the leader lease up.
+    ResignLeadership {
+        /// The term to give up.
+        term: Term,
+    },
+    /// Read everything that is committed, in a way that no later commit of an earlier term can escape.
+    Load {
+        /// Names the load in its answer.
+        request: u64,
+    },
+    /// Put a batch at an index, if the term still leads and the index is the next. Repeating the same batch at the
+    /// same index is harmless.
+    Append {
+        /// The term; `None` asks for no fence (a planted fault).
+        term: Option<Term>,
+        /// Where.
+        index: Index,
+        /// What.
+        batch: Arc<Batch>,
+    },
+    /// The log up to `index` adds up to this and may be forgotten.
+    Compact {
+        /// How far.
+        index: Index,
+        /// What it adds up to.
+        group: Arc<Group>,
+    },
+    /// Answer an operator.
+    AdminReply {
+        /// The request.
+        request: u64,
+        /// Done, or why not.
+        result: Result<(), AdminError>,
+    },
+    /// The Manager leads or does not lead any more.
+    RoleChanged(RoleName),
+    /// Something was not done, and why.
+    Skip(Skip),
+}
+
+/// What a Manager is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RoleName {
+    /// It waits for the leader lease.
+    Standby,
+    /// It has the leader lease and reads what is stored.
+    Loading,
+    /// It leads.
+    Leader {
+        /// The term.
+        term: Term,
+    },
+}
+
+/// Something that was not done, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Skip {
+    /// A message changed nothing.
+    Message {
+        /// The session it was of.
+        session: SessionId,
+        /// Why.
+        why: MessageSkip,
+    },
+    /// Unowned ranges wait for more Owners or for the settle time.
+    Settling {
+        /// Where.
+        namespace: Namespace,
+    },
+    /// An Owner is not emptied: nobody else can take its ranges.
+    DrainWaits {
+        /// Where.
+        namespace: Namespace,
+        /// The Owner.
+        owner: OwnerName,
+    },
+    /// Moves wait: an operator froze the namespace.
+    Frozen {
+        /// Where.
+        namespace: Namespace,
+    },
+    /// Moves wait: as many ranges move as may.
+    MovesFull {
+        /// Where.
+        namespace: Namespace,
+    },
+    /// The load policy left an Owner as it is.
+    Load {
+        /// Where.
+        namespace: Namespace,
+        /// The Owner.
+        owner: OwnerName,
+        /// Why.
+        why: LoadSkip,
+    },
+    /// No generation is left: nothing can be granted.
+    GenerationsUsedUp {
+        /// Where.
+        namespace: Namespace,
+    },
+}
+
+/// Why a message changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageSkip {
+    /// It crossed a message of ours on the way.
+    Race,
+    /// Its number is not new.
+    Duplicate,
+    /// It belongs to another conversation.
+    ForeignNonce,
+    /// Its ranges overlap or are out of order.
+    OverlappingRanges,
+    /// It claims a lease that its session was not granted; the rest of it counts.
+    NotGranted,
+    /// It releases a lease that its session does not have; the rest of it counts.
+    NotItsLease,
+    /// It acknowledges what was never sent.
+    FromTheFuture,
+    /// There is no such namespace.
+    UnknownNamespace,
+    /// A counter is at its end: the conversation starts anew.
+    CounterAtEnd,
+    /// Its term is not ours.
+    StaleTerm,
+}

@@ -1,0 +1,327 @@
+//! What Owners, Lookups and Managers say to each other, before any wire format.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url};
+use crate::key::KeyRange;
+use crate::load::RangeLoad;
+use crate::table::PublishedEntry;
+
+/// What an Owner sends to a Manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OwnerToManager {
+    /// Asks for a conversation. Changes nothing by itself.
+    Hello(Hello),
+    /// The Owner's complete view, within a conversation.
+    Report(Report),
+}
+
+/// An Owner introduces itself; the answer is a welcome, a refusal, or the name of the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hello {
+    /// The pool the Owner belongs to.
+    pub namespace: Namespace,
+    /// The Owner's process, by the nonce it drew at its start.
+    pub session: SessionId,
+    /// Which of this session's hellos this is; the welcome names it.
+    pub number: u64,
+    /// The Owner's name, which its restarts share.
+    pub name: OwnerName,
+    /// Where callers reach it.
+    pub url: Url,
+    /// The application knows that the previous process of this name is gone.
+    pub takes_over_previous: bool,
+    /// The highest term the Owner has seen.
+    pub term: Term,
+}
+
+/// The Owner's complete view: what it holds, gave up and refused, how loaded it is, and what it wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Report {
+    /// The pool the Owner belongs to.
+    pub namespace: Namespace,
+    /// The Owner's process.
+    pub session: SessionId,
+    /// The Manager's nonce, from its welcome.
+    pub conversation: Nonce,
+    /// The number of this transmission.
+    pub seq: Seq,
+    /// The highest number heard from the Manager.
+    pub heard: Seq,
+    /// The last of the Manager's messages that took effect here.
+    pub applied: Seq,
+    /// Every lease held, in key order.
+    pub held: Vec<HeldLease>,
+    /// What was given up on purpose; repeated until the Manager has applied it.
+    pub released: Vec<Release>,
+    /// What was not accepted; repeated until the Manager has applied it.
+    pub refused: Vec<Refusal>,
+    /// The load of what is held, range by range.
+    pub loads: Vec<RangeLoad>,
+    /// The Owner's capacity, in percent of the usual.
+    pub weight: u32,
+    /// The Owner wants to be emptied.
+    pub draining: bool,
+    /// The Owner holds nothing any more and goes.
+    pub leaving: bool,
+}
+
+/// One lease that an Owner holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HeldLease {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease's number.
+    pub generation: Generation,
+    /// When the state of these keys last began empty.
+    pub state_since: Generation,
+}
+
+/// A lease given up on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Release {
+    /// The keys given up.
+    pub range: KeyRange,
+    /// The lease they were held under.
+    pub generation: Generation,
+    /// The session that has a complete copy of the state, if one does.
+    pub clean_to: Option<SessionId>,
+}
+
+/// A lease that was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// The keys refused.
+    pub range: KeyRange,
+    /// The lease refused.
+    pub generation: Generation,
+}
+
+/// What a Manager sends to an Owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ManagerToOwner {
+    /// Offers a conversation, which begins with the first report that names its nonce.
+    Welcome(Welcome),
+    /// The hello was understood and is refused.
+    Refused(Refused),
+    /// The report belongs to no conversation of this Manager: say hello again.
+    Unknown {
+        /// The session that was not recognised.
+        session: SessionId,
+        /// The conversation it named.
+        conversation: Nonce,
+    },
+    /// This Manager does not lead.
+    NotLeader {
+        /// Who leads, as far as it knows.
+        leader: Option<ManagerId>,
+    },
+    /// The complete set of leases the Owner should hold.
+    Assign(Assign),
+}
+
+/// A Manager's answer to a hello.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Welcome {
+    /// The pool.
+    pub namespace: Namespace,
+    /// The Owner's session.
+    pub session: SessionId,
+    /// The hello that is answered.
+    pub number: u64,
+    /// The Manager's fresh nonce for this conversation.
+    pub conversation: Nonce,
+    /// The Manager's term.
+    pub term: Term,
+}
+
+/// A Manager's refusal of a hello.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Refused {
+    /// The Owner's session.
+    pub session: SessionId,
+    /// The hello that is answered.
+    pub number: u64,
+    /// The Manager's term.
+    pub term: Term,
+    /// Why.
+    pub why: RefusedWhy,
+}
+
+/// Why a hello is refused, and so what its sender should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefusedWhy {
+    /// Another process of that name was heard from within the hold: choose another name, or wait.
+    NameInUse,
+    /// There is no such namespace: create it first.
+    UnknownNamespace,
+    /// An operator evicted this process: start a new one.
+    Evicted,
+    /// The namespace has as many Owners as it may have.
+    TooManyOwners,
+    /// The hello carries a term that this leader has not reached: it is deposed and does not know yet.
+    StaleTerm,
+}
+
+/// The complete set of leases an Owner should hold now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Assign {
+    /// The pool.
+    pub namespace: Namespace,
+    /// The Owner's session.
+    pub session: SessionId,
+    /// The conversation.
+    pub conversation: Nonce,
+    /// The Manager's term.
+    pub term: Term,
+    /// The number of this transmission.
+    pub seq: Seq,
+    /// The highest number heard from the Owner; leases count from the send of that report.
+    pub heard: Seq,
+    /// The last of the Owner's reports whose effects are committed.
+    pub applied: Seq,
+    /// How long leases last.
+    pub lease: Duration,
+    /// How often the Owner should report.
+    pub renewal: Duration,
+    /// The leases, in key order.
+    pub orders: Vec<LeaseOrder>,
+    /// The Manager waits for a report that acknowledges this message.
+    pub wants_answer: bool,
+    /// Why the Owner, which asked to be emptied, is not emptied yet.
+    pub drain_waits: bool,
+}
+
+/// One lease of the complete set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseOrder {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease's number.
+    pub generation: Generation,
+    /// When the state of these keys last began empty.
+    pub state_since: Generation,
+    /// A first grant or a renewal.
+    pub kind: OrderKind,
+    /// The Manager wants it back.
+    pub recall: Option<RecallOrder>,
+}
+
+/// Whether a lease is new to its Owner. A restarted Owner accepts grants alone (Centrifuge §2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OrderKind {
+    /// A new lease.
+    Grant {
+        /// The lease under which the state that comes with it was last held, if the state comes with it.
+        source: Option<Generation>,
+    },
+    /// A lease the Owner holds already.
+    Renewal,
+}
+
+/// How a lease is to be given back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RecallOrder {
+    /// Who gets it next and should have a copy of the state first; `None`: give it back at once.
+    pub to: Option<Destination>,
+}
+
+/// The next owner of a migrating range.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// The very process: a copy at another life of the same Owner does not count.
+    pub session: SessionId,
+    /// Its name.
+    pub name: OwnerName,
+    /// Where it is reached.
+    pub url: Url,
+}
+
+/// What a Lookup sends to a Manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LookupRequest {
+    /// The pool.
+    pub namespace: Namespace,
+    /// The Lookup, by the nonce it drew at its start.
+    pub lookup: Nonce,
+    /// The number of this request.
+    pub seq: Seq,
+    /// What the Lookup has, if it has a table.
+    pub position: Option<Position>,
+    /// The highest term the Lookup has seen.
+    pub term: Term,
+}
+
+/// A place in one life of a change log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// Which log.
+    pub log: Nonce,
+    /// How far.
+    pub lsn: Lsn,
+}
+
+/// What a Manager sends to a Lookup.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ManagerToLookup {
+    /// Table news, or a heartbeat.
+    Update(Update),
+    /// This Manager does not lead.
+    NotLeader {
+        /// Who leads, as far as it knows.
+        leader: Option<ManagerId>,
+    },
+    /// There is no such namespace.
+    UnknownNamespace {
+        /// The Manager's term.
+        term: Term,
+        /// The Lookup.
+        lookup: Nonce,
+        /// The request that is answered.
+        echo: Seq,
+    },
+}
+
+/// Table news for one Lookup; the body is shared by all who get the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Update {
+    /// The pool.
+    pub namespace: Namespace,
+    /// The Lookup.
+    pub lookup: Nonce,
+    /// The Manager's term.
+    pub term: Term,
+    /// The Lookup's latest request that the Manager heard: contact counts from its send.
+    pub echo: Seq,
+    /// Which log the positions are of.
+    pub log: Nonce,
+    /// The news.
+    pub body: UpdateBody,
+}
+
+/// The news of an update.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UpdateBody {
+    /// Nothing is new since `lsn`.
+    Heartbeat {
+        /// The log's end.
+        lsn: Lsn,
+    },
+    /// The changes after `from` up to `to`.
+    Changes {
+        /// The position the changes start from.
+        from: Lsn,
+        /// The position they lead to.
+        to: Lsn,
+        /// The new entries, oldest change first; later ones overwrite.
+        entries: Arc<[PublishedEntry]>,
+    },
+    /// The whole table.
+    Snapshot {
+        /// The position the table has.
+        lsn: Lsn,
+        /// The entries, in key order, covering every key.
+        entries: Arc<[PublishedEntry]>,
+    },
+}

@@ -1,0 +1,169 @@
+//! Deliberate breaks of the protocol, each of which the simulator must find. Without the feature `plants` none exists.
+
+/// The faults planted in a machine: none, or one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Plants {
+    #[cfg(feature = "plants")]
+    planted: Option<Plant>,
+}
+
+impl Plants {
+    /// The protocol as it should be.
+    pub const NONE: Plants = Plants {
+        #[cfg(feature = "plants")]
+        planted: None,
+    };
+
+    /// The protocol with one fault.
+    #[cfg(feature = "plants")]
+    #[must_use]
+    pub fn only(plant: Plant) -> Plants {
+        Plants { planted: Some(plant) }
+    }
+
+    /// Whether a fault is planted; constantly false without the feature.
+    #[inline]
+    #[must_use]
+    pub fn has(self, plant: Plant) -> bool {
+        #[cfg(feature = "plants")]
+        return self.planted == Some(plant);
+        #[cfg(not(feature = "plants"))]
+        {
+            let _ = plant;
+            false
+        }
+    }
+}
+
+macro_rules! plants {
+    ($($(#[doc = $text:literal])+ $name:ident = $label:literal breaks $invariant:literal,)+) => {
+        /// One deliberate break.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Plant {
+            $($(#[doc = $text])+ $name,)+
+        }
+
+        impl Plant {
+            /// Every plant there is.
+            pub const ALL: &'static [Plant] = &[$(Plant::$name,)+];
+
+            /// The name by which commands know it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Plant::$name => $label,)+ }
+            }
+
+            /// The invariant it breaks.
+            #[must_use]
+            pub fn invariant(self) -> &'static str {
+                match self { $(Plant::$name => $invariant,)+ }
+            }
+
+            /// What it does.
+            #[must_use]
+            pub fn describe(self) -> &'static str {
+                match self { $(Plant::$name => concat!($($text,)+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+plants! {
+    /// The Owner counts its lease from the receipt of the answer.
+    ExpiryFromReceipt = "expiry-from-receipt" breaks "S1",
+    /// The Owner trusts a timer callback to end its leases, and the callback can be late.
+    ExpiryByTimer = "expiry-by-timer" breaks "S1",
+    /// The Manager acts on a report that crossed its own message on the way.
+    RacingReportAccepted = "racing-report-accepted" breaks "S1",
+    /// The Owner acts on a message that crossed its own report on the way.
+    RacingAssignAccepted = "racing-assign-accepted" breaks "S1",
+    /// The Manager takes a release for the keys it names, whatever lease it names.
+    ReleaseWithoutGeneration = "release-without-generation" breaks "S1",
+    /// A restarted Owner accepts renewals of its earlier life's leases.
+    RestartAcceptsRenewal = "restart-accepts-renewal" breaks "S3",
+    /// A new leader counts holds from its election without waiting for the old leader's lease.
+    LeaderDoesNotWait = "leader-does-not-wait" breaks "S1",
+    /// A new leader takes no stored lease as running.
+    LeaderForgetsHolds = "leader-forgets-holds" breaks "S1",
+    /// A leader goes on renewing after its leader lease ran out.
+    DeposedLeaderRenews = "deposed-leader-renews" breaks "S1",
+    /// The Manager answers before the commit is confirmed.
+    AnswerBeforeCommit = "answer-before-commit" breaks "S6",
+    /// A commit with unknown outcome is taken as failed.
+    UnknownTakenAsFailed = "unknown-taken-as-failed" breaks "S6",
+    /// After a commit with unknown outcome the leader goes on at the next index.
+    UnknownThenNextIndex = "unknown-then-next-index" breaks "S6",
+    /// A clean release keeps the state's age though its destination is another life of that Owner.
+    CleanThoughRestarted = "clean-though-restarted" breaks "S4",
+    /// The destination accepts a clean grant without having the copy.
+    CleanWithoutCopy = "clean-without-copy" breaks "S4",
+    /// A lease that ended without a release keeps its state's age at the next grant.
+    LossKeepsStateSince = "loss-keeps-state-since" breaks "S4",
+    /// A migration that failed is released as if it were clean.
+    FailedTransferIsClean = "failed-transfer-is-clean" breaks "S4",
+    /// The source serves on while the rest of its state is on its way.
+    TransferWithoutFreeze = "transfer-without-freeze" breaks "S4",
+    /// A Lookup that takes a snapshot raises no losses.
+    SnapshotHidesLoss = "snapshot-hides-loss" breaks "S4",
+    /// A Lookup compares the state's age with the table's entry, which an unowned entry has advanced, and not with
+    /// what its application was told.
+    UnownedAdvancesKnown = "unowned-advances-known" breaks "S4",
+    /// A Lookup out of contact says nothing.
+    SilentWhenOutOfContact = "silent-when-out-of-contact" breaks "S4",
+    /// A Lookup counts contact from the arrival of any message.
+    ContactFromArrival = "contact-from-arrival" breaks "S4",
+    /// A Lookup applies changes that do not begin where it stands.
+    ChangesWithGap = "changes-with-gap" breaks "S7",
+    /// A Lookup raises no loss for changes whose key has an owner before and after.
+    OnlyUnownedIsLoss = "only-unowned-is-loss" breaks "S7",
+    /// A new leader numbers generations from what it has granted itself.
+    GenerationReused = "generation-reused" breaks "S2",
+    /// The Manager grants again under the number of a lease that was accepted before.
+    GrantedAgain = "granted-again" breaks "S3",
+    /// The Owner accepts a generation it has held before.
+    AcceptedTwice = "accepted-twice" breaks "S3",
+    /// The Manager's hold counts from its latest push.
+    HoldFromPush = "hold-from-push" breaks "L1",
+    /// The Manager pushes every change at once, however many pushes are unanswered.
+    PushesWithoutLimit = "pushes-without-limit" breaks "L2",
+    /// Races are answered at once and at the same pace by both sides.
+    NoBackoff = "no-backoff" breaks "L2",
+    /// A hello that takes over acts before its sender has shown that it is alive.
+    HelloTakesOver = "hello-takes-over" breaks "S1",
+    /// A hello clears the leases of the session that sends it.
+    HelloClearsLeases = "hello-clears-leases" breaks "S1",
+    /// A renewal makes an expired lease valid again.
+    RenewalRevives = "renewal-revives" breaks "S3",
+    /// A renewal gives back keys that the Owner had released.
+    RenewalRestoresKeys = "renewal-restores-keys" breaks "S1",
+    /// A recall gives the Owner a full lease, from its arrival, to finish.
+    RecallRenews = "recall-renews" breaks "S1",
+    /// The Owner forgets a clean release once the Manager has heard it.
+    ReleaseForgottenOnceHeard = "release-forgotten-once-heard" breaks "S4",
+    /// A standby takes over with its own, shorter, lease times.
+    StandbyUsesOwnTimes = "standby-uses-own-times" breaks "S1",
+    /// A shortened lease time shortens the holds of leases that run under the old one.
+    ShortenedAtOnce = "shortened-at-once" breaks "S1",
+    /// Owners and Lookups follow a leader of a lower term.
+    TermNotChecked = "term-not-checked" breaks "S5",
+    /// The store's fence is not asked for: a commit names no term.
+    UnfencedCommit = "unfenced-commit" breaks "S5",
+    /// A second process of a name takes its leases at once.
+    SecondProcessTakesLeases = "second-process-takes-leases" breaks "S1",
+    /// A message of an earlier conversation is taken for one of this.
+    NonceNotChecked = "nonce-not-checked" breaks "S1",
+    /// A duplicate or straggler is processed.
+    SeqNotChecked = "seq-not-checked" breaks "S1",
+    /// A report is matched to its session without its namespace.
+    NamespaceIgnored = "namespace-ignored" breaks "S8",
+    /// A lease is granted while its recall is still unanswered.
+    GrantBeforeRelease = "grant-before-release" breaks "S1",
+    /// The hold is as long as the lease.
+    NoDriftAllowance = "no-drift-allowance" breaks "S1",
+    /// Absence from any session's set releases a lease.
+    AbsenceFromAnySession = "absence-from-any-session" breaks "S1",
+    /// The Manager forgets a range whose recall was cancelled.
+    UnownedNeverGranted = "unowned-never-granted" breaks "L1",
+    /// A Lookup whose changes have a gap waits for the next push instead of asking.
+    GapNeverRepaired = "gap-never-repaired" breaks "L1",
+}

@@ -1,0 +1,155 @@
+//! What an operator can set, and the checks that refuse settings under which the guarantees would not hold.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::load::LoadPolicyKind;
+use crate::partition::PartitionerKind;
+
+/// The settings of one namespace; part of its stored table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How long an Owner may rely on a lease, by its own clock, from the send of the report that was answered.
+    pub lease: Duration,
+    /// How long the Manager keeps a lease from others, by its own clock, from the arrival of that report.
+    pub hold: Duration,
+    /// How often Owners report.
+    pub renewal: Duration,
+    /// How long an answer may take before a renewal counts as failed.
+    pub answer_allowance: Duration,
+    /// How long a migration may take before it becomes a plain recall.
+    pub migration_timeout: Duration,
+    /// How long a plain recall may take before the lease is no longer renewed.
+    pub recall_timeout: Duration,
+    /// With fewer Owners than this, unowned ranges wait for the settle time.
+    pub min_owners: usize,
+    /// How long unowned ranges wait while there are fewer Owners than `min_owners`.
+    pub settle: Duration,
+    /// How many ranges may be moving at once.
+    pub max_moves: usize,
+    /// How many Owners the namespace may have.
+    pub max_owners: usize,
+    /// The virtual nodes of an Owner that joins.
+    pub virtual_nodes: u32,
+    /// How keys are divided.
+    pub partitioner: PartitionerKind,
+    /// How load moves virtual nodes.
+    pub load_policy: LoadPolicyKind,
+    /// How often the load policy is asked.
+    pub load_interval: Duration,
+    /// How many virtual nodes may move in one round.
+    pub max_load_changes: usize,
+    /// How long the change log reaches back.
+    pub log_span: Duration,
+    /// How often subscribed Lookups hear from the Manager when nothing changes.
+    pub heartbeat: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            lease: Duration::from_secs(60),
+            hold: Duration::from_secs(65),
+            renewal: Duration::from_secs(15),
+            answer_allowance: Duration::from_secs(10),
+            migration_timeout: Duration::from_secs(60),
+            recall_timeout: Duration::from_secs(10),
+            min_owners: 1,
+            settle: Duration::from_secs(10),
+            max_moves: 256,
+            max_owners: 4096,
+            virtual_nodes: 64,
+            partitioner: PartitionerKind::ConsistentHash,
+            load_policy: LoadPolicyKind::TenPercent,
+            load_interval: Duration::from_secs(60),
+            max_load_changes: 4,
+            log_span: Duration::from_secs(300),
+            heartbeat: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    /// Refuses settings that would lose leases through a few lost messages, or let them overlap.
+    pub fn check(&self, drift: Drift) -> Result<(), SettingsError> {
+        if self.renewal * 3 + self.answer_allowance >= self.lease {
+            return Err(SettingsError::RenewalTooRare);
+        }
+        if !drift.covers(self.lease, self.hold) {
+            return Err(SettingsError::HoldTooShort);
+        }
+        if self.renewal.is_zero() || self.heartbeat.is_zero() || self.load_interval.is_zero() {
+            return Err(SettingsError::ZeroInterval);
+        }
+        if self.max_moves == 0 || self.max_owners == 0 || self.virtual_nodes == 0 {
+            return Err(SettingsError::ZeroLimit);
+        }
+        Ok(())
+    }
+}
+
+/// The assumed bound on how much faster one clock may run than another: at most `hold` while the other runs `lease`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Drift {
+    /// What the faster clock counts ...
+    pub hold: u32,
+    /// ... while the slower counts this.
+    pub lease: u32,
+}
+
+impl Default for Drift {
+    /// 65 to 60 (Centrifuge §2.3.1).
+    fn default() -> Drift {
+        Drift { hold: 65, lease: 60 }
+    }
+}
+
+impl Drift {
+    /// How long to wait by one's own clock so that any other clock has counted `lease`.
+    #[must_use]
+    pub fn hold_for(self, lease: Duration) -> Duration {
+        let nanos = (lease.as_nanos() * u128::from(self.hold)).div_ceil(u128::from(self.lease));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Whether `hold` outlasts `lease` under this bound.
+    #[must_use]
+    pub fn covers(self, lease: Duration, hold: Duration) -> bool {
+        lease < hold && self.hold_for(lease) <= hold
+    }
+}
+
+/// Why settings are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SettingsError {
+    /// Three renewals and the answer allowance do not fit into a lease.
+    RenewalTooRare,
+    /// The hold does not outlast the lease under the drift bound.
+    HoldTooShort,
+    /// An interval is zero.
+    ZeroInterval,
+    /// A limit is zero.
+    ZeroLimit,
+    /// The contact timeout is not above leader lease, election and two polls.
+    ContactTooShort,
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SettingsError::RenewalTooRare => {
+                "3 x renewal + answer_allowance must be less than lease: shorten renewal or lengthen lease"
+            }
+            SettingsError::HoldTooShort => {
+                "hold must exceed lease by the drift bound (65/60 unless set): lengthen hold or shorten lease"
+            }
+            SettingsError::ZeroInterval => "renewal, heartbeat and load_interval must not be zero",
+            SettingsError::ZeroLimit => "max_moves, max_owners and virtual_nodes must not be zero",
+            SettingsError::ContactTooShort => {
+                "contact_timeout must exceed leader hold + election + two polls: lengthen it or poll more often"
+            }
+        })
+    }
+}
+
+impl std::error::Error for SettingsError {}

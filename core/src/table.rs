@@ -1,0 +1,133 @@
+//! The lease table of a namespace: who holds which keys, under which lease, and since when their state exists.
+
+use std::collections::BTreeMap;
+
+use crate::id::{Generation, SessionId, Url};
+use crate::key::{Key, KeyRange};
+use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
+
+/// What the table says of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Entry {
+    /// The session that holds it or is being granted it.
+    pub owner: Option<SessionId>,
+    /// The last lease granted on it; zero if there was none.
+    pub generation: Generation,
+    /// The lease at which its state last began empty.
+    pub state_since: Generation,
+    /// The lease under which the state that came along was held, if it came along.
+    pub source: Option<Generation>,
+    /// The Manager wants it back.
+    pub recall: Option<Recall>,
+}
+
+/// A recall in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Recall {
+    /// The session that gets the state and then the lease; `None`: a plain recall.
+    pub to: Option<SessionId>,
+}
+
+/// Every key's entry. Covers the key space with no hole and no overlap, always: there is no operation that could
+/// make one. Knows each session's keys without a scan.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Table {
+    entries: RangeMap<Entry>,
+    keys_of: BTreeMap<SessionId, RangeSet>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let mut entries = RangeMap::new();
+        entries.insert(KeyRange::ALL, Entry::default());
+        Table { entries, keys_of: BTreeMap::new() }
+    }
+}
+
+impl Table {
+    /// The entry of a key, with the range that shares it.
+    #[must_use]
+    pub fn get(&self, key: Key) -> (KeyRange, &Entry) {
+        self.entries.get(key).expect("the table covers every key")
+    }
+
+    /// All entries in key order.
+    pub fn iter(&self) -> impl Iterator<Item = (KeyRange, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// The entries that share a key with `range`, clipped to it.
+    pub fn overlapping(&self, range: KeyRange) -> impl Iterator<Item = (KeyRange, &Entry)> {
+        self.entries.overlapping(range)
+    }
+
+    /// The entries that a session holds or is being granted, in key order.
+    pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = (KeyRange, &Entry)> {
+        let keys = self.keys_of.get(&session);
+        keys.into_iter().flat_map(RangeSet::iter).flat_map(|range| self.entries.overlapping(range))
+    }
+
+    /// Whether a session holds, or is being granted, anything.
+    #[must_use]
+    pub fn has_any(&self, session: SessionId) -> bool {
+        self.keys_of.contains_key(&session)
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// A table is never empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Replaces the entry of every key in `range`.
+    pub fn set(&mut self, range: KeyRange, entry: Entry) {
+        let previous: Vec<_> = self.entries.overlapping(range).map(|(part, old)| (part, old.owner)).collect();
+        for (part, owner) in previous {
+            if let Some(owner) = owner.filter(|owner| entry.owner != Some(*owner)) {
+                self.forget(owner, part);
+            }
+        }
+        if let Some(owner) = entry.owner {
+            self.keys_of.entry(owner).or_default().insert(range);
+        }
+        self.entries.insert(range, entry);
+    }
+
+    fn forget(&mut self, owner: SessionId, part: KeyRange) {
+        if let Some(keys) = self.keys_of.get_mut(&owner) {
+            keys.remove(part);
+            if keys.is_empty() {
+                self.keys_of.remove(&owner);
+            }
+        }
+    }
+}
+
+/// A table entry as Lookups see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PublishedEntry {
+    /// The keys.
+    pub range: KeyRange,
+    /// The owner and where it is reached, if there is one.
+    pub owner: Option<PublishedOwner>,
+    /// The last lease granted on it.
+    pub generation: Generation,
+    /// The lease at which its state last began empty.
+    pub state_since: Generation,
+}
+
+/// An owner as Lookups see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PublishedOwner {
+    /// The process.
+    pub session: SessionId,
+    /// Where it is reached.
+    pub url: Url,
+}

@@ -1,0 +1,155 @@
+//! Every check of the project, in order, each with a headline and its time.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::workspace::{Result, Workspace};
+use crate::{claims, tidy, walls};
+
+/// The short campaigns of the simulator. Long ones are run by hand; these are here to catch a break early.
+const CAMPAIGNS: &[(&str, &str)] = &[
+    // Seeded worlds of Managers, Owners and Lookups under faults; fails on a violated invariant.
+    ("simulate", "run --release -p centrifuge-sim -- run --seeds 500"),
+    // Every planted fault must be found; fails if one escapes.
+    ("plants", "run --release -p centrifuge-sim -- plants"),
+    // Small worlds, exhausted; fails if one is not, or on a violation where none is expected.
+    ("check", "run --release -p centrifuge-sim -- check"),
+];
+
+/// One check.
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+enum Work {
+    /// A check of this crate.
+    Here(fn(&Workspace) -> Result<()>),
+    /// A cargo command that comes with every toolchain.
+    Cargo(&'static str),
+    /// A cargo command that may have to be installed; skipped with a word if it is not.
+    Optional { command: &'static str, install: &'static str },
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        step(
+            "format",
+            Work::Optional { command: "fmt --all --check", install: "rustup component add rustfmt" },
+        ),
+        step(
+            "clippy",
+            Work::Optional {
+                command: "clippy --workspace --all-targets -- -D warnings",
+                install: "rustup component add clippy",
+            },
+        ),
+        step("walls", Work::Here(walls::run)),
+        step("tidy", Work::Here(tidy::run)),
+        step("test", Work::Cargo("test --workspace")),
+        step("claims", Work::Here(|workspace| claims::run(workspace, false))),
+    ];
+    steps.extend(CAMPAIGNS.iter().map(|(name, command)| step(name, Work::Cargo(command))));
+    // The advisories need a database that is fetched; the rest is in the lock file.
+    let command = "deny check bans licenses sources";
+    steps.push(step("deny", Work::Optional { command, install: "cargo install --locked cargo-deny" }));
+    steps
+}
+
+fn step(name: &'static str, work: Work) -> Step {
+    Step { name, work }
+}
+
+/// Runs every step up to the first that fails, and prints how long each took.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let mut times = Vec::new();
+    let mut result = Ok(());
+    for step in steps() {
+        println!("\n== {}: {}", step.name, step.work.title());
+        let start = Instant::now();
+        let outcome = step.work.perform(workspace);
+        let verdict = match &outcome {
+            Ok(Outcome::Passed) => "ok".to_owned(),
+            Ok(Outcome::Skipped(why)) => format!("skipped: {why}"),
+            Err(_) => "FAILED".to_owned(),
+        };
+        times.push((step.name, start.elapsed(), verdict));
+        if let Err(message) = outcome {
+            result = Err(format!("{}: {message}", step.name));
+            break;
+        }
+    }
+    print_times(&times);
+    result
+}
+
+enum Outcome {
+    Passed,
+    Skipped(String),
+}
+
+impl Work {
+    fn title(&self) -> String {
+        match self {
+            Work::Here(_) => "in this process".to_owned(),
+            Work::Cargo(command) | Work::Optional { command, .. } => format!("cargo {command}"),
+        }
+    }
+
+    fn perform(&self, workspace: &Workspace) -> Result<Outcome> {
+        match self {
+            Work::Here(check) => check(workspace).map(|()| Outcome::Passed),
+            Work::Cargo(command) => succeed(workspace.cargo(command.split(' '))),
+            Work::Optional { command, install } => {
+                if installed(workspace, command) {
+                    return succeed(workspace.cargo(command.split(' ')));
+                }
+                let why = format!("not installed; `{install}`");
+                println!("{why}");
+                Ok(Outcome::Skipped(why))
+            }
+        }
+    }
+}
+
+fn succeed(mut command: Command) -> Result<Outcome> {
+    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if status.success() { Ok(Outcome::Passed) } else { Err(format!("{status}")) }
+}
+
+/// Whether cargo knows the command: it tells its version.
+fn installed(workspace: &Workspace, command: &str) -> bool {
+    let subcommand = command.split(' ').next().unwrap_or_default();
+    let mut probe = workspace.cargo([subcommand, "--version"]);
+    probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn print_times(times: &[(&str, Duration, String)]) {
+    println!("\n== times");
+    for (name, time, verdict) in times {
+        println!("{name:<10} {:>8.1} s  {verdict}", time.as_secs_f64());
+    }
+    let total: Duration = times.iter().map(|(_, time, _)| *time).sum();
+    println!("{:<10} {:>8.1} s", "total", total.as_secs_f64());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cargo_command_that_nobody_has_is_skipped() {
+        let workspace = Workspace::find().expect("tests run inside the workspace");
+        let work = Work::Optional { command: "no-such-command --check", install: "nothing" };
+        assert!(matches!(work.perform(&workspace), Ok(Outcome::Skipped(_))));
+    }
+
+    #[test]
+    fn the_checks_of_the_source_come_before_the_campaigns() {
+        let names: Vec<&str> = steps().iter().map(|step| step.name).collect();
+        assert_eq!(
+            names,
+            ["format", "clippy", "walls", "tidy", "test", "claims", "simulate", "plants", "check", "deny"]
+        );
+    }
+}

@@ -55,9 +55,11 @@ impl ChangeLog {
         self.changes.is_empty()
     }
 
-    /// Adds the next change, which moves the table to `lsn`, and forgets what is older than `span`.
+    /// Adds the next change, which moves the table to `lsn` and has at least one entry, and forgets what is older than
+    /// `span`.
     pub fn push(&mut self, now: Instant, lsn: Lsn, entries: Arc<[PublishedEntry]>, span: Duration) {
         debug_assert_eq!(self.end.next(), Some(lsn));
+        debug_assert!(!entries.is_empty(), "Lookups refuse changes that change nothing");
         self.end = lsn;
         self.changes.push_back(Logged { at: now, entries });
         self.truncate(now, span);

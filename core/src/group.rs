@@ -69,7 +69,7 @@ impl Group {
                     }
                 }
                 Record::Namespace { namespace, change, .. } => {
-                    let changes = self.apply_to(namespace, change, plants);
+                    let changes = self.apply_change(namespace, change, plants);
                     if !changes.is_empty() {
                         published.entry(namespace.clone()).or_default().extend(changes);
                     }
@@ -84,7 +84,13 @@ impl Group {
         published
     }
 
-    fn apply_to(&mut self, namespace: &Namespace, change: &Change, plants: Plants) -> Vec<PublishedEntry> {
+    /// Applies one change without moving the change log; what Lookups see change is returned.
+    pub fn apply_change(
+        &mut self,
+        namespace: &Namespace,
+        change: &Change,
+        plants: Plants,
+    ) -> Vec<PublishedEntry> {
         match change {
             Change::Created { settings, log } => {
                 let floor = self.removed.remove(namespace).unwrap_or_default();
@@ -152,7 +158,7 @@ impl Stored {
                 self.sessions.remove(session);
             }
             Change::Granted { range, generation, session, source } => {
-                return self.grant(*range, *generation, *session, *source);
+                return self.grant(*range, *generation, *session, *source, plants);
             }
             Change::Released { range, generation } => return self.release(*range, *generation),
             Change::Recalled { range, generation, to } => {
@@ -173,11 +179,13 @@ impl Stored {
         generation: Generation,
         session: SessionId,
         source: Option<Generation>,
+        plants: Plants,
     ) -> Vec<PublishedEntry> {
         self.last_generation = self.last_generation.max(generation);
         let parts: Vec<_> = self.table.overlapping(range).map(|(part, entry)| (part, *entry)).collect();
         for (part, old) in parts {
-            let state_since = if source.is_some() { old.state_since } else { generation };
+            let keeps = source.is_some() || plants.has(Plant::LossKeepsStateSince);
+            let state_since = if keeps { old.state_since } else { generation };
             let entry = Entry { owner: Some(session), generation, state_since, source, recall: None };
             self.table.set(part, entry);
         }

@@ -208,3 +208,32 @@ fn append(assignment: &mut Assignment, range: KeyRange, owner: usize) {
     }
     assignment.push((range, owner));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: u64, last: u64) -> KeyRange {
+        KeyRange::new(Key(first), Key(last)).expect("a range")
+    }
+
+    #[test]
+    fn of_two_nodes_at_one_position_the_first_by_name_has_the_keys() {
+        let nodes = [node(5, 0), node(5, 1), node(9, 1)];
+        let expected = [(range(0, 5), 7), (range(6, 9), 3), (range(10, u64::MAX), 7)];
+        assert_eq!(ranges_between(&nodes, &[7, 3]), expected);
+    }
+
+    #[test]
+    fn a_node_at_the_highest_key_leaves_nothing_to_wrap() {
+        let nodes = [node(5, 0), node(u64::MAX, 1)];
+        assert_eq!(ranges_between(&nodes, &[0, 1]), [(range(0, 5), 0), (range(6, u64::MAX), 1)]);
+    }
+
+    #[test]
+    fn a_node_at_the_lowest_key_owns_that_key_and_the_seam() {
+        let nodes = [node(0, 0), node(5, 1)];
+        let expected = [(range(0, 0), 0), (range(1, 5), 1), (range(6, u64::MAX), 0)];
+        assert_eq!(ranges_between(&nodes, &[0, 1]), expected);
+    }
+}

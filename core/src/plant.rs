@@ -77,7 +77,7 @@ plants! {
     RacingReportAccepted = "racing-report-accepted" breaks "S1",
     /// The Owner acts on a message that crossed its own report on the way.
     RacingAssignAccepted = "racing-assign-accepted" breaks "S1",
-    /// The Manager takes a release for the keys it names, whatever lease it names.
+    /// A release names keys but no lease, so the Owner repeats it and the Manager takes it for any lease on them.
     ReleaseWithoutGeneration = "release-without-generation" breaks "S1",
     /// A restarted Owner accepts renewals of its earlier life's leases.
     RestartAcceptsRenewal = "restart-accepts-renewal" breaks "S3",
@@ -89,9 +89,9 @@ plants! {
     DeposedLeaderRenews = "deposed-leader-renews" breaks "S1",
     /// The Manager answers before the commit is confirmed.
     AnswerBeforeCommit = "answer-before-commit" breaks "S6",
-    /// A commit with unknown outcome is taken as failed.
+    /// A commit with unknown outcome is taken as failed; where its index turns out to be taken, the next is used.
     UnknownTakenAsFailed = "unknown-taken-as-failed" breaks "S6",
-    /// After a commit with unknown outcome the leader goes on at the next index.
+    /// After a commit with unknown outcome the leader goes on at the next index as if it had succeeded.
     UnknownThenNextIndex = "unknown-then-next-index" breaks "S6",
     /// A clean release keeps the state's age though its destination is another life of that Owner.
     CleanThoughRestarted = "clean-though-restarted" breaks "S4",
@@ -118,9 +118,7 @@ plants! {
     OnlyUnownedIsLoss = "only-unowned-is-loss" breaks "S7",
     /// A new leader numbers generations from what it has granted itself.
     GenerationReused = "generation-reused" breaks "S2",
-    /// The Manager grants again under the number of a lease that was accepted before.
-    GrantedAgain = "granted-again" breaks "S3",
-    /// The Owner accepts a generation it has held before.
+    /// The Manager grants again under the number of a lease that was accepted before, and the Owner accepts it.
     AcceptedTwice = "accepted-twice" breaks "S3",
     /// The Manager's hold counts from its latest push.
     HoldFromPush = "hold-from-push" breaks "L1",
@@ -154,7 +152,7 @@ plants! {
     NonceNotChecked = "nonce-not-checked" breaks "S1",
     /// A duplicate or straggler is processed.
     SeqNotChecked = "seq-not-checked" breaks "S1",
-    /// A report is matched to its session without its namespace.
+    /// A session that joins one namespace is given a share of all.
     NamespaceIgnored = "namespace-ignored" breaks "S8",
     /// A lease is granted while its recall is still unanswered.
     GrantBeforeRelease = "grant-before-release" breaks "S1",
@@ -162,7 +160,7 @@ plants! {
     NoDriftAllowance = "no-drift-allowance" breaks "S1",
     /// Absence from any session's set releases a lease.
     AbsenceFromAnySession = "absence-from-any-session" breaks "S1",
-    /// The Manager forgets a range whose recall was cancelled.
+    /// Unowned ranges are granted only when the set of Owners changes.
     UnownedNeverGranted = "unowned-never-granted" breaks "L1",
     /// A Lookup whose changes have a gap waits for the next push instead of asking.
     GapNeverRepaired = "gap-never-repaired" breaks "L1",

@@ -34,9 +34,7 @@ impl<T> RangeMap<T> {
 
     /// The ranges and their values, in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (KeyRange, &T)> {
-        self.ranges
-            .iter()
-            .map(|(&first, (last, value))| (stored(first, *last), value))
+        self.ranges.iter().map(|(&first, (last, value))| (stored(first, *last), value))
     }
 
     /// The value of each range, in key order; equal values of separate ranges come more than once.
@@ -47,15 +45,11 @@ impl<T> RangeMap<T> {
     /// The pieces of `range` that have a value, in key order, clipped to `range`.
     pub fn overlapping(&self, range: KeyRange) -> impl DoubleEndedIterator<Item = (KeyRange, &T)> {
         // The first piece may belong to a stored range that begins before `range` does.
-        let start = self
-            .get(range.first())
-            .map_or(range.first(), |(around, _)| around.first());
-        self.ranges
-            .range(start..=range.last())
-            .map(move |(&first, (last, value))| {
-                let piece = stored(first.max(range.first()), (*last).min(range.last()));
-                (piece, value)
-            })
+        let start = self.get(range.first()).map_or(range.first(), |(around, _)| around.first());
+        self.ranges.range(start..=range.last()).map(move |(&first, (last, value))| {
+            let piece = stored(first.max(range.first()), (*last).min(range.last()));
+            (piece, value)
+        })
     }
 
     /// The pieces of `range` that have no value, in key order.
@@ -123,8 +117,7 @@ impl<T: Clone + Eq> RangeMap<T> {
 
     /// Keeps the ranges for which `keep` is true. Sees the whole map.
     pub fn retain(&mut self, mut keep: impl FnMut(KeyRange, &T) -> bool) {
-        self.ranges
-            .retain(|&first, (last, value)| keep(stored(first, *last), value));
+        self.ranges.retain(|&first, (last, value)| keep(stored(first, *last), value));
     }
 
     /// Takes the value from every key there is.
@@ -139,9 +132,7 @@ impl<T: Clone + Eq> RangeMap<T> {
             self.cut(after);
         }
         let pieces = self.ranges.extract_if(range.first()..=range.last(), |_, _| true);
-        pieces
-            .map(|(first, (last, value))| (stored(first, last), value))
-            .collect()
+        pieces.map(|(first, (last, value))| (stored(first, last), value)).collect()
     }
 
     /// Makes a stored range around `key` two, so that one begins at `key`; the caller restores the canonical form.
@@ -185,9 +176,7 @@ fn stored(first: Key, last: Key) -> KeyRange {
 
 impl<T> Default for RangeMap<T> {
     fn default() -> RangeMap<T> {
-        RangeMap {
-            ranges: BTreeMap::new(),
-        }
+        RangeMap { ranges: BTreeMap::new() }
     }
 }
 

@@ -31,9 +31,7 @@ impl RangeSet {
     /// The keys of all these ranges, which may come in any order and overlap.
     #[must_use]
     pub fn from_ranges(ranges: impl IntoIterator<Item = KeyRange>) -> RangeSet {
-        RangeSet {
-            ranges: ranges.into_iter().map(|range| (range, ())).collect(),
-        }
+        RangeSet { ranges: ranges.into_iter().map(|range| (range, ())).collect() }
     }
 
     /// Adds every key of `range`.

@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut times = Vec::new();
     let mut result = Ok(());
     for step in steps() {
-        println!("\n== {}: {}", step.name, step.work.title());
+        println!("\n== {}: {}", step.name, step.title());
         let start = Instant::now();
         let outcome = step.work.perform(workspace);
         let verdict = match &outcome {
@@ -88,14 +88,17 @@ enum Outcome {
     Skipped(String),
 }
 
-impl Work {
+impl Step {
+    /// The command that does the same alone.
     fn title(&self) -> String {
-        match self {
-            Work::Here(_) => "in this process".to_owned(),
+        match self.work {
+            Work::Here(_) => format!("cargo xtask {}", self.name),
             Work::Cargo(command) | Work::Optional { command, .. } => format!("cargo {command}"),
         }
     }
+}
 
+impl Work {
     fn perform(&self, workspace: &Workspace) -> Result<Outcome> {
         match self {
             Work::Here(check) => check(workspace).map(|()| Outcome::Passed),

@@ -50,16 +50,21 @@ fn map(workspace: &Workspace) -> Result<Vec<Problem>> {
         .map(|(line, name)| Problem::at(MAP, *line, format!("`{name}` does not exist")))
         .collect();
     let names: BTreeSet<&str> = named.iter().map(|(_, name)| name.trim_end_matches('/')).collect();
-    let modules = MAPPED_DIRECTORIES.iter().flat_map(|directory| workspace.entries(directory));
+    let entries = MAPPED_DIRECTORIES.iter().flat_map(|directory| workspace.entries(directory));
+    let modules =
+        entries.filter(|entry| !entry.ends_with('/') || !workspace.rust_files_under(entry).is_empty());
     let unnamed = packages.into_iter().chain(modules).filter(|name| !is_named(name, &names));
     problems.extend(unnamed.map(|name| Problem::of(MAP, format!("does not name `{name}`"))));
     Ok(problems)
 }
 
-/// Whether the map names a crate, file or directory; a directory also by its `mod.rs`.
+/// Whether the map names a crate, file or directory; a directory also by the file of its module.
 fn is_named(name: &str, names: &BTreeSet<&str>) -> bool {
-    let name = name.trim_end_matches('/');
-    names.contains(name) || names.contains(format!("{name}/mod.rs").as_str())
+    let Some(directory) = name.strip_suffix('/') else {
+        return names.contains(name);
+    };
+    let files = ["", ".rs", "/mod.rs"].map(|ending| format!("{directory}{ending}"));
+    files.iter().any(|file| names.contains(file.as_str()))
 }
 
 /// Whether a quoted name is a crate or a path, and not there.
@@ -212,8 +217,10 @@ mod tests {
 
     #[test]
     fn a_directory_is_named_with_or_without_its_slash_or_by_its_module() {
-        let names = BTreeSet::from(["core/src/owner", "core/src/manager/mod.rs"]);
+        let names = BTreeSet::from(["core/src/owner", "core/src/manager/mod.rs", "core/src/load.rs"]);
         assert!(is_named("core/src/owner/", &names) && is_named("core/src/manager/", &names));
+        assert!(is_named("core/src/load/", &names) && is_named("core/src/load.rs", &names));
+        assert!(!is_named("core/src/manager.rs", &names));
         assert!(!is_named("core/src/lookup/", &names));
     }
 

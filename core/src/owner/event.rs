@@ -7,6 +7,10 @@ use crate::key::KeyRange;
 use crate::load::RangeLoad;
 use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedWhy};
 
+/// Names one attempt to give a range back; rises with every attempt of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferId(pub u64);
+
 /// What can happen to an Owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OwnerEvent {
@@ -22,37 +26,21 @@ pub enum OwnerEvent {
     /// The list of Managers is another.
     ManagersChanged(Arc<[ManagerId]>),
     /// The application copied the state of a range to its destination while it went on serving it.
-    TransferReady {
-        /// The range, as the transfer named it.
-        range: KeyRange,
-        /// Its lease.
-        generation: Generation,
-    },
+    TransferReady(TransferId),
     /// No operation on the frozen range is in flight any more, and the destination has all of its state.
     TransferDone {
-        /// The range, as the transfer named it.
-        range: KeyRange,
-        /// Its lease.
-        generation: Generation,
+        /// The transfer whose last part the destination confirmed; not an earlier one of the same range.
+        transfer: TransferId,
         /// The process that said it has all of the state.
         to: SessionId,
     },
-    /// The application cannot move the state of a range.
-    TransferFailed {
-        /// The range, as the transfer named it.
-        range: KeyRange,
-        /// Its lease.
-        generation: Generation,
-    },
+    /// The transfer did not work. It is tried again until the Manager wants something else.
+    TransferFailed(TransferId),
     /// No operation on the frozen range is in flight any more (plain recall).
-    Quiesced {
-        /// The range, as the freeze named it.
-        range: KeyRange,
-        /// Its lease.
-        generation: Generation,
-    },
+    Quiesced(TransferId),
     /// The application has a complete copy of the state of a range, held elsewhere under `source`. To be fed before
-    /// the source is told that the copy arrived.
+    /// the source is told that the copy arrived. A copy that a later transfer made must not be overwritten by a
+    /// straggler of an earlier one: transfers of one session are numbered in their order.
     ImportReady {
         /// The range.
         range: KeyRange,
@@ -87,6 +75,8 @@ pub enum OwnerAction {
     Revoked(Vec<Revocation>),
     /// Copy the state of a range to its next owner, serving it on; then `TransferReady` or `TransferFailed`.
     StartTransfer {
+        /// Names the transfer in what the application says of it.
+        transfer: TransferId,
         /// The range.
         range: KeyRange,
         /// Its lease.
@@ -97,6 +87,8 @@ pub enum OwnerAction {
     /// New operations on the range are refused from now on. Let those in flight end; then, in a migration, send the
     /// rest and say `TransferDone` or `TransferFailed`, else say `Quiesced`.
     Freeze {
+        /// The transfer.
+        transfer: TransferId,
         /// The range.
         range: KeyRange,
         /// Its lease.
@@ -104,13 +96,8 @@ pub enum OwnerAction {
         /// The next owner, if the state moves.
         to: Option<Destination>,
     },
-    /// The range stays after all: the transfer may stop, and operations are accepted again.
-    StopTransfer {
-        /// The range.
-        range: KeyRange,
-        /// Its lease.
-        generation: Generation,
-    },
+    /// The transfer is void: the range stays, or is gone. What the application says of it later is ignored.
+    StopTransfer(TransferId),
     /// A copy that was imported for this range will not be needed.
     DiscardImport {
         /// The range.

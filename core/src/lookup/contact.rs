@@ -1,0 +1,70 @@
+//! How old a Lookup's knowledge is, and when it becomes too old.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Counts from the send of the latest request whose answer the Lookup has, or from its start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Contact {
+    /// When the latest request was sent as of which the Lookup knows everything.
+    base: Option<Instant>,
+    /// When everything is next taken for lost; never before the start.
+    alarm: Instant,
+    /// What the application was last told; nothing at first.
+    told: Option<bool>,
+}
+
+/// The alarm went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alarm {
+    /// The application has not been told yet that contact is lost.
+    pub(super) is_first: bool,
+}
+
+impl Default for Contact {
+    fn default() -> Contact {
+        Contact { base: None, alarm: Instant::NEVER, told: None }
+    }
+}
+
+impl Contact {
+    /// Whether the Lookup was started.
+    pub(super) fn is_watched(&self) -> bool {
+        self.alarm != Instant::NEVER
+    }
+
+    /// Begins to count.
+    pub(super) fn watch(&mut self, alarm: Instant) {
+        self.alarm = alarm;
+    }
+
+    /// When everything is next taken for lost.
+    pub(super) fn deadline(&self) -> Instant {
+        self.alarm
+    }
+
+    /// Whether knowledge is young enough.
+    pub(super) fn is_kept(&self, now: Instant, timeout: Duration) -> bool {
+        self.base.is_some_and(|base| now < base + timeout)
+    }
+
+    /// Everything is known as of `base`. True if the application is to be told that contact is regained.
+    pub(super) fn keep(&mut self, now: Instant, base: Instant, timeout: Duration) -> bool {
+        self.base = self.base.max(Some(base));
+        if !self.is_kept(now, timeout) {
+            return false;
+        }
+        self.alarm = self.base.map_or(self.alarm, |base| base + timeout);
+        self.told.replace(true) != Some(true)
+    }
+
+    /// Raises the alarm if it is due, and sets the next.
+    pub(super) fn expire(&mut self, now: Instant, timeout: Duration) -> Option<Alarm> {
+        if now < self.alarm {
+            return None;
+        }
+        self.alarm = now + timeout;
+        Some(Alarm { is_first: self.told.replace(false) != Some(false) })
+    }
+}

@@ -1,0 +1,109 @@
+//! What operators want: checked, committed with their reason, and only then answered.
+
+use std::sync::Arc;
+
+use crate::group::Stored;
+use crate::id::{Namespace, OwnerName, SessionId};
+use crate::record::{Change, Reason, Record, SessionInfo};
+use crate::settings::Settings;
+
+use super::Context;
+use super::decide::Plan;
+use super::event::{AdminCommand, AdminError};
+use super::leader::Leader;
+
+impl Leader {
+    /// Operators wait until nothing is under way.
+    pub(super) fn on_admin(&mut self, request: u64, command: AdminCommand, _context: &mut Context<'_>) {
+        self.admin.push((request, command));
+    }
+
+    pub(super) fn decide_admin(&mut self, plan: &mut Plan, context: &mut Context<'_>) {
+        for (request, command) in std::mem::take(&mut self.admin) {
+            match self.admin_change(&command, context) {
+                Ok((namespace, change, reason)) => {
+                    self.draft.apply_change(&namespace, &change, context.plants);
+                    if let Some(live) = self.live.get_mut(&namespace) {
+                        live.dirty = true;
+                    }
+                    plan.records.push(Record::Namespace { namespace, change, reason });
+                    plan.in_flight.replies.push((request, Ok(())));
+                }
+                Err(error) => {
+                    context.push(super::ManagerAction::AdminReply { request, result: Err(error) });
+                }
+            }
+        }
+    }
+
+    fn admin_change(
+        &self,
+        command: &AdminCommand,
+        context: &mut Context<'_>,
+    ) -> Result<(Namespace, Change, Reason), AdminError> {
+        let asked = |why: &Arc<str>| Reason::Operator(Arc::clone(why));
+        Ok(match command {
+            AdminCommand::Create { namespace, settings } => {
+                if self.draft.namespaces.contains_key(namespace) {
+                    return Err(AdminError::NamespaceExists);
+                }
+                let settings = self.checked(settings, context)?;
+                let log = context.random.nonce();
+                (namespace.clone(), Change::Created { settings, log }, asked(&"created".into()))
+            }
+            AdminCommand::Configure { namespace, settings } => {
+                self.draft_of(namespace)?;
+                let settings = self.checked(settings, context)?;
+                (namespace.clone(), Change::Configured { settings }, asked(&"configured".into()))
+            }
+            AdminCommand::Remove { namespace } => {
+                let stored = self.draft_of(namespace)?;
+                if stored.table.iter().any(|(_, entry)| entry.owner.is_some()) || !stored.sessions.is_empty()
+                {
+                    return Err(AdminError::NamespaceInUse);
+                }
+                (namespace.clone(), Change::Removed, asked(&"removed".into()))
+            }
+            AdminCommand::Freeze { namespace, why } => {
+                self.draft_of(namespace)?;
+                (namespace.clone(), Change::Frozen, asked(why))
+            }
+            AdminCommand::Unfreeze { namespace, why } => {
+                self.draft_of(namespace)?;
+                (namespace.clone(), Change::Unfrozen, asked(why))
+            }
+            AdminCommand::Move { namespace, range, to, why } => {
+                let stored = self.draft_of(namespace)?;
+                if let Some(name) = to {
+                    find(stored, name)?;
+                }
+                (namespace.clone(), Change::Pinned { range: *range, to: to.clone() }, asked(why))
+            }
+            AdminCommand::Drain { namespace, owner, why } => {
+                let (session, info) = find(self.draft_of(namespace)?, owner)?;
+                let info = SessionInfo { draining: true, ..info };
+                (namespace.clone(), Change::SessionChanged { session, info }, asked(why))
+            }
+            AdminCommand::Evict { namespace, owner, why } => {
+                let (session, info) = find(self.draft_of(namespace)?, owner)?;
+                let info = SessionInfo { evicted: true, ..info };
+                (namespace.clone(), Change::SessionChanged { session, info }, asked(why))
+            }
+        })
+    }
+
+    fn draft_of(&self, namespace: &Namespace) -> Result<&Stored, AdminError> {
+        self.draft.namespaces.get(namespace).ok_or(AdminError::NoSuchNamespace)
+    }
+
+    fn checked(&self, settings: &Arc<Settings>, context: &Context<'_>) -> Result<Arc<Settings>, AdminError> {
+        settings.check(context.config.drift).map_err(AdminError::Settings)?;
+        Ok(Arc::clone(settings))
+    }
+}
+
+fn find(stored: &Stored, owner: &OwnerName) -> Result<(SessionId, SessionInfo), AdminError> {
+    let session = stored.session_named(owner).ok_or(AdminError::NoSuchOwner)?;
+    let info = stored.sessions.get(&session).ok_or(AdminError::NoSuchOwner)?;
+    Ok((session, info.clone()))
+}

@@ -1,0 +1,326 @@
+//! Who should have what: the partitioner's wish, recalls towards it, grants of what nobody has, and their limits.
+
+use std::sync::Arc;
+
+use crate::id::{Generation, SessionId};
+use crate::key::{Key, KeyRange};
+use crate::load::{LoadRound, OwnerLoad, RangeLoad};
+use crate::partition::PartitionOwner;
+use crate::plant::Plant;
+use crate::range_map::RangeMap;
+use crate::record::{Change, Reason, SessionInfo};
+use crate::table::{Entry, Recall};
+use crate::time::Instant;
+
+use super::decide::Decision;
+use super::event::Skip;
+use super::live::{Desired, LiveTimer};
+
+impl Decision<'_> {
+    /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
+    pub(super) fn assign(&mut self) {
+        let changed = self.refresh_desired();
+        let Some(desired) = self.live.desired.as_ref().map(|desired| desired.ranges.clone()) else { return };
+        self.note_waiting_drains(&desired);
+        self.withdraw_from_evicted();
+        if self.is_calm() && (changed || !self.plants.has(Plant::UnownedNeverGranted)) {
+            self.grant_unowned(&desired);
+        }
+        self.recall_misplaced(&desired);
+        self.watch_recalls();
+    }
+
+    /// Asks the partitioner again if its input is another; says whether it is.
+    fn refresh_desired(&mut self) -> bool {
+        let stored = self.stored();
+        let eligible: Vec<(SessionId, &SessionInfo)> = stored
+            .sessions
+            .iter()
+            .filter(|(_, info)| may_have_keys(info))
+            .map(|(s, info)| (*s, info))
+            .collect();
+        let owners: Vec<PartitionOwner> = eligible.iter().map(|(_, info)| as_partition_owner(info)).collect();
+        let known = |desired: &Desired| {
+            desired.owners == owners && desired.pins == stored.pins && desired.settings == stored.settings
+        };
+        let same_sessions = self.live.desired.as_ref().is_some_and(|desired| {
+            desired.ranges.values().all(|session| eligible.iter().any(|(eligible, _)| eligible == session))
+        });
+        if same_sessions && self.live.desired.as_ref().is_some_and(known) {
+            return false;
+        }
+        let assignment = stored.settings.partitioner.partitioner().assign(&owners);
+        let mut ranges: RangeMap<SessionId> =
+            assignment.into_iter().map(|(range, owner)| (range, eligible[owner].0)).collect();
+        for (range, name) in stored.pins.iter() {
+            if let Some((session, _)) = eligible.iter().find(|(_, info)| info.name == *name) {
+                ranges.insert(range, *session);
+            }
+        }
+        let pins = stored.pins.clone();
+        let settings = Arc::clone(&stored.settings);
+        self.live.desired = Some(Desired { owners, pins, settings, ranges });
+        true
+    }
+
+    fn note_waiting_drains(&mut self, desired: &RangeMap<SessionId>) {
+        if !desired.is_empty() {
+            return;
+        }
+        let stored = self.stored();
+        let waiting =
+            stored.sessions.iter().filter(|(session, info)| info.draining && stored.table.has_any(**session));
+        let skips: Vec<Skip> = waiting
+            .map(|(_, info)| Skip::DrainWaits { namespace: self.namespace.clone(), owner: info.name.clone() })
+            .collect();
+        self.live.skips.extend(skips);
+    }
+
+    /// Whether there are enough Owners, or enough time has passed, to give unowned ranges away.
+    fn is_calm(&mut self) -> bool {
+        let stored = self.stored();
+        let present = |session: &SessionId| self.live.talks.contains_key(session);
+        let owners = stored.sessions.iter().filter(|(s, info)| may_have_keys(info) && present(s)).count();
+        let (min_owners, settle) = (stored.settings.min_owners, stored.settings.settle);
+        if owners >= min_owners {
+            self.live.short_since = None;
+            return owners > 0;
+        }
+        let since = *self.live.short_since.get_or_insert(self.now);
+        if self.now >= since + settle {
+            return owners > 0;
+        }
+        self.live.timers.set(LiveTimer::Calm, (since + settle).min(self.balance_wake()));
+        let namespace = self.namespace.clone();
+        self.live.skips.push(Skip::Settling { namespace });
+        false
+    }
+
+    fn balance_wake(&self) -> Instant {
+        if self.live.balance_from > self.now { self.live.balance_from } else { Instant::NEVER }
+    }
+
+    /// Gives what nobody has to whom the partitioner names; neighbours that go to one Owner go as one lease.
+    fn grant_unowned(&mut self, desired: &RangeMap<SessionId>) {
+        let mut grants: Vec<(KeyRange, SessionId)> = Vec::new();
+        for (range, session) in desired.iter() {
+            if !self.live.talks.contains_key(session) {
+                continue;
+            }
+            for (part, _) in self.stored().table.overlapping(range).filter(|(_, entry)| entry.owner.is_none())
+            {
+                match grants.last_mut() {
+                    Some((last, to)) if to == session && last.touches(part) => {
+                        *last = KeyRange::new(last.first(), part.last()).unwrap_or(*last);
+                    }
+                    _ => grants.push((part, *session)),
+                }
+            }
+        }
+        for (range, session) in grants {
+            self.grant(range, session, None, Reason::Unowned);
+        }
+    }
+
+    /// Wants back what belongs elsewhere, and stops wanting back what does not.
+    fn recall_misplaced(&mut self, desired: &RangeMap<SessionId>) {
+        let stored = self.stored();
+        let mut moving = stored.table.iter().filter(|(_, entry)| entry.recall.is_some()).count();
+        let settled = self.now >= self.live.balance_from;
+        let mut changes: Vec<(Change, Reason)> = Vec::new();
+        let mut full = false;
+        let mut held_up = false;
+        for (range, wanted) in desired.iter() {
+            for (part, entry) in stored.table.overlapping(range) {
+                let Some(owner) = entry.owner else { continue };
+                let Some(change) = self.recall_change(part, entry, owner, *wanted) else { continue };
+                let begins = matches!(change.0, Change::Recalled { .. }) && entry.recall.is_none();
+                if begins && (stored.frozen || !settled) {
+                    held_up |= stored.frozen;
+                    continue;
+                }
+                if begins && moving >= stored.settings.max_moves {
+                    full = true;
+                    continue;
+                }
+                moving += usize::from(begins);
+                changes.push(change);
+            }
+        }
+        if full {
+            self.live.skips.push(Skip::MovesFull { namespace: self.namespace.clone() });
+        }
+        if held_up {
+            self.live.skips.push(Skip::Frozen { namespace: self.namespace.clone() });
+        }
+        for (change, reason) in changes {
+            self.emit_recall(change, reason);
+        }
+    }
+
+    fn emit_recall(&mut self, change: Change, reason: Reason) {
+        if let (Change::Recalled { range, to: Some(to), .. }, true) =
+            (&change, self.plants.has(Plant::GrantBeforeRelease))
+        {
+            return self.grant(*range, *to, None, reason);
+        }
+        self.emit(change, reason);
+    }
+
+    /// What should change about the recall of one piece, if anything.
+    fn recall_change(
+        &self,
+        range: KeyRange,
+        entry: &Entry,
+        owner: SessionId,
+        wanted: SessionId,
+    ) -> Option<(Change, Reason)> {
+        let generation = entry.generation;
+        let sessions = &self.stored().sessions;
+        let owner_info = sessions.get(&owner);
+        if owner_info.is_some_and(|info| info.evicted) {
+            return None;
+        }
+        let reason = if owner_info.is_some_and(|info| info.draining) {
+            Reason::Draining
+        } else {
+            Reason::Repartitioned
+        };
+        let to_wanted = Change::Recalled { range, generation, to: Some(wanted) };
+        match entry.recall {
+            None if owner == wanted => None,
+            None => self.live.talks.contains_key(&wanted).then_some((to_wanted, reason)),
+            Some(Recall { to: None }) => None,
+            Some(Recall { .. }) if owner == wanted => {
+                Some((Change::RecallCancelled { range, generation }, Reason::NoLongerWanted))
+            }
+            Some(Recall { to: Some(to) }) => {
+                let gone = !sessions.get(&to).is_some_and(may_have_keys);
+                gone.then_some((to_wanted, Reason::DestinationGone))
+            }
+        }
+    }
+
+    /// An evicted Owner gives everything back at once, whoever else there is.
+    fn withdraw_from_evicted(&mut self) {
+        let stored = self.stored();
+        let evicted = stored.sessions.iter().filter(|(_, info)| info.evicted).map(|(session, _)| *session);
+        let plain = Some(Recall { to: None });
+        let pieces: Vec<(KeyRange, Generation)> = evicted
+            .flat_map(|session| stored.table.of_session(session))
+            .filter(|(_, entry)| entry.recall != plain)
+            .map(|(range, entry)| (range, entry.generation))
+            .collect();
+        for (range, generation) in pieces {
+            let why = Reason::Operator("evicted".into());
+            self.emit(Change::Recalled { range, generation, to: None }, why);
+        }
+    }
+
+    /// A migration that takes too long becomes a plain recall; a plain recall that takes too long is not renewed.
+    pub(super) fn time_out_recalls(&mut self) {
+        let mut plain = Vec::new();
+        for (range, entry) in self.stored().table.iter() {
+            let Some(recall) = entry.recall else { continue };
+            let deadline = self.live.recall_deadlines.get(&(range.first(), entry.generation));
+            if deadline.is_some_and(|deadline| self.now >= *deadline) {
+                plain.push((range, entry.generation, recall.to.is_some()));
+            }
+        }
+        for (range, generation, migrates) in plain {
+            if migrates {
+                self.live.recall_deadlines.remove(&(range.first(), generation));
+                self.emit(Change::Recalled { range, generation, to: None }, Reason::MigrationTimedOut);
+            } else {
+                self.live.withdrawn.insert(range, generation);
+                self.live.withdrawn_news = true;
+            }
+        }
+    }
+
+    /// Gives every recall its deadline and forgets those of recalls that are over.
+    fn watch_recalls(&mut self) {
+        let stored = &self.draft.namespaces[self.namespace];
+        let mut deadlines = std::collections::BTreeMap::new();
+        for (range, entry) in stored.table.iter() {
+            let Some(recall) = entry.recall else { continue };
+            let timeout = if recall.to.is_some() {
+                stored.settings.migration_timeout
+            } else {
+                stored.settings.recall_timeout
+            };
+            let name: (Key, Generation) = (range.first(), entry.generation);
+            let deadline = self.live.recall_deadlines.get(&name).copied().unwrap_or(self.now + timeout);
+            deadlines.insert(name, deadline.min(self.now + timeout));
+        }
+        let next = deadlines.values().copied().filter(|deadline| *deadline > self.now).min();
+        match next {
+            Some(at) => self.live.timers.set(LiveTimer::Recall, at),
+            None => self.live.timers.clear(&LiveTimer::Recall),
+        }
+        self.live.recall_deadlines = deadlines;
+        let recalled = |range: KeyRange, generation: &Generation| {
+            stored
+                .table
+                .overlapping(range)
+                .any(|(_, entry)| entry.generation == *generation && entry.recall.is_some())
+        };
+        self.live.withdrawn.retain(recalled);
+    }
+
+    /// Asks the load policy, unless ranges are moving.
+    pub(super) fn balance_load(&mut self) {
+        let moving =
+            self.stored().table.iter().any(|(_, entry)| entry.recall.is_some() || entry.owner.is_none());
+        let brake = self.stored().frozen || self.now < self.live.balance_from;
+        if !std::mem::take(&mut self.live.load_due) || moving || brake {
+            return;
+        }
+        let (owners, ranges) = self.loads();
+        let settings = Arc::clone(&self.stored().settings);
+        let round = LoadRound {
+            owners: &owners,
+            ranges: &ranges,
+            partitioner: settings.partitioner.partitioner(),
+            max_changes: settings.max_load_changes,
+        };
+        let decision = settings.load_policy.policy().round(&mut self.live.load_memory, &round);
+        for (owner, why) in decision.skipped {
+            self.live.skips.push(Skip::Load { namespace: self.namespace.clone(), owner, why });
+        }
+        for change in decision.changes {
+            let Some(session) = self.stored().session_named(&change.name) else { continue };
+            let Some(info) = self.stored().sessions.get(&session) else { continue };
+            let info = SessionInfo { virtual_nodes: change.virtual_nodes, ..info.clone() };
+            self.emit(Change::SessionChanged { session, info }, Reason::LoadBalanced);
+        }
+    }
+
+    fn loads(&self) -> (Vec<OwnerLoad>, Vec<RangeLoad>) {
+        let mut ranges = Vec::new();
+        let mut owners = Vec::new();
+        for (session, info) in self.stored().sessions.iter().filter(|(_, info)| may_have_keys(info)) {
+            let report = self.live.talks.get(session).and_then(|talk| talk.report.as_ref());
+            let loads = report.map_or(&[][..], |report| &report.loads);
+            let load = loads.iter().fold(0u64, |sum, range| sum.saturating_add(range.load));
+            owners.push(OwnerLoad {
+                name: info.name.clone(),
+                virtual_nodes: info.virtual_nodes,
+                weight: info.weight,
+                load,
+            });
+            ranges.extend(loads.iter().cloned());
+        }
+        ranges.sort_by_key(|load| load.range);
+        (owners, ranges)
+    }
+}
+
+/// Whether the partitioner may give an Owner keys.
+fn may_have_keys(info: &SessionInfo) -> bool {
+    !info.draining && !info.evicted && info.weight > 0
+}
+
+fn as_partition_owner(info: &SessionInfo) -> PartitionOwner {
+    PartitionOwner { name: info.name.clone(), virtual_nodes: info.virtual_nodes, weight: info.weight }
+}

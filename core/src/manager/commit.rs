@@ -1,0 +1,207 @@
+//! From decisions to the store and back: one batch under way at a time, and nothing told before it is durable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Index, Namespace, Seq, SessionId};
+use crate::plant::{Plant, Plants};
+use crate::record::{Batch, Change, Record};
+use crate::time::Instant;
+
+use super::event::{AdminError, ManagerAction};
+use super::leader::Leader;
+use super::live::Live;
+use super::{Context, Next};
+
+/// How long an append that failed or whose outcome is unknown rests before it is repeated.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The batch under way and what its confirmation sets free.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct InFlight {
+    pub(super) index: Index,
+    pub(super) batch: Option<Arc<Batch>>,
+    /// Operators to be answered.
+    pub(super) replies: Vec<(u64, Result<(), AdminError>)>,
+    /// Reports whose effects it contains.
+    pub(super) decided: Vec<(Namespace, SessionId, Seq)>,
+    /// Sessions whose set of leases it changes.
+    pub(super) affected: BTreeSet<(Namespace, SessionId)>,
+    /// When to repeat it, if its outcome is unknown.
+    pub(super) retry_at: Option<Instant>,
+}
+
+impl Leader {
+    /// Sends the records that wait, if there are any, as the next batch.
+    pub(super) fn append_next(&mut self, context: &mut Context<'_>) {
+        if !self.group_records.is_empty() {
+            let records = std::mem::take(&mut self.group_records);
+            self.append(records, InFlight::default(), context);
+        }
+    }
+
+    /// Sends a batch. The draft already contains the namespaces' part of it.
+    pub(super) fn append(
+        &mut self,
+        records: Vec<Record>,
+        mut in_flight: InFlight,
+        context: &mut Context<'_>,
+    ) {
+        let Some(index) = self.index.next() else { return };
+        let batch = Arc::new(Batch { term: self.lead.term, records });
+        in_flight.index = index;
+        in_flight.batch = Some(Arc::clone(&batch));
+        context.push(ManagerAction::Append { term: self.fence(context), index, batch });
+        self.in_flight = Some(in_flight);
+    }
+
+    fn fence(&self, context: &Context<'_>) -> Option<crate::id::Term> {
+        (!context.plants.has(Plant::UnfencedCommit)).then_some(self.lead.term)
+    }
+
+    /// The batch is durable: apply it, and only now tell whom it concerns.
+    pub(super) fn on_appended(&mut self, index: Index, context: &mut Context<'_>) -> Next {
+        let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.index == index) else {
+            return Next::Stay;
+        };
+        let Some(batch) = in_flight.batch else { return Next::Stay };
+        self.index = index;
+        context.counters.commits += 1;
+        let published = self.committed.apply(&batch, context.plants);
+        self.draft.term = self.committed.term;
+        self.draft.leader_hold = self.committed.leader_hold;
+        self.draft.latest_leader_hold = self.committed.latest_leader_hold;
+        self.follow_namespaces(&batch, context);
+        let term = self.lead.term;
+        for (namespace, entries) in published {
+            let Some(stored) = self.committed.namespaces.get(&namespace) else { continue };
+            let Some(live) = self.live.get_mut(&namespace) else { continue };
+            if let Some(draft) = self.draft.namespaces.get_mut(&namespace) {
+                draft.lsn = stored.lsn;
+            }
+            live.publish(&namespace, term, stored.lsn, entries.into(), stored.settings.log_span, context);
+        }
+        for (namespace, session, seq) in in_flight.decided {
+            if let Some(talk) = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session)) {
+                talk.applied = talk.applied.max(seq);
+            }
+        }
+        debug_assert!(context.plants != Plants::NONE || self.draft == self.committed);
+        self.mark_affected(&in_flight.affected);
+        for (request, result) in in_flight.replies {
+            context.push(ManagerAction::AdminReply { request, result });
+        }
+        self.compact_if_due(context);
+        self.after_group_records(&batch, context)
+    }
+
+    /// What the leader does once records about the group itself are durable.
+    fn after_group_records(&mut self, batch: &Batch, context: &mut Context<'_>) -> Next {
+        for record in &batch.records {
+            match record {
+                Record::LeaderStarted { .. } => self.start(context),
+                Record::LeaderResigned => {
+                    context.push(ManagerAction::ResignLeadership { term: self.lead.term });
+                    return Next::StepDown;
+                }
+                _ => {}
+            }
+        }
+        Next::Stay
+    }
+
+    pub(super) fn mark_affected(&mut self, affected: &BTreeSet<(Namespace, SessionId)>) {
+        for (namespace, session) in affected {
+            if let Some(talk) = self.live.get_mut(namespace).and_then(|live| live.talks.get_mut(session)) {
+                talk.push_due = true;
+            }
+        }
+    }
+
+    /// Begins and forgets the volatile side of namespaces and sessions with their stored side.
+    fn follow_namespaces(&mut self, batch: &Batch, context: &mut Context<'_>) {
+        for record in &batch.records {
+            let Record::Namespace { namespace, change, .. } = record else { continue };
+            match change {
+                Change::Created { .. } => {
+                    if let Some(stored) = self.committed.namespaces.get(namespace) {
+                        self.live.insert(namespace.clone(), Live::new(stored, context.now));
+                    }
+                }
+                Change::Removed => {
+                    self.live.remove(namespace);
+                }
+                Change::SessionEnded { session } => {
+                    if let Some(live) = self.live.get_mut(namespace) {
+                        live.forget(*session);
+                    }
+                }
+                Change::Granted { .. } => context.counters.grants += 1,
+                Change::Released { .. } => context.counters.losses += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// Another leader's batch is there, or the term is over.
+    pub(super) fn on_fenced(&mut self, index: Index, context: &mut Context<'_>) -> Next {
+        if self.in_flight.as_ref().is_none_or(|in_flight| in_flight.index != index) {
+            return Next::Stay;
+        }
+        if context.plants.has(Plant::UnknownTakenAsFailed) && self.has_started() && self.forgot_one(context) {
+            return Next::Stay;
+        }
+        Next::StepDown
+    }
+
+    /// Whatever became of the batch, nothing else may be put at its index: it is repeated until the store is sure.
+    pub(super) fn on_unsettled(&mut self, index: Index, may_be_there: bool, context: &mut Context<'_>) {
+        let Some(in_flight) = self.in_flight.as_mut().filter(|in_flight| in_flight.index == index) else {
+            return;
+        };
+        in_flight.retry_at = Some(context.now + RETRY);
+        if may_be_there && self.has_started() && !self.is_resigning() {
+            if context.plants.has(Plant::UnknownTakenAsFailed) {
+                self.in_flight = None;
+                self.draft = self.committed.clone();
+                self.live.values_mut().for_each(|live| live.dirty = true);
+            } else if context.plants.has(Plant::UnknownThenNextIndex) {
+                let _ = self.on_appended(index, context);
+            }
+        }
+    }
+
+    /// A planted fault: the index is taken by the leader's own forgotten batch, so it uses the next.
+    fn forgot_one(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(in_flight) = self.in_flight.take() else { return false };
+        let (Some(batch), Some(index)) = (&in_flight.batch, in_flight.index.next()) else { return false };
+        self.index = in_flight.index;
+        let batch = Arc::clone(batch);
+        context.push(ManagerAction::Append { term: self.fence(context), index, batch });
+        self.in_flight = Some(InFlight { index, ..in_flight });
+        true
+    }
+
+    pub(super) fn retry_append(&mut self, context: &mut Context<'_>) {
+        let term = self.fence(context);
+        let Some(in_flight) = &mut self.in_flight else { return };
+        if in_flight.retry_at.is_none_or(|at| context.now < at) {
+            return;
+        }
+        in_flight.retry_at = None;
+        if let Some(batch) = &in_flight.batch {
+            let batch = Arc::clone(batch);
+            context.push(ManagerAction::Append { term, index: in_flight.index, batch });
+        }
+    }
+
+    fn compact_if_due(&mut self, context: &mut Context<'_>) {
+        self.since_compaction += 1;
+        if self.since_compaction >= context.config.compact_every {
+            self.since_compaction = 0;
+            let group = Arc::new(self.committed.clone());
+            context.push(ManagerAction::Compact { index: self.index, group });
+        }
+    }
+}

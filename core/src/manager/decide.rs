@@ -1,0 +1,346 @@
+//! One decision: from what sessions said and which times ran out to the records of one batch.
+
+use crate::group::{Group, Stored};
+use crate::id::{Generation, Namespace, SessionId};
+use crate::key::KeyRange;
+use crate::message::Report;
+use crate::plant::{Plant, Plants};
+use crate::range_set::RangeSet;
+use crate::record::{Change, Reason, Record, SessionInfo};
+use crate::time::Instant;
+
+use super::Context;
+use super::commit::InFlight;
+use super::event::ManagerAction;
+use super::leader::Leader;
+use super::live::Live;
+use super::talk::Talk;
+
+/// The records decided so far and what their commit sets free.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) records: Vec<Record>,
+    pub(super) in_flight: InFlight,
+}
+
+/// The decision about one namespace. Each change is applied to the draft as it is made, so that the next one sees it.
+pub(super) struct Decision<'a> {
+    pub(super) namespace: &'a Namespace,
+    pub(super) draft: &'a mut Group,
+    pub(super) live: &'a mut Live,
+    pub(super) plan: &'a mut Plan,
+    pub(super) now: Instant,
+    pub(super) plants: Plants,
+}
+
+/// What a report says of a lease that its session does not hold, or not all of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    range: KeyRange,
+    generation: Generation,
+    /// The session that has the state, if it was moved.
+    clean_to: Option<SessionId>,
+    given_back: bool,
+    refused: bool,
+}
+
+impl Leader {
+    /// Decides about everything that calls for it and sends the outcome to the store as one batch.
+    pub(super) fn decide(&mut self, context: &mut Context<'_>) {
+        let mut plan = Plan { records: std::mem::take(&mut self.group_records), ..Plan::default() };
+        self.decide_admin(&mut plan, context);
+        let dirty = self.live.iter().filter(|(_, live)| live.dirty).map(|(name, _)| name.clone());
+        for namespace in dirty.collect::<Vec<_>>() {
+            self.decide_namespace(&namespace, &mut plan, context);
+        }
+        if plan.records.is_empty() {
+            for (namespace, session, seq) in plan.in_flight.decided {
+                if let Some(talk) =
+                    self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session))
+                {
+                    talk.applied = talk.applied.max(seq);
+                }
+            }
+            return;
+        }
+        let affected = plan.in_flight.affected.clone();
+        self.append(plan.records, plan.in_flight, context);
+        if context.plants.has(Plant::AnswerBeforeCommit) {
+            self.mark_affected(&affected);
+        }
+    }
+
+    fn decide_namespace(&mut self, namespace: &Namespace, plan: &mut Plan, context: &mut Context<'_>) {
+        let Some(live) = self.live.get_mut(namespace) else { return };
+        if !self.draft.namespaces.contains_key(namespace) {
+            return;
+        }
+        live.dirty = false;
+        let earlier = std::mem::take(&mut live.skips);
+        let draft = &mut self.draft;
+        let mut decision =
+            Decision { namespace, draft, live, plan, now: context.now, plants: context.plants };
+        decision.end_silent_sessions();
+        decision.hear_reports();
+        decision.settle_hold();
+        decision.end_emptied();
+        decision.time_out_recalls();
+        decision.balance_load();
+        decision.assign();
+        for skip in live.skips.iter().filter(|skip| !earlier.contains(skip)) {
+            context.out.push(ManagerAction::Skip(skip.clone()));
+        }
+    }
+}
+
+impl Decision<'_> {
+    pub(super) fn stored(&self) -> &Stored {
+        &self.draft.namespaces[self.namespace]
+    }
+
+    /// Decides one change: records it, applies it to the draft, and notes whose leases it touches.
+    pub(super) fn emit(&mut self, change: Change, reason: Reason) {
+        let affected = &mut self.plan.in_flight.affected;
+        if let Change::Granted { range, .. }
+        | Change::Released { range, .. }
+        | Change::Recalled { range, .. }
+        | Change::RecallCancelled { range, .. } = &change
+        {
+            let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
+            let owners = owners.filter_map(|(_, entry)| entry.owner);
+            affected.extend(owners.map(|owner| (self.namespace.clone(), owner)));
+        }
+        if let Change::Granted { session, .. } = &change {
+            affected.insert((self.namespace.clone(), *session));
+        }
+        self.draft.apply_change(self.namespace, &change, self.plants);
+        let namespace = self.namespace.clone();
+        self.plan.records.push(Record::Namespace { namespace, change, reason });
+    }
+
+    fn end_silent_sessions(&mut self) {
+        let planted = std::mem::take(&mut self.live.ended_by_plant);
+        let over =
+            |session: &SessionId| self.live.hold_is_over(*session, self.now) || planted.contains(session);
+        let silent: Vec<SessionId> = self.stored().sessions.keys().copied().filter(over).collect();
+        for session in silent {
+            self.end(session, &Reason::HoldExpired);
+        }
+    }
+
+    /// A session is over: whatever it still has is released, and its state is gone.
+    fn end(&mut self, session: SessionId, reason: &Reason) {
+        let leases: Vec<_> =
+            self.stored().table.of_session(session).map(|(range, entry)| (range, entry.generation)).collect();
+        for (range, generation) in leases {
+            self.emit(Change::Released { range, generation }, reason.clone());
+        }
+        self.emit(Change::SessionEnded { session }, reason.clone());
+    }
+
+    fn hear_reports(&mut self) {
+        let undecided: Vec<SessionId> =
+            self.live.talks.iter().filter(|(_, talk)| talk.undecided).map(|(session, _)| *session).collect();
+        for session in undecided {
+            let Some(talk) = self.live.talks.get_mut(&session) else { continue };
+            talk.undecided = false;
+            let Some(report) = talk.report.clone() else { continue };
+            let decided = (self.namespace.clone(), session, report.seq);
+            if self.join(session, &report) {
+                self.take_findings(session);
+                self.take_wishes(session, &report);
+            }
+            self.plan.in_flight.decided.push(decided);
+        }
+    }
+
+    /// Makes the session a member if it is not one; says whether it is.
+    fn join(&mut self, session: SessionId, report: &Report) -> bool {
+        if self.stored().sessions.contains_key(&session) {
+            return true;
+        }
+        if self.live.hold_is_over(session, self.now) || report.leaving {
+            return false;
+        }
+        let Some(offer) = self.live.talks.get(&session).map(|talk| talk.offer.clone()) else { return false };
+        if let Some(namesake) = self.stored().session_named(&offer.name) {
+            if !offer.takes_over && !self.plants.has(Plant::SecondProcessTakesLeases) {
+                return false;
+            }
+            self.end(namesake, &Reason::TakenOver);
+        }
+        let info = SessionInfo {
+            name: offer.name,
+            url: offer.url,
+            weight: report.weight,
+            virtual_nodes: self.stored().settings.virtual_nodes,
+            draining: report.draining,
+            evicted: false,
+        };
+        if self.plants.has(Plant::NamespaceIgnored) {
+            self.join_everywhere(session, &info);
+        }
+        self.emit(Change::SessionStarted { session, info }, Reason::Joined);
+        true
+    }
+
+    fn join_everywhere(&mut self, session: SessionId, info: &SessionInfo) {
+        let others: Vec<_> =
+            self.draft.namespaces.keys().filter(|name| *name != self.namespace).cloned().collect();
+        for namespace in others {
+            let change = Change::SessionStarted { session, info: info.clone() };
+            self.draft.apply_change(&namespace, &change, self.plants);
+            self.plan.records.push(Record::Namespace { namespace, change, reason: Reason::Joined });
+        }
+    }
+
+    /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
+    fn take_findings(&mut self, session: SessionId) {
+        let Some(talk) = self.live.talks.get(&session) else { return };
+        let taken_over_at = self.live.taken_over_at;
+        let mut findings = reconcile(self.stored(), session, talk, taken_over_at, self.plants);
+        if self.plants.has(Plant::AbsenceFromAnySession) {
+            findings.extend(absent_anywhere(self.stored(), talk));
+        }
+        for finding in findings {
+            self.take_finding(session, finding);
+        }
+    }
+
+    fn take_finding(&mut self, source: SessionId, finding: Finding) {
+        let Finding { range, generation, .. } = finding;
+        if let Some(to) = finding.clean_to {
+            let alive = self.stored().sessions.contains_key(&to) && !self.live.hold_is_over(to, self.now);
+            if alive && to != source {
+                return self.grant(range, to, Some(generation), Reason::Migrated);
+            }
+        }
+        let reason = match finding {
+            Finding { clean_to: Some(_), .. } => Reason::DestinationGone,
+            Finding { refused: true, .. } => Reason::RefusedByOwner,
+            Finding { given_back: true, .. } => Reason::GivenBack,
+            _ => Reason::Dropped,
+        };
+        self.emit(Change::Released { range, generation }, reason);
+    }
+
+    /// Gives a range a new lease, the state's age kept only if the state comes with it.
+    pub(super) fn grant(
+        &mut self,
+        range: KeyRange,
+        to: SessionId,
+        source: Option<Generation>,
+        reason: Reason,
+    ) {
+        let last = if self.plants.has(Plant::GenerationReused) {
+            self.live.granted_here
+        } else {
+            self.stored().last_generation
+        };
+        let Some(generation) = last.next() else {
+            let namespace = self.namespace.clone();
+            if let (Some(source), true) = (source, source.is_some()) {
+                self.emit(Change::Released { range, generation: source }, Reason::Dropped);
+            }
+            return self.live.skips.push(super::event::Skip::GenerationsUsedUp { namespace });
+        };
+        self.live.granted_here = generation;
+        self.emit(Change::Granted { range, generation, session: to, source }, reason);
+    }
+
+    fn take_wishes(&mut self, session: SessionId, report: &Report) {
+        let Some(info) = self.stored().sessions.get(&session) else { return };
+        let draining = info.draining || report.draining;
+        if info.weight != report.weight || info.draining != draining {
+            let info = SessionInfo { weight: report.weight, draining, ..info.clone() };
+            self.emit(Change::SessionChanged { session, info }, Reason::Reported);
+        }
+        if report.leaving {
+            self.end(session, &Reason::Left);
+        }
+    }
+
+    fn settle_hold(&mut self) {
+        let stored = self.stored();
+        if stored.longest_hold <= stored.settings.hold {
+            self.live.hold_settles_at = None;
+        } else if self.live.hold_settles_at.is_some_and(|at| self.now >= at) {
+            self.live.hold_settles_at = None;
+            self.emit(Change::HoldSettled, Reason::TimePassed);
+        } else if self.live.hold_settles_at.is_none() {
+            self.live.settle_hold_at(self.now + stored.longest_hold);
+        }
+    }
+
+    /// An evicted session that has nothing left is over.
+    fn end_emptied(&mut self) {
+        let stored = self.stored();
+        let emptied = |(session, info): (&SessionId, &SessionInfo)| {
+            (info.evicted && !stored.table.has_any(*session)).then_some(*session)
+        };
+        let emptied: Vec<SessionId> = stored.sessions.iter().filter_map(emptied).collect();
+        for session in emptied {
+            self.live.evicted.insert(session);
+            self.emit(Change::SessionEnded { session }, Reason::Left);
+        }
+    }
+}
+
+/// Compares what the table gives a session with what its report holds, gave up and refused.
+///
+/// A lease that the report does not list is over only if the session may have had it: one that is still on its way is
+/// granted again with the next message.
+pub(super) fn reconcile(
+    stored: &Stored,
+    session: SessionId,
+    talk: &Talk,
+    taken_over_at: Generation,
+    plants: Plants,
+) -> Vec<Finding> {
+    let Some(report) = &talk.report else { return Vec::new() };
+    let mut findings = Vec::new();
+    for (range, entry) in stored.table.of_session(session) {
+        let generation = entry.generation;
+        let mut missing = RangeSet::from_ranges([range]);
+        for held in report.held.iter().filter(|held| held.generation == generation) {
+            missing.remove(held.range);
+        }
+        let finding = Finding { range, generation, clean_to: None, given_back: false, refused: false };
+        let any_lease = plants.has(Plant::ReleaseWithoutGeneration);
+        for release in report.released.iter().filter(|release| any_lease || release.generation == generation)
+        {
+            let candidates = if any_lease { RangeSet::from_ranges([range]) } else { missing.clone() };
+            for range in candidates.intersect_range(release.range).iter() {
+                findings.push(Finding { range, clean_to: release.clean_to, given_back: true, ..finding });
+                missing.remove(range);
+            }
+        }
+        for refusal in report.refused.iter().filter(|refusal| refusal.generation == generation) {
+            for range in missing.intersect_range(refusal.range).iter() {
+                findings.push(Finding { range, refused: true, ..finding });
+                missing.remove(range);
+            }
+        }
+        let had = generation <= taken_over_at || talk.may_have_had(generation, report.applied);
+        if had && !plants.has(Plant::AcceptedTwice) {
+            findings.extend(missing.iter().map(|range| Finding { range, ..finding }));
+        }
+    }
+    findings
+}
+
+/// A planted fault: whatever one session does not list is free.
+fn absent_anywhere(stored: &Stored, talk: &Talk) -> Vec<Finding> {
+    let Some(report) = &talk.report else { return Vec::new() };
+    let listed = |range: KeyRange| report.held.iter().any(|held| held.range.overlaps(range));
+    let owned = stored.table.iter().filter(|(range, entry)| entry.owner.is_some() && !listed(*range));
+    owned
+        .map(|(range, entry)| Finding {
+            range,
+            generation: entry.generation,
+            clean_to: None,
+            given_back: false,
+            refused: false,
+        })
+        .collect()
+}

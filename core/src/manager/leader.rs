@@ -1,0 +1,195 @@
+//! A leader: takes events, decides when nothing is under way to the store, and answers from what is committed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::group::Group;
+use crate::id::{Index, Namespace};
+use crate::message::OwnerToManager;
+use crate::plant::Plant;
+use crate::record::Record;
+use crate::time::Instant;
+
+use super::commit::InFlight;
+use super::event::{AdminCommand, AdminError, ManagerAction, ManagerEvent, RoleName, StoreEvent};
+use super::live::Live;
+use super::{Context, Lead, Next};
+
+/// A leader's state. `committed` is what everybody may be told. `draft` is that plus the batch under way, if there is
+/// one. Nothing is decided while a batch is under way: what happens then waits as facts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Leader {
+    pub(super) lead: Lead,
+    pub(super) committed: Group,
+    pub(super) draft: Group,
+    pub(super) index: Index,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) live: BTreeMap<Namespace, Live>,
+    pub(super) admin: Vec<(u64, AdminCommand)>,
+    /// Records of the group itself that wait for the next batch.
+    pub(super) group_records: Vec<Record>,
+    /// When no earlier leader can act any more.
+    settles_at: Option<Instant>,
+    pub(super) since_compaction: u64,
+    started: bool,
+    resigning: bool,
+}
+
+impl Leader {
+    /// A leader that won at `won_at` and found `group` at `index`. Its first batch takes the next index, so that no
+    /// append of an earlier leader can arrive there late.
+    pub(super) fn new(
+        lead: Lead,
+        won_at: Instant,
+        index: Index,
+        group: &Group,
+        context: &mut Context<'_>,
+    ) -> Leader {
+        let waits = if context.plants.has(Plant::LeaderDoesNotWait) {
+            Duration::ZERO
+        } else if context.plants.has(Plant::StandbyUsesOwnTimes) {
+            context.config.leader_hold
+        } else {
+            group.leader_hold
+        };
+        let silent_from = won_at + waits;
+        let live = group
+            .namespaces
+            .iter()
+            .map(|(name, stored)| (name.clone(), Live::taken_over(stored, silent_from, context)))
+            .collect();
+        let mut leader = Leader {
+            lead,
+            committed: group.clone(),
+            draft: group.clone(),
+            index,
+            in_flight: None,
+            live,
+            admin: Vec::new(),
+            group_records: vec![Record::LeaderStarted { leader_hold: context.config.leader_hold }],
+            settles_at: Some(silent_from),
+            since_compaction: 0,
+            started: false,
+            resigning: false,
+        };
+        leader.append_next(context);
+        leader
+    }
+
+    pub(super) fn lead(&self) -> &Lead {
+        &self.lead
+    }
+
+    pub(super) fn lead_mut(&mut self) -> &mut Lead {
+        &mut self.lead
+    }
+
+    pub(super) fn committed(&self) -> &Group {
+        &self.committed
+    }
+
+    /// Whether its own start is committed: before that it tells nobody anything.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
+
+    pub(super) fn wake(&self) -> Instant {
+        let retry = self.in_flight.as_ref().and_then(|in_flight| in_flight.retry_at);
+        let live = self.live.values().filter_map(|live| live.timers.next()).min();
+        [retry, live, self.settles_at].into_iter().flatten().min().unwrap_or(Instant::NEVER)
+    }
+
+    pub(super) fn on_event(&mut self, event: ManagerEvent, context: &mut Context<'_>) -> Next {
+        match event {
+            ManagerEvent::Store(event) => {
+                if let Next::StepDown = self.on_store(event, context) {
+                    return Next::StepDown;
+                }
+            }
+            ManagerEvent::Resign => self.resigning = true,
+            ManagerEvent::Admin { request, command } => self.on_admin(request, command, context),
+            // Until its start is committed a leader is deaf; clients ask again.
+            _ if !self.started || self.resigning => {}
+            ManagerEvent::FromOwner { from, message: OwnerToManager::Hello(hello) } => {
+                self.on_hello(from, hello, context);
+            }
+            ManagerEvent::FromOwner { from, message: OwnerToManager::Report(report) } => {
+                self.on_report(from, report, context);
+            }
+            ManagerEvent::FromLookup { from, request } => self.on_lookup(from, &request, context),
+            _ => {}
+        }
+        self.advance(context)
+    }
+
+    pub(super) fn on_wake(&mut self, context: &mut Context<'_>) -> Next {
+        if self.settles_at.is_some_and(|at| context.now >= at) && self.started {
+            self.settles_at = None;
+            self.group_records.push(Record::LeaderSettled);
+        }
+        self.retry_append(context);
+        let names: Vec<Namespace> = self.due(context.now);
+        for name in names {
+            self.on_live_timers(&name, context);
+        }
+        self.advance(context)
+    }
+
+    fn due(&self, now: Instant) -> Vec<Namespace> {
+        let due = |live: &Live| live.timers.next().is_some_and(|at| at <= now);
+        self.live.iter().filter(|(_, live)| due(live)).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn on_store(&mut self, event: StoreEvent, context: &mut Context<'_>) -> Next {
+        match event {
+            StoreEvent::Appended { index } => return self.on_appended(index, context),
+            StoreEvent::Fenced { index } => return self.on_fenced(index, context),
+            StoreEvent::NotAppended { index } => self.on_unsettled(index, false, context),
+            StoreEvent::Unknown { index } => self.on_unsettled(index, true, context),
+            StoreEvent::Loaded { .. } | StoreEvent::LoadFailed { .. } => {}
+        }
+        Next::Stay
+    }
+
+    /// Decides if nothing is under way, then says what there is to say.
+    fn advance(&mut self, context: &mut Context<'_>) -> Next {
+        if self.started && self.in_flight.is_none() {
+            if self.resigning {
+                self.group_records = vec![Record::LeaderResigned];
+            } else {
+                self.decide(context);
+            }
+            self.append_next(context);
+        }
+        if self.started && !self.resigning {
+            self.flush(context);
+        }
+        Next::Stay
+    }
+
+    /// The start is committed: from now on the leader acts.
+    pub(super) fn start(&mut self, context: &mut Context<'_>) {
+        self.started = true;
+        context.counters.terms += 1;
+        for live in self.live.values_mut() {
+            live.dirty = true;
+        }
+        let term = self.lead.term;
+        context.push(ManagerAction::RoleChanged(RoleName::Leader { term }));
+    }
+
+    pub(super) fn is_resigning(&self) -> bool {
+        self.resigning
+    }
+
+    /// Operators whose requests are undecided are told that their outcome is unknown.
+    pub(super) fn abandon_admin(&mut self, context: &mut Context<'_>) {
+        let waiting = self.admin.drain(..).map(|(request, _)| request);
+        let under_way =
+            self.in_flight.iter().flat_map(|in_flight| in_flight.replies.iter().map(|(request, _)| *request));
+        let requests: Vec<u64> = waiting.chain(under_way).collect();
+        for request in requests {
+            context.push(ManagerAction::AdminReply { request, result: Err(AdminError::Unknown) });
+        }
+    }
+}

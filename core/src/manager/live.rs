@@ -1,0 +1,187 @@
+//! What a leader knows of a namespace besides what is stored: who was heard when, and who listens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::change_log::ChangeLog;
+use crate::group::Stored;
+use crate::id::{Generation, Nonce, OwnerName, SessionId, Url};
+use crate::key::Key;
+use crate::load::LoadMemory;
+use crate::partition::PartitionOwner;
+use crate::plant::{Plant, Plants};
+use crate::range_map::RangeMap;
+use crate::settings::Settings;
+use crate::time::Instant;
+use crate::timers::Timers;
+
+use super::Context;
+use super::event::Skip;
+use super::lookups::Subscriber;
+use super::talk::Talk;
+
+/// The volatile side of a namespace. All of it can be lost: a new leader builds it anew from the store and from what
+/// sessions say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Live {
+    /// The conversations, by session.
+    pub(super) talks: BTreeMap<SessionId, Talk>,
+    /// Welcomes that nobody has taken up yet.
+    pub(super) offers: BTreeMap<SessionId, Offer>,
+    /// Until when each session's leases are kept from others.
+    pub(super) holds: BTreeMap<SessionId, Instant>,
+    /// Leases up to this one may have been sent by an earlier leader.
+    pub(super) taken_over_at: Generation,
+    /// No range is moved before this: stored sessions count as live until they had the time to speak.
+    pub(super) balance_from: Instant,
+    /// The Lookups that want to hear of changes.
+    pub(super) subscribers: BTreeMap<Nonce, Subscriber>,
+    pub(super) log: ChangeLog,
+    pub(super) timers: Timers<LiveTimer>,
+    /// The load policy is to be asked at the next decision.
+    pub(super) load_due: bool,
+    /// Something happened that may call for a decision.
+    pub(super) dirty: bool,
+    /// Since when there have been fewer Owners than wanted.
+    pub(super) short_since: Option<Instant>,
+    /// Until when each recall may take, by the recalled piece's first key and lease.
+    pub(super) recall_deadlines: BTreeMap<(Key, Generation), Instant>,
+    /// Recalled leases that are no longer renewed.
+    pub(super) withdrawn: RangeMap<Generation>,
+    /// A lease was withdrawn that its Owner may still count on.
+    pub(super) withdrawn_news: bool,
+    /// What the partitioner wanted last, and for which input.
+    pub(super) desired: Option<Desired>,
+    pub(super) load_memory: LoadMemory,
+    /// Since when a longer hold of earlier settings has been running out.
+    pub(super) hold_settles_at: Option<Instant>,
+    /// What was not done at the last decision.
+    pub(super) skips: Vec<Skip>,
+    /// Processes that an operator evicted.
+    pub(super) evicted: BTreeSet<SessionId>,
+    /// Generations granted by this leader: what a planted fault numbers from.
+    pub(super) granted_here: Generation,
+    /// Sessions whose end a planted fault wants at once.
+    pub(super) ended_by_plant: BTreeSet<SessionId>,
+}
+
+/// The partitioner's answer and what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Desired {
+    pub(super) owners: Vec<PartitionOwner>,
+    pub(super) pins: RangeMap<OwnerName>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) ranges: RangeMap<SessionId>,
+}
+
+/// A welcome that waits to be taken up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Offer {
+    pub(super) id: Nonce,
+    pub(super) name: OwnerName,
+    pub(super) url: Url,
+    pub(super) takes_over: bool,
+}
+
+/// What a namespace waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum LiveTimer {
+    /// A session's hold runs out.
+    Hold(SessionId),
+    /// A session's unanswered message is sent again, or a race's backoff is over.
+    Resend(SessionId),
+    /// A recall or migration takes too long.
+    Recall,
+    /// The settle time or the takeover hold is over.
+    Calm,
+    /// The load policy is asked.
+    Load,
+    /// Subscribed Lookups hear that the leader lives.
+    Heartbeat,
+    /// No lease of an earlier, longer hold can still run.
+    HoldSettled,
+}
+
+impl Live {
+    /// A namespace that begins under this leader.
+    pub(super) fn new(stored: &Stored, now: Instant) -> Live {
+        let mut timers = Timers::default();
+        timers.set(LiveTimer::Heartbeat, now + stored.settings.heartbeat);
+        timers.set(LiveTimer::Load, now + stored.settings.load_interval);
+        Live {
+            talks: BTreeMap::new(),
+            offers: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            taken_over_at: Generation::ZERO,
+            balance_from: now,
+            subscribers: BTreeMap::new(),
+            log: ChangeLog::new(stored.log, stored.lsn),
+            timers,
+            load_due: false,
+            dirty: true,
+            short_since: None,
+            recall_deadlines: BTreeMap::new(),
+            withdrawn: RangeMap::new(),
+            withdrawn_news: false,
+            desired: None,
+            load_memory: LoadMemory::default(),
+            hold_settles_at: None,
+            skips: Vec::new(),
+            evicted: BTreeSet::new(),
+            granted_here: Generation::ZERO,
+            ended_by_plant: BTreeSet::new(),
+        }
+    }
+
+    /// A namespace that an earlier leader left: every stored lease is taken as if renewed at the last instant that
+    /// leader could act.
+    pub(super) fn taken_over(stored: &Stored, silent_from: Instant, context: &Context<'_>) -> Live {
+        let mut live = Live::new(stored, context.now);
+        let hold = if context.plants.has(Plant::StandbyUsesOwnTimes) {
+            context.config.drift.hold_for(context.config.leader_lease)
+        } else {
+            hold_of(stored, context.plants)
+        };
+        live.taken_over_at = stored.last_generation;
+        live.balance_from = silent_from + hold;
+        live.timers.set(LiveTimer::Calm, live.balance_from);
+        for session in stored.sessions.keys() {
+            let forget = context.plants.has(Plant::LeaderForgetsHolds);
+            live.extend_hold(*session, if forget { context.now } else { silent_from + hold });
+        }
+        if stored.longest_hold > stored.settings.hold {
+            live.settle_hold_at(silent_from + stored.longest_hold);
+        }
+        live
+    }
+
+    /// Keeps a session's leases from others until `until`.
+    pub(super) fn extend_hold(&mut self, session: SessionId, until: Instant) {
+        self.holds.insert(session, until);
+        self.timers.set(LiveTimer::Hold(session), until);
+    }
+
+    pub(super) fn settle_hold_at(&mut self, at: Instant) {
+        self.hold_settles_at = Some(at);
+        self.timers.set(LiveTimer::HoldSettled, at);
+    }
+
+    /// Whether a session's hold has run out.
+    pub(super) fn hold_is_over(&self, session: SessionId, now: Instant) -> bool {
+        self.holds.get(&session).is_some_and(|until| now >= *until)
+    }
+
+    /// Forgets a session that is over.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.talks.remove(&session);
+        self.holds.remove(&session);
+        self.timers.clear(&LiveTimer::Hold(session));
+        self.timers.clear(&LiveTimer::Resend(session));
+    }
+}
+
+/// How long leases are kept from others: the longest that any settings in force may have promised.
+pub(super) fn hold_of(stored: &Stored, plants: Plants) -> Duration {
+    if plants.has(Plant::NoDriftAllowance) { stored.settings.lease } else { stored.longest_hold }
+}

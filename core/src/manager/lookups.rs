@@ -1,0 +1,106 @@
+//! The leader's side of Lookups: answers to requests, pushes of changes, heartbeats.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Lsn, Namespace, Nonce, Seq, Term};
+use crate::message::{LookupRequest, ManagerToLookup, Update, UpdateBody};
+use crate::table::PublishedEntry;
+use crate::time::Instant;
+
+use super::Context;
+use super::event::{ManagerAction, MessageSkip, Peer};
+use super::leader::Leader;
+use super::live::Live;
+
+/// A Lookup that has not asked for this long is gone.
+const GONE_AFTER: Duration = Duration::from_secs(120);
+
+/// A Lookup that wants to hear of changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Subscriber {
+    peer: Peer,
+    /// Its latest request, which every message to it echoes.
+    echo: Seq,
+    asked_at: Instant,
+}
+
+impl Leader {
+    /// Answers a request with what its sender lacks, and remembers to push to it.
+    pub(super) fn on_lookup(&mut self, from: Peer, request: &LookupRequest, context: &mut Context<'_>) {
+        let term = self.lead.term;
+        if request.term > term {
+            return count(context, MessageSkip::StaleTerm);
+        }
+        let stored = self.committed.namespaces.get(&request.namespace);
+        let (Some(stored), Some(live)) = (stored, self.live.get_mut(&request.namespace)) else {
+            let message =
+                ManagerToLookup::UnknownNamespace { term, lookup: request.lookup, echo: request.seq };
+            context.push(ManagerAction::ToLookup { to: from, message });
+            return count(context, MessageSkip::UnknownNamespace);
+        };
+        if live.subscribers.get(&request.lookup).is_some_and(|known| known.echo >= request.seq) {
+            return count(context, MessageSkip::Duplicate);
+        }
+        let subscriber = Subscriber { peer: from, echo: request.seq, asked_at: context.now };
+        live.subscribers.insert(request.lookup, subscriber.clone());
+        live.log.truncate(context.now, stored.settings.log_span);
+        let body = live.log.answer(request.position, stored.table.len(), || stored.publish_all().into());
+        let namespace = &request.namespace;
+        context.push(subscriber.update(namespace, request.lookup, term, live.log.id(), body));
+    }
+}
+
+impl Subscriber {
+    fn update(
+        &self,
+        namespace: &Namespace,
+        lookup: Nonce,
+        term: Term,
+        log: Nonce,
+        body: UpdateBody,
+    ) -> ManagerAction {
+        let update = Update { namespace: namespace.clone(), lookup, term, echo: self.echo, log, body };
+        ManagerAction::ToLookup { to: self.peer, message: ManagerToLookup::Update(update) }
+    }
+}
+
+impl Live {
+    /// Pushes a committed change to every subscriber; the entries are shared by all of them.
+    pub(super) fn publish(
+        &mut self,
+        namespace: &Namespace,
+        term: Term,
+        lsn: Lsn,
+        entries: Arc<[PublishedEntry]>,
+        span: Duration,
+        context: &mut Context<'_>,
+    ) {
+        let from = self.log.end();
+        self.log.push(context.now, lsn, Arc::clone(&entries), span);
+        self.tell_subscribers(namespace, term, &UpdateBody::Changes { from, to: lsn, entries }, context);
+    }
+
+    /// Tells every subscriber that the leader lives and where the log ends.
+    pub(super) fn heartbeat(&mut self, namespace: &Namespace, term: Term, context: &mut Context<'_>) {
+        self.subscribers.retain(|_, subscriber| context.now.since(subscriber.asked_at) < GONE_AFTER);
+        self.tell_subscribers(namespace, term, &UpdateBody::Heartbeat { lsn: self.log.end() }, context);
+    }
+
+    fn tell_subscribers(
+        &self,
+        namespace: &Namespace,
+        term: Term,
+        body: &UpdateBody,
+        context: &mut Context<'_>,
+    ) {
+        for (lookup, subscriber) in &self.subscribers {
+            context.push(subscriber.update(namespace, *lookup, term, self.log.id(), body.clone()));
+        }
+    }
+}
+
+/// Counts a message that changed nothing.
+pub(super) fn count(context: &mut Context<'_>, why: MessageSkip) {
+    *context.counters.skipped.entry(why).or_default() += 1;
+}

@@ -1,0 +1,329 @@
+//! What sessions say and are told.
+
+use crate::id::{Namespace, SessionId};
+use crate::message::{
+    Assign, Destination, Hello, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder, Refused, RefusedWhy,
+    Report, Welcome,
+};
+use crate::plant::Plant;
+use crate::table::Entry;
+
+use super::Context;
+use super::decide::reconcile;
+use super::event::{ManagerAction, MessageSkip, Peer, Skip};
+use super::leader::Leader;
+use super::live::{LiveTimer, Offer, hold_of};
+use super::lookups::count;
+use super::talk::Talk;
+
+impl Leader {
+    /// A hello changes nothing but the offer that its sender may take up.
+    pub(super) fn on_hello(&mut self, from: Peer, hello: Hello, context: &mut Context<'_>) {
+        if hello.term > self.lead.term {
+            return count(context, MessageSkip::StaleTerm);
+        }
+        if let Some(why) = self.refusal(&hello, context) {
+            let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
+            return context.to_owner(from, ManagerToOwner::Refused(refused));
+        }
+        let Some(live) = self.live.get_mut(&hello.namespace) else { return };
+        let Some(stored) = self.committed.namespaces.get(&hello.namespace) else { return };
+        if context.plants.has(Plant::HelloTakesOver) && hello.takes_over_previous {
+            let others =
+                stored.sessions.iter().filter(|(s, info)| info.name == hello.name && **s != hello.session);
+            live.ended_by_plant.extend(others.map(|(session, _)| *session));
+            live.dirty = true;
+        }
+        if context.plants.has(Plant::HelloClearsLeases) && stored.sessions.contains_key(&hello.session) {
+            live.ended_by_plant.insert(hello.session);
+            live.dirty = true;
+        }
+        let id = context.random.nonce();
+        if live.offers.len() >= stored.settings.max_owners * 2 {
+            live.offers.pop_first();
+        }
+        let takes_over = hello.takes_over_previous;
+        live.offers.insert(hello.session, Offer { id, name: hello.name, url: hello.url, takes_over });
+        let welcome = Welcome {
+            namespace: hello.namespace,
+            session: hello.session,
+            number: hello.number,
+            conversation: id,
+            term: self.lead.term,
+        };
+        context.to_owner(from, ManagerToOwner::Welcome(welcome));
+    }
+
+    fn refusal(&self, hello: &Hello, context: &Context<'_>) -> Option<RefusedWhy> {
+        let (Some(stored), Some(live)) =
+            (self.committed.namespaces.get(&hello.namespace), self.live.get(&hello.namespace))
+        else {
+            return Some(RefusedWhy::UnknownNamespace);
+        };
+        let known = stored.sessions.get(&hello.session);
+        if known.is_some_and(|info| info.evicted) || live.evicted.contains(&hello.session) {
+            return Some(RefusedWhy::Evicted);
+        }
+        if known.is_none() && stored.sessions.len() >= stored.settings.max_owners {
+            return Some(RefusedWhy::TooManyOwners);
+        }
+        let namesake = stored.session_named(&hello.name).filter(|session| *session != hello.session);
+        let in_use = namesake.is_some_and(|session| !live.hold_is_over(session, context.now));
+        let takes = hello.takes_over_previous || context.plants.has(Plant::SecondProcessTakesLeases);
+        (in_use && !takes).then_some(RefusedWhy::NameInUse)
+    }
+
+    /// Takes a report: extends the hold whatever it says, and acts on it only if it acknowledges the latest message.
+    pub(super) fn on_report(&mut self, from: Peer, report: Report, context: &mut Context<'_>) {
+        let namespace = report.namespace.clone();
+        let session = report.session;
+        let hold = self.committed.namespaces.get(&namespace).map(|stored| hold_of(stored, context.plants));
+        let (Some(hold), Some(live)) = (hold, self.live.get_mut(&namespace)) else {
+            return count(context, MessageSkip::UnknownNamespace);
+        };
+        if !live.take_up_offer(from, &report, context) {
+            count(context, MessageSkip::ForeignNonce);
+            let unknown = ManagerToOwner::Unknown { session, conversation: report.conversation };
+            return context.to_owner(from, unknown);
+        }
+        let Some(talk) = live.talks.get_mut(&session) else { return };
+        if let Some(why) = talk.objection(&report, !context.plants.has(Plant::SeqNotChecked)) {
+            return skip(context, session, why);
+        }
+        talk.heard = talk.heard.max(report.seq);
+        talk.peer = from;
+        let crossed = report.heard < talk.seq;
+        let until = context.now + hold;
+        live.extend_hold(session, until);
+        if crossed && !context.plants.has(Plant::RacingReportAccepted) {
+            self.on_race(&namespace, session, context);
+            return skip(context, session, MessageSkip::Race);
+        }
+        self.take_report(&namespace, report, context);
+    }
+
+    fn on_race(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
+        let Some(stored) = self.committed.namespaces.get(namespace) else { return };
+        let Some(live) = self.live.get_mut(namespace) else { return };
+        let Some(talk) = live.talks.get_mut(&session) else { return };
+        talk.stumbles = talk.stumbles.saturating_add(1);
+        let pause = if context.plants.has(Plant::NoBackoff) {
+            talk.no_backoff(stored.settings.lease)
+        } else {
+            context.random.around(talk.backoff(stored.settings.lease))
+        };
+        live.timers.set(LiveTimer::Resend(session), context.now + pause);
+    }
+
+    fn take_report(&mut self, namespace: &Namespace, report: Report, context: &mut Context<'_>) {
+        let session = report.session;
+        let Some(stored) = self.draft.namespaces.get(namespace) else { return };
+        let Some(live) = self.live.get_mut(namespace) else { return };
+        let taken_over_at = live.taken_over_at;
+        let Some(talk) = live.talks.get_mut(&session) else { return };
+        talk.answered(context.now);
+        talk.reply_due = true;
+        let mut not_granted = false;
+        for held in &report.held {
+            let granted = |entry: &Entry| entry.owner == Some(session) && entry.generation == held.generation;
+            let mut under = stored.table.overlapping(held.range).map(|(_, entry)| granted(entry)).peekable();
+            if under.by_ref().any(|granted| granted) {
+                talk.accepted.insert(held.generation);
+            } else {
+                not_granted = true;
+            }
+        }
+        let foreign =
+            |generation| !stored.table.of_session(session).any(|(_, entry)| entry.generation == generation);
+        let not_its = report.released.iter().any(|release| foreign(release.generation));
+        let known = stored.sessions.get(&session);
+        let info_differs = known.is_none_or(|info| {
+            info.weight != report.weight || (report.draining && !info.draining) || report.leaving
+        });
+        let seq = report.seq;
+        talk.report = Some(report);
+        talk.undecided =
+            info_differs || !reconcile(stored, session, talk, taken_over_at, context.plants).is_empty();
+        if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
+            talk.undecided = true;
+            live.dirty = true;
+        } else {
+            talk.applied = seq;
+        }
+        live.timers.clear(&LiveTimer::Resend(session));
+        if not_granted {
+            skip(context, session, MessageSkip::NotGranted);
+        }
+        if not_its {
+            skip(context, session, MessageSkip::NotItsLease);
+        }
+    }
+
+    /// Acts on what is due in a namespace.
+    pub(super) fn on_live_timers(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
+        let (term, started) = (self.lead.term, self.has_started());
+        while let Some(timer) = self.live.get_mut(namespace).and_then(|live| live.timers.pop_due(context.now))
+        {
+            let Some(stored) = self.committed.namespaces.get(namespace) else { return };
+            let Some(live) = self.live.get_mut(namespace) else { return };
+            match timer {
+                LiveTimer::Hold(_) | LiveTimer::Recall | LiveTimer::Calm | LiveTimer::HoldSettled => {
+                    live.dirty = true;
+                }
+                LiveTimer::Load => {
+                    live.load_due = true;
+                    live.dirty = true;
+                    live.timers.set(LiveTimer::Load, context.now + stored.settings.load_interval);
+                }
+                LiveTimer::Heartbeat => {
+                    live.timers.set(LiveTimer::Heartbeat, context.now + stored.settings.heartbeat);
+                    if started {
+                        live.heartbeat(namespace, term, context);
+                    }
+                }
+                LiveTimer::Resend(session) => {
+                    if let Some(talk) = live.talks.get_mut(&session) {
+                        talk.stumbles = talk.stumbles.saturating_add(1);
+                        talk.reply_due = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what is due: replies at once, pushes when nothing is unanswered.
+    pub(super) fn flush(&mut self, context: &mut Context<'_>) {
+        let unlimited = context.plants.has(Plant::PushesWithoutLimit);
+        let due = |talk: &Talk| talk.reply_due || (talk.push_due && (!talk.awaiting || unlimited));
+        let mut to_send = Vec::new();
+        for (namespace, live) in &self.live {
+            let sessions = live.talks.iter().filter(|(_, talk)| due(talk)).map(|(session, _)| *session);
+            to_send.extend(sessions.map(|session| (namespace.clone(), session)));
+        }
+        for (namespace, session) in to_send {
+            self.send(&namespace, session, context);
+        }
+    }
+
+    /// Sends a session the complete set of leases it should hold.
+    fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
+        let orders = self.orders(namespace, session, context);
+        let Some(stored) = self.committed.namespaces.get(namespace) else { return };
+        let Some(live) = self.live.get_mut(namespace) else { return };
+        let Some(talk) = live.talks.get_mut(&session) else { return };
+        let Some(seq) = talk.seq.next() else {
+            // The numbering is used up: the session has to open a new conversation.
+            live.talks.remove(&session);
+            return skip(context, session, MessageSkip::CounterAtEnd);
+        };
+        let news = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
+        let wants_answer = orders.iter().any(news) || differs(&orders, &talk.told);
+        for order in orders.iter().filter(|order| news(order)) {
+            talk.first_sent.entry(order.generation).or_insert(seq);
+        }
+        talk.seq = seq;
+        talk.sent_at = context.now;
+        talk.reply_due = false;
+        talk.push_due = false;
+        talk.awaiting = wants_answer;
+        talk.told = orders.clone();
+        let assign = Assign {
+            namespace: namespace.clone(),
+            session,
+            conversation: talk.id,
+            term: self.lead.term,
+            seq,
+            heard: talk.heard,
+            applied: talk.applied,
+            lease: stored.settings.lease,
+            renewal: stored.settings.renewal,
+            orders,
+            wants_answer,
+            drain_waits: live.skips.iter().any(|skip| matches!(skip, Skip::DrainWaits { .. })),
+        };
+        let peer = talk.peer;
+        if wants_answer {
+            let pause = context.random.around(talk.backoff(stored.settings.lease));
+            live.timers.set(LiveTimer::Resend(session), context.now + pause);
+        }
+        if context.plants.has(Plant::HoldFromPush) {
+            let until = context.now + hold_of(stored, context.plants);
+            live.extend_hold(session, until);
+        }
+        context.to_owner(peer, ManagerToOwner::Assign(assign));
+    }
+
+    /// The leases of a session that are committed and that the batch under way does not take from it.
+    fn orders(&self, namespace: &Namespace, session: SessionId, context: &Context<'_>) -> Vec<LeaseOrder> {
+        let early = context.plants.has(Plant::AnswerBeforeCommit);
+        let told = if early { &self.draft } else { &self.committed };
+        let (Some(told), Some(draft)) =
+            (told.namespaces.get(namespace), self.draft.namespaces.get(namespace))
+        else {
+            return Vec::new();
+        };
+        let Some(live) = self.live.get(namespace) else { return Vec::new() };
+        let Some(talk) = live.talks.get(&session) else { return Vec::new() };
+        let mut orders = Vec::new();
+        for (range, entry) in told.table.of_session(session) {
+            let kept = |next: &Entry| next.owner == entry.owner && next.generation == entry.generation;
+            for (part, _) in draft.table.overlapping(range).filter(|(_, next)| kept(next)) {
+                if live.withdrawn.overlapping(part).any(|(_, withdrawn)| *withdrawn == entry.generation) {
+                    continue;
+                }
+                let twice = context.plants.has(Plant::AcceptedTwice);
+                orders.push(order(part, entry, talk, twice, |to| {
+                    let info = told.sessions.get(&to)?;
+                    Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
+                }));
+            }
+        }
+        orders
+    }
+}
+
+impl super::live::Live {
+    /// Finds the report's conversation, or opens the one it takes up; says whether there is one.
+    fn take_up_offer(&mut self, from: Peer, report: &Report, context: &Context<'_>) -> bool {
+        let talk = self.talks.get(&report.session);
+        if talk.is_some_and(|talk| talk.id == report.conversation) {
+            return true;
+        }
+        if self.offers.get(&report.session).is_some_and(|offer| offer.id == report.conversation) {
+            if let Some(offer) = self.offers.remove(&report.session) {
+                let opened = Talk::open(offer, from, talk, context.now);
+                self.talks.insert(report.session, opened);
+            }
+            return true;
+        }
+        talk.is_some() && context.plants.has(Plant::NonceNotChecked)
+    }
+}
+
+fn order(
+    range: crate::key::KeyRange,
+    entry: &Entry,
+    talk: &Talk,
+    twice: bool,
+    destination: impl Fn(SessionId) -> Option<Destination>,
+) -> LeaseOrder {
+    let listed = |report: &Report| report.held.iter().any(|held| held.generation == entry.generation);
+    let accepted =
+        talk.accepted.contains(&entry.generation) && (!twice || talk.report.as_ref().is_some_and(listed));
+    let kind = if accepted { OrderKind::Renewal } else { OrderKind::Grant { source: entry.source } };
+    let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
+    LeaseOrder { range, generation: entry.generation, state_since: entry.state_since, kind, recall }
+}
+
+/// Whether the Owner has something to do that it was not told before.
+fn differs(orders: &[LeaseOrder], told: &[LeaseOrder]) -> bool {
+    orders.len() != told.len()
+        || orders.iter().zip(told).any(|(new, old)| {
+            (new.range, new.generation, &new.recall) != (old.range, old.generation, &old.recall)
+        })
+}
+
+fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {
+    count(context, why);
+    context.push(ManagerAction::Skip(Skip::Message { session, why }));
+}

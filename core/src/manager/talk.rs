@@ -1,0 +1,128 @@
+//! The Manager's side of one conversation: numbering, races, resends, and what the Owner has accepted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::id::{Generation, Nonce, Seq};
+use crate::message::{LeaseOrder, Report};
+use crate::time::Instant;
+
+use super::event::{MessageSkip, Peer};
+use super::live::Offer;
+
+/// The round trip assumed until one is measured.
+const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
+
+/// A conversation with one session under this leader's term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Talk {
+    pub(super) id: Nonce,
+    pub(super) peer: Peer,
+    pub(super) offer: Offer,
+    /// The latest message's number.
+    pub(super) seq: Seq,
+    pub(super) sent_at: Instant,
+    /// The highest number heard from the Owner.
+    pub(super) heard: Seq,
+    /// The last report whose effects are committed.
+    pub(super) applied: Seq,
+    /// The latest message that wants an answer has none yet.
+    pub(super) awaiting: bool,
+    /// Races or silent resends in a row.
+    pub(super) stumbles: u32,
+    round_trip: Duration,
+    /// The first message of this conversation that carried each grant.
+    pub(super) first_sent: BTreeMap<Generation, Seq>,
+    /// Grants the Owner was seen to hold.
+    pub(super) accepted: BTreeSet<Generation>,
+    /// Grants that earlier conversations of this term may have carried.
+    pub(super) earlier: BTreeSet<Generation>,
+    /// The latest report that counted.
+    pub(super) report: Option<Report>,
+    /// The report calls for a decision that has not been made.
+    pub(super) undecided: bool,
+    /// A report waits for its reply.
+    pub(super) reply_due: bool,
+    /// What the Owner should hold has changed since it was last told.
+    pub(super) push_due: bool,
+    /// What the Owner was last told.
+    pub(super) told: Vec<LeaseOrder>,
+}
+
+impl Talk {
+    /// A conversation that begins with the first report that took up `offer`.
+    pub(super) fn open(offer: Offer, peer: Peer, before: Option<&Talk>, now: Instant) -> Talk {
+        let mut earlier = BTreeSet::new();
+        if let Some(before) = before {
+            earlier.extend(before.first_sent.keys().copied());
+            earlier.extend(before.accepted.iter().copied());
+            earlier.extend(before.earlier.iter().copied());
+        }
+        Talk {
+            id: offer.id,
+            peer,
+            offer,
+            seq: Seq::ZERO,
+            sent_at: now,
+            heard: Seq::ZERO,
+            applied: Seq::ZERO,
+            awaiting: false,
+            stumbles: 0,
+            round_trip: before.map_or(FIRST_ROUND_TRIP, |talk| talk.round_trip),
+            first_sent: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            earlier,
+            report: None,
+            undecided: false,
+            reply_due: false,
+            push_due: false,
+            told: Vec::new(),
+        }
+    }
+
+    /// Why a report cannot count at all, if it cannot.
+    pub(super) fn objection(&self, report: &Report, check_seq: bool) -> Option<MessageSkip> {
+        if report.heard > self.seq || report.applied > report.heard {
+            Some(MessageSkip::FromTheFuture)
+        } else if report.seq <= self.heard && check_seq {
+            Some(MessageSkip::Duplicate)
+        } else if !in_order(report) {
+            Some(MessageSkip::OverlappingRanges)
+        } else {
+            None
+        }
+    }
+
+    /// The Owner answered the latest message.
+    pub(super) fn answered(&mut self, now: Instant) {
+        if self.awaiting {
+            let sample = now.since(self.sent_at);
+            self.round_trip = (self.round_trip * 7 + sample) / 8;
+        }
+        self.awaiting = false;
+        self.stumbles = 0;
+    }
+
+    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease.
+    pub(super) fn backoff(&self, lease: Duration) -> Duration {
+        let wanted = (self.round_trip * 4).saturating_mul(2u32.pow(self.stumbles.min(16)));
+        wanted.min(lease / 8)
+    }
+
+    /// The pace of a planted fault that knows no backoff.
+    pub(super) fn no_backoff(&self, lease: Duration) -> Duration {
+        (self.round_trip * 2).min(lease / 8)
+    }
+
+    /// Whether the Owner may have had a grant: then it is never granted again.
+    pub(super) fn may_have_had(&self, generation: Generation, applied: Seq) -> bool {
+        self.accepted.contains(&generation)
+            || self.earlier.contains(&generation)
+            || self.first_sent.get(&generation).is_some_and(|first| *first <= applied)
+    }
+}
+
+/// Whether what a report says it holds is in key order and does not overlap.
+fn in_order(report: &Report) -> bool {
+    report.held.windows(2).all(|pair| pair[0].range.last() < pair[1].range.first())
+}

@@ -1,0 +1,265 @@
+//! What an Owner holds: the lease rules, apart from who talks to whom.
+
+use std::time::Duration;
+
+use crate::id::{Generation, SessionId};
+use crate::key::{Key, KeyRange};
+use crate::message::{Destination, HeldLease, LeaseOrder, OrderKind, Refusal};
+use crate::plant::{Plant, Plants};
+use crate::range_map::RangeMap;
+use crate::time::Instant;
+
+use super::event::{Grant, Revocation, RevokedWhy, TransferId};
+
+/// One lease on a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Its number.
+    pub generation: Generation,
+    /// When the state of these keys last began empty.
+    pub state_since: Generation,
+    /// The attempt to give it back, if it is recalled.
+    pub transfer: Option<TransferId>,
+    /// No new operation may begin: the rest of the state is on its way, or the lease is about to be given back.
+    pub frozen: bool,
+}
+
+/// The leases of one session. All of them end at one instant, because every message that renews one carries the
+/// complete set (Centrifuge §2.3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Leases {
+    held: RangeMap<Lease>,
+    expiry: Instant,
+    /// The highest generation ever held, key by key: none of them, nor a lower one, is accepted again.
+    highest: RangeMap<Generation>,
+    /// Complete copies of state that others hold under the generation named.
+    imports: RangeMap<Generation>,
+}
+
+/// What an applied set of orders changed.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Leases that are new.
+    pub granted: Vec<Grant>,
+    /// Leases that are gone.
+    pub revoked: Vec<Revocation>,
+    /// Orders that were not accepted.
+    pub refused: Vec<Refusal>,
+    /// Imported copies that are of no use any more.
+    pub discarded: Vec<KeyRange>,
+}
+
+/// A recalled piece and where it should go.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Recalled {
+    /// The piece.
+    pub range: KeyRange,
+    /// Its lease.
+    pub lease: Lease,
+    /// What the Manager wants: `None` not recalled, `Some(None)` plainly, `Some(Some(..))` with its state.
+    pub wanted: Option<Option<Destination>>,
+}
+
+impl Leases {
+    /// What is held if it has not expired.
+    #[must_use]
+    pub fn held(&self) -> &RangeMap<Lease> {
+        &self.held
+    }
+
+    /// The instant at which every lease ends.
+    #[must_use]
+    pub fn expiry(&self) -> Instant {
+        self.expiry
+    }
+
+    /// The lease on a key, if it is held at `now`. Compares the clock itself: no timer ends a lease.
+    #[must_use]
+    pub fn get(&self, now: Instant, key: Key, plants: Plants) -> Option<&Lease> {
+        if now >= self.expiry && !plants.has(Plant::ExpiryByTimer) {
+            return None;
+        }
+        self.held.get(key).map(|(_, lease)| lease)
+    }
+
+    /// Gives up what has expired by `now`.
+    pub fn expire(&mut self, now: Instant) -> Vec<Revocation> {
+        if now < self.expiry { Vec::new() } else { self.drop_all(RevokedWhy::Expired) }
+    }
+
+    /// Gives up everything.
+    pub fn drop_all(&mut self, why: RevokedWhy) -> Vec<Revocation> {
+        let revoke =
+            |(range, lease): (KeyRange, &Lease)| Revocation { range, generation: lease.generation, why };
+        let revoked = self.held.iter().map(revoke).collect();
+        self.held.clear();
+        revoked
+    }
+
+    /// Gives up one piece.
+    pub fn drop_piece(&mut self, range: KeyRange) {
+        self.held.remove(range);
+    }
+
+    /// Changes one piece.
+    pub fn mark(&mut self, range: KeyRange, transfer: Option<TransferId>, frozen: bool) {
+        self.held.update(range, |_, lease| Some(Lease { transfer, frozen, ..*lease }));
+    }
+
+    /// Notes a complete copy of the state that somebody else holds under `source`.
+    pub fn import(&mut self, range: KeyRange, source: Generation) {
+        self.imports.insert(range, source);
+    }
+
+    /// Every lease, for a report.
+    #[must_use]
+    pub fn report(&self) -> Vec<HeldLease> {
+        let mut leases: Vec<HeldLease> = Vec::with_capacity(self.held.len());
+        for (range, lease) in self.held.iter() {
+            let held = HeldLease { range, generation: lease.generation, state_since: lease.state_since };
+            match leases.last_mut() {
+                // Pieces that differ only in how they are given back are one lease to the Manager.
+                Some(last)
+                    if last.range.touches(range)
+                        && last.generation == held.generation
+                        && last.state_since == held.state_since =>
+                {
+                    last.range = KeyRange::new(last.range.first(), range.last()).unwrap_or(last.range);
+                }
+                _ => leases.push(held),
+            }
+        }
+        leases
+    }
+
+    /// Takes the complete set of leases that the Manager lists, counted from `base`.
+    pub fn apply(
+        &mut self,
+        now: Instant,
+        base: Instant,
+        lease: Duration,
+        orders: &[LeaseOrder],
+        plants: Plants,
+    ) -> Applied {
+        let mut applied = Applied::default();
+        if !plants.has(Plant::RenewalRevives) {
+            applied.revoked = self.expire(now);
+        }
+        let expiry = base + lease;
+        self.withdraw_unlisted(orders, &mut applied);
+        for order in orders {
+            match order.kind {
+                OrderKind::Renewal => self.renew(order, plants, &mut applied),
+                OrderKind::Grant { source } => self.accept(now < expiry, order, source, plants, &mut applied),
+            }
+        }
+        self.expiry = expiry;
+        applied
+    }
+
+    fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], applied: &mut Applied) {
+        let mut listed: RangeMap<Generation> = RangeMap::new();
+        for order in orders {
+            listed.insert(order.range, order.generation);
+        }
+        let mut gone = Vec::new();
+        for (range, lease) in self.held.iter() {
+            for (part, generation) in listed.overlapping(range) {
+                if *generation != lease.generation {
+                    gone.push((part, lease.generation));
+                }
+            }
+            gone.extend(listed.gaps(range).map(|gap| (gap, lease.generation)));
+        }
+        for (range, generation) in gone {
+            self.held.remove(range);
+            applied.revoked.push(Revocation { range, generation, why: RevokedWhy::Withdrawn });
+        }
+    }
+
+    /// A renewal extends only keys that are held under its lease; the rest is refused.
+    fn renew(&mut self, order: &LeaseOrder, plants: Plants, applied: &mut Applied) {
+        let gaps: Vec<KeyRange> = self.held.gaps(order.range).collect();
+        for range in gaps {
+            let never_held = self.highest.overlapping(range).next().is_none();
+            if plants.has(Plant::RenewalRestoresKeys)
+                || (plants.has(Plant::RestartAcceptsRenewal) && never_held)
+            {
+                self.hold(range, order);
+            } else {
+                applied.refused.push(Refusal { range, generation: order.generation });
+            }
+        }
+    }
+
+    /// A grant is accepted if no key of it was held under it or a later lease before, and if the state that should
+    /// come with it is here.
+    fn accept(
+        &mut self,
+        in_time: bool,
+        order: &LeaseOrder,
+        source: Option<Generation>,
+        plants: Plants,
+        applied: &mut Applied,
+    ) {
+        let generation = order.generation;
+        if self.held.covers(order.range) {
+            return;
+        }
+        let held_before = self.highest.overlapping(order.range).any(|(_, highest)| *highest >= generation);
+        let has_copy = source.is_none_or(|source| self.has_import(order.range, source));
+        let accept_twice = plants.has(Plant::AcceptedTwice);
+        let copy_needed = !plants.has(Plant::CleanWithoutCopy);
+        if !in_time || (held_before && !accept_twice) || (!has_copy && copy_needed) {
+            applied.refused.push(Refusal { range: order.range, generation });
+            return;
+        }
+        if source.is_none() && self.imports.overlapping(order.range).next().is_some() {
+            applied.discarded.push(order.range);
+        }
+        self.imports.remove(order.range);
+        self.hold(order.range, order);
+        applied.granted.push(Grant {
+            range: order.range,
+            generation,
+            state_since: order.state_since,
+            source,
+        });
+    }
+
+    fn has_import(&self, range: KeyRange, source: Generation) -> bool {
+        self.imports.covers(range) && self.imports.overlapping(range).all(|(_, have)| *have == source)
+    }
+
+    fn hold(&mut self, range: KeyRange, order: &LeaseOrder) {
+        let lease = Lease {
+            generation: order.generation,
+            state_since: order.state_since,
+            transfer: None,
+            frozen: false,
+        };
+        self.held.insert(range, lease);
+        self.highest.insert(range, order.generation);
+    }
+
+    /// The held pieces of an order, with what the Manager wants of them.
+    #[must_use]
+    pub fn recalled(&self, order: &LeaseOrder) -> Vec<Recalled> {
+        let wanted = order.recall.as_ref().map(|recall| recall.to.clone());
+        self.held
+            .overlapping(order.range)
+            .map(|(range, lease)| Recalled { range, lease: *lease, wanted: wanted.clone() })
+            .collect()
+    }
+
+    /// Gives a running lease a fresh start from `now`: what a planted fault does on a recall.
+    pub fn restart(&mut self, now: Instant, lease: Duration) {
+        self.expiry = self.expiry.max(now + lease);
+    }
+}
+
+/// Whether a destination is the process a transfer goes to.
+#[must_use]
+pub(super) fn same_process(destination: Option<&Destination>, session: SessionId) -> bool {
+    destination.is_some_and(|destination| destination.session == session)
+}

@@ -1,0 +1,372 @@
+//! The Owner: holds leases, answers for keys locally, and gives ranges back with their state.
+
+mod event;
+mod leases;
+mod talk;
+mod transfer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use event::{Grant, OwnerAction, OwnerEvent, Revocation, RevokedWhy, TransferId};
+pub use leases::{Lease, Leases};
+
+use crate::id::{Generation, ManagerId, Namespace, OwnerName, SessionId, Term, Url};
+use crate::key::Key;
+use crate::load::RangeLoad;
+use crate::machine::{Machine, Output};
+use crate::message::{Assign, ManagerToOwner, Refusal, Release};
+use crate::plant::{Plant, Plants};
+use crate::random::Random;
+use crate::range_map::RangeMap;
+use crate::time::Instant;
+use crate::timers::Timers;
+
+use talk::{Pending, Talk};
+use transfer::Transfers;
+
+/// What an Owner is told at its start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerConfig {
+    /// Its pool.
+    pub namespace: Namespace,
+    /// Its name, which its restarts share.
+    pub name: OwnerName,
+    /// Where callers reach it.
+    pub url: Url,
+    /// The Managers it may ask.
+    pub managers: Arc<[ManagerId]>,
+    /// The application knows that the previous process of this name is gone.
+    pub takes_over_previous: bool,
+    /// Its capacity, in percent of the usual.
+    pub weight: u32,
+    /// Whether the application can move state; if not, every recall is a plain one.
+    pub migrates: bool,
+}
+
+/// The Owner as a pure machine.
+///
+/// It promises: a key it answers for is leased to it, by its own clock compared at the moment of the answer; a lease
+/// counts from the send of the report that the Manager's message acknowledges; a generation is accepted at most once;
+/// a release says "clean" only if the destination itself confirmed the copy after the range was frozen.
+/// It never acts on a message that crossed its own report, is not of its conversation, or is of a lower term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerMachine {
+    config: OwnerConfig,
+    session: SessionId,
+    random: Random,
+    plants: Plants,
+    leases: Leases,
+    transfers: Transfers,
+    talk: Option<Talk>,
+    /// The number of the latest hello; only its welcome counts.
+    hello: u64,
+    /// Hellos in a row without a welcome; `None` while no Manager is sought.
+    seeking: Option<u32>,
+    term: Term,
+    lease: Duration,
+    renewal: Duration,
+    round_trip: Duration,
+    released: Pending<Release>,
+    refused: Pending<Refusal>,
+    loads: Vec<RangeLoad>,
+    draining: Pending<()>,
+    drained: bool,
+    leaving: Pending<()>,
+    /// There is something the Manager should hear before the next renewal.
+    news: bool,
+    timers: Timers<Timer>,
+    counters: OwnerCounters,
+}
+
+/// What an Owner waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Timer {
+    /// Report again: the last report was not answered, or crossed a message.
+    Report,
+    /// Ask all Managers again.
+    Hello,
+    /// Tell the application that its leases are over. Nothing relies on it.
+    Expiry,
+    /// Try the failed transfers again.
+    Transfers,
+}
+
+/// What an Owner counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct OwnerCounters {
+    /// Messages dropped because they crossed a report.
+    pub races: u64,
+    /// Messages that were not new.
+    pub duplicates: u64,
+    /// Messages of another conversation.
+    pub foreign: u64,
+    /// Messages of a lower term.
+    pub stale_terms: u64,
+    /// Messages that acknowledge what was never sent, or whose ranges overlap.
+    pub malformed: u64,
+    /// Leases refused.
+    pub refused: u64,
+    /// Leases that ran out.
+    pub expired: u64,
+}
+
+/// Why an Owner does not answer for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotOwner {
+    /// It has no lease on the key, or the lease ran out.
+    NoLease,
+    /// The key is about to move; its next owner is known soon.
+    Moving,
+}
+
+impl OwnerMachine {
+    /// An Owner that begins with [`OwnerEvent::Start`].
+    #[must_use]
+    pub fn new(config: OwnerConfig, mut random: Random, plants: Plants) -> OwnerMachine {
+        let session = SessionId(random.nonce());
+        OwnerMachine {
+            config,
+            session,
+            random,
+            plants,
+            leases: Leases::default(),
+            transfers: Transfers::default(),
+            talk: None,
+            hello: 0,
+            seeking: None,
+            term: Term::ZERO,
+            lease: talk::FIRST_LEASE,
+            renewal: talk::FIRST_LEASE / 4,
+            round_trip: talk::FIRST_ROUND_TRIP,
+            released: Pending::default(),
+            refused: Pending::default(),
+            loads: Vec::new(),
+            draining: Pending::default(),
+            drained: false,
+            leaving: Pending::default(),
+            news: false,
+            timers: Timers::default(),
+            counters: OwnerCounters::default(),
+        }
+    }
+
+    /// The process this is.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The pool it belongs to.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.config.namespace
+    }
+
+    /// The highest term seen.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn counters(&self) -> &OwnerCounters {
+        &self.counters
+    }
+
+    /// What it holds until [`OwnerMachine::expiry`].
+    #[must_use]
+    pub fn leases(&self) -> &RangeMap<Lease> {
+        self.leases.held()
+    }
+
+    /// The instant, by its own clock, from which it answers for no key.
+    #[must_use]
+    pub fn expiry(&self) -> Instant {
+        if self.plants.has(Plant::ExpiryByTimer) { Instant::NEVER } else { self.leases.expiry() }
+    }
+
+    /// Whether an operation on `key` may begin now, and under which lease.
+    pub fn check_lease_now(&self, now: Instant, key: Key) -> Result<Generation, NotOwner> {
+        match self.leases.get(now, key, self.plants) {
+            None => Err(NotOwner::NoLease),
+            Some(lease) if lease.frozen && !self.plants.has(Plant::TransferWithoutFreeze) => {
+                Err(NotOwner::Moving)
+            }
+            Some(lease) => Ok(lease.generation),
+        }
+    }
+
+    /// Whether `key` has been held without a gap since it was first held under `lease`. Because no generation is
+    /// accepted twice, holding it now is enough.
+    #[must_use]
+    pub fn check_lease_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
+        self.leases.get(now, key, self.plants).is_some_and(|held| held.generation == lease)
+    }
+
+    fn from_manager(
+        &mut self,
+        now: Instant,
+        from: ManagerId,
+        message: ManagerToOwner,
+        out: &mut Vec<OwnerAction>,
+    ) {
+        match message {
+            ManagerToOwner::Welcome(welcome) => self.on_welcome(now, from, &welcome, out),
+            ManagerToOwner::Refused(refused) => {
+                if self.seeking.is_some() && refused.session == self.session && refused.number == self.hello {
+                    out.push(OwnerAction::JoinRefused(refused.why));
+                }
+            }
+            ManagerToOwner::Unknown { session, conversation } => {
+                let ours = self.talk.as_ref().is_some_and(|talk| talk.id == conversation);
+                if session == self.session && ours {
+                    self.seek(now, out);
+                }
+            }
+            ManagerToOwner::NotLeader { .. } => {
+                if self.talk.as_ref().is_some_and(|talk| talk.manager == from) {
+                    self.seek(now, out);
+                }
+            }
+            ManagerToOwner::Assign(assign) => {
+                if self.hear(now, &assign) {
+                    self.apply(now, &assign, out);
+                }
+            }
+        }
+    }
+
+    /// Acts on a message that belongs to the conversation and acknowledges the latest report.
+    fn apply(&mut self, now: Instant, assign: &Assign, out: &mut Vec<OwnerAction>) {
+        let Some(talk) = &mut self.talk else { return };
+        talk.applied = assign.seq;
+        let from_receipt = self.plants.has(Plant::ExpiryFromReceipt);
+        let base = if from_receipt { now } else { talk.sent_at };
+        self.lease = assign.lease;
+        self.renewal = assign.renewal;
+        let applied = self.leases.apply(now, base, assign.lease, &assign.orders, self.plants);
+        self.counters.refused += applied.refused.len() as u64;
+        self.revoked(applied.revoked, out);
+        out.extend(applied.discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
+        if !applied.granted.is_empty() {
+            out.push(OwnerAction::Granted(applied.granted));
+        }
+        for refusal in applied.refused {
+            self.news |= self.refused.add(refusal);
+        }
+        self.follow_recalls(now, &assign.orders, out);
+        self.timers.set(Timer::Expiry, self.leases.expiry());
+        self.settle_pending(assign, out);
+        self.answer(now, assign.wants_answer, out);
+    }
+
+    /// Forgets what the Manager has applied.
+    fn settle_pending(&mut self, assign: &Assign, out: &mut Vec<OwnerAction>) {
+        if self.plants.has(Plant::ReleaseForgottenOnceHeard) {
+            self.released.settle(assign.heard);
+        } else if !self.plants.has(Plant::ReleaseWithoutGeneration) {
+            self.released.settle(assign.applied);
+        }
+        self.refused.settle(assign.applied);
+        let nothing_left = assign.orders.is_empty() && self.leases.held().is_empty();
+        if self.draining.is_settled(assign.applied) && nothing_left && !self.drained {
+            self.drained = true;
+            out.push(OwnerAction::Drained);
+        }
+        if self.leaving.is_settled(assign.applied) {
+            self.leaving.clear();
+            self.talk = None;
+            self.timers = Timers::default();
+            out.push(OwnerAction::Left);
+        }
+    }
+
+    fn revoked(&mut self, revoked: Vec<Revocation>, out: &mut Vec<OwnerAction>) {
+        if revoked.is_empty() {
+            return;
+        }
+        self.counters.expired += revoked.iter().filter(|r| r.why == RevokedWhy::Expired).count() as u64;
+        for stopped in self.transfers.void(&self.leases) {
+            out.push(OwnerAction::StopTransfer(stopped));
+        }
+        out.push(OwnerAction::Revoked(revoked));
+        self.news = true;
+    }
+
+    fn leave(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        for held in self.leases.report() {
+            self.released.add(Release { range: held.range, generation: held.generation, clean_to: None });
+        }
+        let revoked = self.leases.drop_all(RevokedWhy::GivenBack);
+        self.revoked(revoked, out);
+        self.leaving.add(());
+        if self.talk.is_none() && self.seeking.is_none() {
+            out.push(OwnerAction::Left);
+        }
+        self.tell(now, out);
+    }
+
+    fn expire(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        if !self.plants.has(Plant::ExpiryByTimer) {
+            let expired = self.leases.expire(now);
+            self.revoked(expired, out);
+        }
+    }
+
+    fn finish(&self, actions: Vec<OwnerAction>) -> Output<OwnerAction> {
+        Output { actions, wake: self.timers.next() }
+    }
+}
+
+impl Machine for OwnerMachine {
+    type Event = OwnerEvent;
+    type Action = OwnerAction;
+
+    fn on_event(&mut self, now: Instant, event: OwnerEvent) -> Output<OwnerAction> {
+        let mut out = Vec::new();
+        self.expire(now, &mut out);
+        match event {
+            OwnerEvent::Start => self.seek(now, &mut out),
+            OwnerEvent::FromManager { from, message } => self.from_manager(now, from, message, &mut out),
+            OwnerEvent::ManagersChanged(managers) => self.on_managers_changed(now, managers, &mut out),
+            OwnerEvent::TransferReady(transfer) => self.on_transfer_ready(transfer, &mut out),
+            OwnerEvent::TransferDone { transfer, to } => self.on_transfer_done(now, transfer, to, &mut out),
+            OwnerEvent::TransferFailed(transfer) => self.on_transfer_failed(now, transfer, &mut out),
+            OwnerEvent::Quiesced(transfer) => self.on_quiesced(now, transfer, &mut out),
+            OwnerEvent::ImportReady { range, source } => self.leases.import(range, source),
+            OwnerEvent::Load(loads) => self.loads = loads,
+            OwnerEvent::Weight(weight) => {
+                self.config.weight = weight;
+                self.tell(now, &mut out);
+            }
+            OwnerEvent::Drain => {
+                self.draining.add(());
+                self.tell(now, &mut out);
+            }
+            OwnerEvent::Leave => self.leave(now, &mut out),
+            OwnerEvent::ClockJumped => {
+                let dropped = self.leases.drop_all(RevokedWhy::ClockJumped);
+                self.revoked(dropped, &mut out);
+            }
+        }
+        self.finish(out)
+    }
+
+    fn on_wake(&mut self, now: Instant) -> Output<OwnerAction> {
+        let mut out = Vec::new();
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Report => self.on_report_due(now, &mut out),
+                Timer::Hello => self.on_hello_due(now, &mut out),
+                Timer::Expiry => {
+                    let expired = self.leases.expire(now);
+                    self.revoked(expired, &mut out);
+                }
+                Timer::Transfers => self.retry_transfers(&mut out),
+            }
+        }
+        self.finish(out)
+    }
+}

@@ -1,0 +1,325 @@
+//! The Owner's side of its conversation with the leader: numbering, races, resends, and the search for a leader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{ManagerId, Nonce, Seq};
+use crate::key::Key;
+use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
+use crate::plant::Plant;
+use crate::time::Instant;
+
+use super::{OwnerAction, OwnerMachine, Timer};
+
+/// The lease length assumed until a Manager says another; it only paces the first messages.
+pub(super) const FIRST_LEASE: Duration = Duration::from_secs(8);
+/// The round trip assumed until one is measured.
+pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
+/// Hellos are this far apart at first, and at most sixteen times as far.
+const HELLO_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A conversation: one leader, one nonce of its, one numbering.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Talk {
+    pub(super) manager: ManagerId,
+    pub(super) id: Nonce,
+    /// The latest report's number ...
+    pub(super) seq: Seq,
+    /// ... when it was sent ...
+    pub(super) sent_at: Instant,
+    /// ... whether a message acknowledged it ...
+    answered: bool,
+    /// ... and since when none has, through all its resends.
+    unanswered_since: Instant,
+    /// The highest number heard from the Manager.
+    heard: Seq,
+    /// The last of its messages that took effect.
+    pub(super) applied: Seq,
+    /// Races or silent resends in a row.
+    stumbles: u32,
+}
+
+/// Things to be repeated in every report until the Manager has applied one that had them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pending<T> {
+    items: Vec<(T, Option<Seq>)>,
+}
+
+impl<T> Default for Pending<T> {
+    fn default() -> Self {
+        Pending { items: Vec::new() }
+    }
+}
+
+impl<T: Clone + PartialEq> Pending<T> {
+    /// Adds something unless it is pending already; says whether it was new.
+    pub(super) fn add(&mut self, item: T) -> bool {
+        let new = self.items.iter().all(|(pending, _)| *pending != item);
+        if new {
+            self.items.push((item, None));
+        }
+        new
+    }
+
+    /// All of it, for the report numbered `seq`.
+    fn report(&mut self, seq: Seq) -> Vec<T> {
+        for (_, first) in &mut self.items {
+            first.get_or_insert(seq);
+        }
+        self.items.iter().map(|(item, _)| item.clone()).collect()
+    }
+
+    /// Whether something is pending and was in a report that is applied.
+    pub(super) fn is_settled(&self, applied: Seq) -> bool {
+        self.items.first().is_some_and(|(_, first)| first.is_some_and(|first| first <= applied))
+    }
+
+    /// Forgets what was in a report that is applied.
+    pub(super) fn settle(&mut self, applied: Seq) {
+        self.items.retain(|(_, first)| first.is_none_or(|first| first > applied));
+    }
+
+    /// A new conversation numbers anew, and its Manager may know nothing of it.
+    fn restart(&mut self) {
+        for (_, first) in &mut self.items {
+            *first = None;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+impl OwnerMachine {
+    /// Begins to ask every Manager for a conversation, unless it does already (Centrifuge §2.1.1).
+    pub(super) fn seek(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        if self.seeking.is_none() {
+            self.seeking = Some(0);
+            self.say_hello(now, out);
+        }
+    }
+
+    pub(super) fn on_hello_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        if let Some(tries) = self.seeking {
+            self.seeking = Some(tries.saturating_add(1));
+            self.say_hello(now, out);
+        }
+    }
+
+    fn say_hello(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.hello = self.hello.saturating_add(1);
+        let hello = Hello {
+            namespace: self.config.namespace.clone(),
+            session: self.session,
+            number: self.hello,
+            name: self.config.name.clone(),
+            url: self.config.url.clone(),
+            takes_over_previous: self.config.takes_over_previous,
+            term: self.term,
+        };
+        for to in self.config.managers.iter() {
+            let message = OwnerToManager::Hello(hello.clone());
+            out.push(OwnerAction::ToManager { to: to.clone(), message });
+        }
+        let tries = self.seeking.unwrap_or_default().min(4);
+        let pause = self.random.around(HELLO_INTERVAL.max(self.round_trip * 2) * 2u32.pow(tries));
+        self.timers.set(Timer::Hello, now + pause);
+    }
+
+    pub(super) fn on_managers_changed(
+        &mut self,
+        now: Instant,
+        managers: Arc<[ManagerId]>,
+        out: &mut Vec<OwnerAction>,
+    ) {
+        self.config.managers = managers;
+        if self.seeking.is_some() {
+            self.say_hello(now, out);
+        }
+    }
+
+    /// A welcome counts only in answer to the latest hello, while one is awaited.
+    pub(super) fn on_welcome(
+        &mut self,
+        now: Instant,
+        from: ManagerId,
+        welcome: &Welcome,
+        out: &mut Vec<OwnerAction>,
+    ) {
+        let awaited =
+            self.seeking.is_some() && welcome.number == self.hello && welcome.session == self.session;
+        if !awaited || welcome.namespace != self.config.namespace {
+            self.counters.foreign += 1;
+            return;
+        }
+        if welcome.term < self.term && !self.plants.has(Plant::TermNotChecked) {
+            self.counters.stale_terms += 1;
+            return;
+        }
+        self.term = welcome.term;
+        self.seeking = None;
+        self.timers.clear(&Timer::Hello);
+        self.talk = Some(Talk {
+            manager: from,
+            id: welcome.conversation,
+            seq: Seq::ZERO,
+            sent_at: now,
+            answered: true,
+            unanswered_since: now,
+            heard: Seq::ZERO,
+            applied: Seq::ZERO,
+            stumbles: 0,
+        });
+        self.released.restart();
+        self.refused.restart();
+        self.draining.restart();
+        self.leaving.restart();
+        out.push(OwnerAction::Joined);
+        self.report(now, out);
+    }
+
+    /// Says whether a message belongs to the conversation, is new, and acknowledges the latest report. A message that
+    /// crossed the latest report is remembered as heard and answered after a backoff (Centrifuge §2.3.2).
+    pub(super) fn hear(&mut self, now: Instant, assign: &Assign) -> bool {
+        let nonce_matters = !self.plants.has(Plant::NonceNotChecked);
+        let Some(talk) = &mut self.talk else {
+            self.counters.foreign += 1;
+            return false;
+        };
+        let ours = assign.session == self.session && assign.conversation == talk.id;
+        if assign.namespace != self.config.namespace || (!ours && nonce_matters) {
+            self.counters.foreign += 1;
+            return false;
+        }
+        if assign.term < self.term && !self.plants.has(Plant::TermNotChecked) {
+            self.counters.stale_terms += 1;
+            return false;
+        }
+        if assign.heard > talk.seq || !in_order(&assign.orders) {
+            self.counters.malformed += 1;
+            return false;
+        }
+        if assign.seq <= talk.heard && !self.plants.has(Plant::SeqNotChecked) {
+            self.counters.duplicates += 1;
+            return false;
+        }
+        talk.heard = talk.heard.max(assign.seq);
+        if assign.heard < talk.seq && !self.plants.has(Plant::RacingAssignAccepted) {
+            self.counters.races += 1;
+            talk.stumbles = talk.stumbles.saturating_add(1);
+            let pause = self.backoff();
+            self.timers.set(Timer::Report, now + pause);
+            return false;
+        }
+        if !talk.answered {
+            let sample = now.since(talk.sent_at);
+            self.round_trip = (self.round_trip * 7 + sample) / 8;
+        }
+        talk.answered = true;
+        talk.stumbles = 0;
+        self.seeking = None;
+        self.timers.clear(&Timer::Hello);
+        true
+    }
+
+    /// After a message took effect: report at once if there is a reason, else at the next renewal.
+    pub(super) fn answer(&mut self, now: Instant, wanted: bool, out: &mut Vec<OwnerAction>) {
+        let Some(talk) = &self.talk else { return };
+        if wanted || self.news {
+            self.report(now, out);
+        } else {
+            self.timers.set(Timer::Report, talk.sent_at + self.renewal);
+        }
+    }
+
+    /// There is news: report at once, or as soon as the report under way is answered.
+    pub(super) fn tell(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.news = true;
+        if self.talk.as_ref().is_some_and(|talk| talk.answered) {
+            self.report(now, out);
+        }
+    }
+
+    /// The renewal is due, or the latest report was not answered in time, or a race's backoff is over.
+    pub(super) fn on_report_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        let Some(talk) = &mut self.talk else { return };
+        if !talk.answered {
+            talk.stumbles = talk.stumbles.saturating_add(1);
+            if now.since(talk.unanswered_since) >= self.renewal {
+                self.seek(now, out);
+            }
+        }
+        self.report(now, out);
+    }
+
+    fn report(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        if !self.plants.has(Plant::ExpiryByTimer) {
+            let expired = self.leases.expire(now);
+            self.revoked(expired, out);
+        }
+        let Some(talk) = &mut self.talk else { return };
+        let Some(seq) = talk.seq.next() else {
+            // The numbering is used up: only a new conversation can number on.
+            self.talk = None;
+            return self.seek(now, out);
+        };
+        if talk.answered {
+            talk.unanswered_since = now;
+        }
+        talk.seq = seq;
+        talk.sent_at = now;
+        talk.answered = false;
+        self.news = false;
+        let report = Report {
+            namespace: self.config.namespace.clone(),
+            session: self.session,
+            conversation: talk.id,
+            seq,
+            heard: talk.heard,
+            applied: talk.applied,
+            held: self.leases.report(),
+            released: self.released.report(seq),
+            refused: self.refused.report(seq),
+            loads: self.loads.clone(),
+            weight: self.config.weight,
+            draining: !self.draining.report(seq).is_empty(),
+            leaving: !self.leaving.report(seq).is_empty(),
+        };
+        let to = talk.manager.clone();
+        out.push(OwnerAction::ToManager { to, message: OwnerToManager::Report(report) });
+        let pause = self.backoff();
+        self.timers.set(Timer::Report, now + pause);
+    }
+
+    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease.
+    fn backoff(&mut self) -> Duration {
+        let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
+        let cap = self.lease / 8;
+        if self.plants.has(Plant::NoBackoff) {
+            return (self.round_trip * 2).min(cap);
+        }
+        let wanted = (self.round_trip * 4).saturating_mul(2u32.pow(stumbles));
+        self.random.around(wanted.min(cap))
+    }
+
+    /// Whether the Owner wants to leave or to be emptied.
+    #[must_use]
+    pub fn is_going(&self) -> bool {
+        !self.draining.is_empty() || !self.leaving.is_empty()
+    }
+}
+
+/// Whether orders are in key order and do not overlap.
+fn in_order(orders: &[LeaseOrder]) -> bool {
+    let mut before: Option<Key> = None;
+    orders.iter().all(|order| {
+        let fits = before.is_none_or(|last| last < order.range.first());
+        before = Some(order.range.last());
+        fits
+    })
+}

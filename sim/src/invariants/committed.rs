@@ -1,0 +1,309 @@
+//! What is committed, added up by the oracle itself from the batches alone.
+
+use std::collections::BTreeMap;
+
+use centrifuge_core::id::{Generation, Lsn, Nonce, SessionId, Url};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::message::Position;
+use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::record::{Batch, Change, Record, SessionInfo};
+
+use crate::seen::TrueTime;
+
+use super::{Spaces, slot};
+
+/// What Lookups may see of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Row {
+    /// Who holds it or is being granted it.
+    pub owner: Option<SessionId>,
+    /// The last lease granted on it; zero if there was none.
+    pub generation: Generation,
+    /// The lease at which its state last began empty.
+    pub state_since: Generation,
+}
+
+/// Every batch so far, summed up namespace by namespace.
+#[derive(Debug, Default)]
+pub struct Committed {
+    ledgers: Vec<Ledger>,
+    changes: Vec<RowChange>,
+}
+
+/// What a batch did to some keys that shared a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowChange {
+    /// The namespace.
+    pub space: usize,
+    /// The keys.
+    pub range: KeyRange,
+    /// Their row before the record.
+    pub before: Row,
+    /// Their row after the record.
+    pub after: Row,
+    /// What the record was.
+    pub how: How,
+}
+
+/// The records that change rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// A grant, and the lease under which the state that comes along was held.
+    Granted(Option<Generation>),
+    /// A release.
+    Released,
+}
+
+/// One namespace.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Whether it exists now.
+    pub exists: bool,
+    /// Whether an operator stopped its moves.
+    pub frozen: bool,
+    /// The sessions that are part of it now.
+    pub sessions: BTreeMap<SessionId, SessionInfo>,
+    /// Its table now.
+    pub rows: RangeMap<Row>,
+    /// The change logs of all its lives, the present one last.
+    logs: Vec<Log>,
+    /// Every grant there ever was.
+    grants: BTreeMap<Generation, Granting>,
+    /// Where sessions are reached, also of those that are over.
+    urls: BTreeMap<SessionId, Url>,
+}
+
+/// A grant as it was committed.
+#[derive(Debug)]
+pub struct Granting {
+    /// To whom.
+    pub session: SessionId,
+    /// Of which keys, and since when the state of each exists.
+    pub parts: Vec<(KeyRange, Generation)>,
+}
+
+/// One life of a namespace: the table at every position of its change log.
+#[derive(Debug)]
+pub struct Log {
+    id: Nonce,
+    versions: Vec<Version>,
+}
+
+/// The whole table at one position.
+#[derive(Debug)]
+pub struct Version {
+    /// When it was committed.
+    pub at: TrueTime,
+    /// Its rows in key order, neighbours that agree as one.
+    pub rows: Box<[(KeyRange, Row)]>,
+}
+
+impl Committed {
+    /// Adds a batch.
+    pub fn apply(&mut self, now: TrueTime, batch: &Batch, spaces: &mut Spaces) {
+        for record in &batch.records {
+            if let Record::Namespace { namespace, change, .. } = record {
+                let space = spaces.place(namespace);
+                slot(&mut self.ledgers, space).apply(now, space, change, &mut self.changes);
+            }
+        }
+        let mut touched: Vec<usize> = self.changes.iter().map(|change| change.space).collect();
+        touched.dedup();
+        touched.sort_unstable();
+        touched.dedup();
+        touched.into_iter().for_each(|space| self.ledgers[space].publish(now));
+    }
+
+    /// What the event that is being judged changed.
+    pub fn changes(&self) -> &[RowChange] {
+        &self.changes
+    }
+
+    /// The next event begins.
+    pub fn forget_changes(&mut self) {
+        self.changes.clear();
+    }
+
+    /// The namespace at a place, if a record ever named it.
+    pub fn ledger(&self, space: usize) -> Option<&Ledger> {
+        self.ledgers.get(space)
+    }
+
+    /// Every namespace that a record ever named, by place.
+    pub fn ledgers(&self) -> impl Iterator<Item = (usize, &Ledger)> {
+        self.ledgers.iter().enumerate()
+    }
+}
+
+impl Ledger {
+    fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
+        match change {
+            Change::Created { log, .. } => self.create(now, *log),
+            Change::Removed => self.exists = false,
+            Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
+                self.urls.insert(*session, info.url.clone());
+                self.sessions.insert(*session, info.clone());
+            }
+            Change::SessionEnded { session } => {
+                self.sessions.remove(session);
+            }
+            Change::Granted { range, generation, session, source } => {
+                let from = changes.len();
+                self.grant(space, *range, *generation, *session, *source, changes);
+                self.note_grant(*generation, *session, &changes[from..]);
+            }
+            Change::Released { range, generation } => self.release(space, *range, *generation, changes),
+            Change::Frozen => self.frozen = true,
+            Change::Unfrozen => self.frozen = false,
+            Change::Configured { .. }
+            | Change::HoldSettled
+            | Change::Recalled { .. }
+            | Change::RecallCancelled { .. }
+            | Change::Pinned { .. } => {}
+        }
+    }
+
+    fn create(&mut self, now: TrueTime, log: Nonce) {
+        self.exists = true;
+        self.frozen = false;
+        self.sessions.clear();
+        self.rows = RangeMap::new();
+        self.rows.insert(KeyRange::ALL, Row::default());
+        self.logs.push(Log { id: log, versions: Vec::new() });
+        self.publish(now);
+    }
+
+    fn grant(
+        &mut self,
+        space: usize,
+        range: KeyRange,
+        generation: Generation,
+        session: SessionId,
+        source: Option<Generation>,
+        changes: &mut Vec<RowChange>,
+    ) {
+        self.rows.update(range, |part, &before| {
+            let state_since = if source.is_some() { before.state_since } else { generation };
+            let after = Row { owner: Some(session), generation, state_since };
+            changes.push(RowChange { space, range: part, before, after, how: How::Granted(source) });
+            Some(after)
+        });
+    }
+
+    fn note_grant(&mut self, generation: Generation, session: SessionId, changes: &[RowChange]) {
+        let granting =
+            self.grants.entry(generation).or_insert_with(|| Granting { session, parts: Vec::new() });
+        granting.parts.extend(changes.iter().map(|change| (change.range, change.after.state_since)));
+    }
+
+    fn release(
+        &mut self,
+        space: usize,
+        range: KeyRange,
+        generation: Generation,
+        changes: &mut Vec<RowChange>,
+    ) {
+        self.rows.update(range, |part, &before| {
+            if before.generation != generation || before.owner.is_none() {
+                return Some(before);
+            }
+            let after = Row { owner: None, ..before };
+            changes.push(RowChange { space, range: part, before, after, how: How::Released });
+            Some(after)
+        });
+    }
+
+    /// The table has its next position.
+    fn publish(&mut self, at: TrueTime) {
+        let rows = self.rows.iter().map(|(range, row)| (range, *row)).collect();
+        if let Some(log) = self.logs.last_mut() {
+            log.versions.push(Version { at, rows });
+        }
+    }
+
+    /// Where the present life's change log ends.
+    pub fn position(&self) -> Option<Position> {
+        let log = self.logs.last().filter(|_| self.exists)?;
+        Some(Position { log: log.id, lsn: log.end() })
+    }
+
+    /// One of its change logs.
+    pub fn log(&self, id: Nonce) -> Option<&Log> {
+        self.logs.iter().rev().find(|log| log.id == id)
+    }
+
+    /// The table at a position, if it was ever committed.
+    pub fn version(&self, position: Position) -> Option<&Version> {
+        self.log(position.log)?.version(position.lsn)
+    }
+
+    /// A grant by its number.
+    pub fn grant_numbered(&self, generation: Generation) -> Option<&Granting> {
+        self.grants.get(&generation)
+    }
+
+    /// Where a session is or was reached.
+    pub fn url(&self, session: SessionId) -> Option<&Url> {
+        self.urls.get(&session)
+    }
+}
+
+impl Granting {
+    /// Whether all of `range` was granted, with state of this age.
+    pub fn covers(&self, range: KeyRange, state_since: Generation) -> bool {
+        let mut rest = Some(range);
+        for (part, since) in &self.parts {
+            let Some(wanted) = rest else { break };
+            if part.contains(wanted.first()) && *since == state_since {
+                rest = wanted.difference(*part).1;
+            }
+        }
+        rest.is_none()
+    }
+}
+
+impl Log {
+    /// The position of the latest version.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.versions.len() as u64 - 1)
+    }
+
+    /// The table at a position, if it was ever committed.
+    pub fn version(&self, lsn: Lsn) -> Option<&Version> {
+        self.versions.get(usize::try_from(lsn.0).ok()?)
+    }
+
+    /// The latest position that was committed by an instant.
+    pub fn end_at(&self, at: TrueTime) -> Lsn {
+        let later = self.versions.iter().rev().take_while(|version| version.at > at).count();
+        Lsn((self.versions.len() - later).saturating_sub(1) as u64)
+    }
+}
+
+/// The rows that share a key with `range`.
+pub fn rows_in(rows: &[(KeyRange, Row)], range: KeyRange) -> impl Iterator<Item = &(KeyRange, Row)> {
+    let start = rows.partition_point(|(part, _)| part.last() < range.first());
+    rows[start..].iter().take_while(move |(part, _)| part.first() <= range.last())
+}
+
+/// The first key of which the rows, in key order, do not say the same.
+pub fn first_difference(
+    one: impl IntoIterator<Item = (KeyRange, Row)>,
+    other: impl IntoIterator<Item = (KeyRange, Row)>,
+) -> Option<Key> {
+    let (mut one, mut other) = (one.into_iter(), other.into_iter());
+    let (mut left, mut right) = (one.next(), other.next());
+    loop {
+        let ((a, row_a), (b, row_b)) = match (left, right) {
+            (None, None) => return None,
+            (Some((range, _)), None) | (None, Some((range, _))) => return Some(range.first()),
+            (Some(left), Some(right)) => (left, right),
+        };
+        if a.first() != b.first() || row_a != row_b {
+            return Some(a.first().min(b.first()));
+        }
+        // The one that reaches less far may be cut where the other is not: go on with what is left of the other.
+        left = a.difference(b).1.map(|rest| (rest, row_a)).or_else(|| one.next());
+        right = b.difference(a).1.map(|rest| (rest, row_b)).or_else(|| other.next());
+    }
+}

@@ -1,0 +1,261 @@
+//! The world of PRS §7.3: keys of Zipf-distributed popularity, and how far the load policy evens them out in an hour.
+
+use centrifuge_core::id::OwnerName;
+use centrifuge_core::key::Key;
+use centrifuge_core::load::{LoadMemory, LoadPolicyKind, LoadRound, OwnerLoad, RangeLoad, VirtualNodeChange};
+use centrifuge_core::partition::{Assignment, PartitionOwner, PartitionerKind, overlay};
+
+/// What the world is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadWorldSettings {
+    /// How many Owners share the keys.
+    pub owners: usize,
+    /// How many keys callers ask for.
+    pub keys: usize,
+    /// How many rounds of one simulated minute are played.
+    pub rounds: usize,
+    /// How many rounds lie between two lines of the report.
+    pub report_every: usize,
+    /// The virtual nodes of each Owner at the start.
+    pub virtual_nodes: u32,
+    /// How many transfers of virtual nodes a round may make.
+    pub max_changes: usize,
+    /// The exponent of Zipf's law.
+    pub alpha: f64,
+    /// The mean load of an Owner, in percent of what it can carry.
+    pub mean_load_percent: u64,
+}
+
+impl Default for LoadWorldSettings {
+    fn default() -> LoadWorldSettings {
+        LoadWorldSettings {
+            owners: 50,
+            keys: 10_000,
+            rounds: 60,
+            report_every: 5,
+            virtual_nodes: 64,
+            max_changes: 4,
+            alpha: 0.8,
+            mean_load_percent: 20,
+        }
+    }
+}
+
+/// Plays the world of the seed and prints what became of it.
+pub fn run(seed: u64, json: bool) {
+    run_with(seed, json, &LoadWorldSettings::default());
+}
+
+/// Plays the world of the seed under other settings.
+pub fn run_with(seed: u64, json: bool, settings: &LoadWorldSettings) {
+    let mut world = LoadWorld::new(seed, settings);
+    let hottest = world.hottest_key_per_mean_percent();
+    let mut series = vec![world.sample(0)];
+    for round in 1..=settings.rounds {
+        world.round(settings.max_changes);
+        if round % settings.report_every == 0 {
+            series.push(world.sample(round));
+        }
+    }
+    if json {
+        print_json(seed, settings, hottest, &series);
+    } else {
+        print_text(seed, settings, hottest, &series);
+    }
+}
+
+/// What one Owner can carry, in the unit of the loads.
+const CAPACITY: u64 = 1_000_000;
+
+struct LoadWorld {
+    /// In key order, each with its load, which stays what it is.
+    keys: Vec<(Key, u64)>,
+    owners: Vec<PartitionOwner>,
+    assignment: Assignment,
+    memory: LoadMemory,
+    transfers: u64,
+    moved_key_space: u128,
+    moved_keys: u64,
+}
+
+/// The state of the pool after some rounds; what moved is counted from the start.
+struct Sample {
+    minute: usize,
+    peak_per_mean_percent: u64,
+    owners_above_110_percent: usize,
+    owners_above_200_percent: usize,
+    peak_load_percent: u64,
+    transfers: u64,
+    moved_key_space_ppm: u64,
+    moved_keys: u64,
+}
+
+impl LoadWorld {
+    fn new(seed: u64, settings: &LoadWorldSettings) -> LoadWorld {
+        let mut random = SplitMix64(seed);
+        let owner = |_| PartitionOwner {
+            name: OwnerName::new(&format!("owner-{:016x}", random.next())).expect("a plain name"),
+            virtual_nodes: settings.virtual_nodes,
+            weight: 100,
+        };
+        let owners: Vec<PartitionOwner> = (0..settings.owners).map(owner).collect();
+        let total = settings.owners as u64 * CAPACITY * settings.mean_load_percent / 100;
+        let loads = zipf_loads(settings.keys, settings.alpha, total);
+        let mut keys: Vec<(Key, u64)> = loads.into_iter().map(|load| (Key(random.next()), load)).collect();
+        keys.sort_unstable();
+        LoadWorld {
+            keys,
+            assignment: PartitionerKind::ConsistentHash.partitioner().assign(&owners),
+            owners,
+            memory: LoadMemory::default(),
+            transfers: 0,
+            moved_key_space: 0,
+            moved_keys: 0,
+        }
+    }
+
+    /// A minute passes: the Owners report, the policy decides, and the ranges move.
+    fn round(&mut self, max_changes: usize) {
+        let (owners, ranges) = self.reports();
+        let partitioner = PartitionerKind::ConsistentHash.partitioner();
+        let round = LoadRound { owners: &owners, ranges: &ranges, partitioner, max_changes };
+        let decision = LoadPolicyKind::TenPercent.policy().round(&mut self.memory, &round);
+        if !decision.changes.is_empty() {
+            self.apply(&decision.changes);
+        }
+    }
+
+    /// What the Owners see of the load: its sum by range, and each range's hottest key.
+    fn reports(&self) -> (Vec<OwnerLoad>, Vec<RangeLoad>) {
+        let idle = |owner: &PartitionOwner| OwnerLoad {
+            name: owner.name.clone(),
+            virtual_nodes: owner.virtual_nodes,
+            weight: owner.weight,
+            load: 0,
+        };
+        let mut owners: Vec<OwnerLoad> = self.owners.iter().map(idle).collect();
+        let mut ranges = Vec::with_capacity(self.assignment.len());
+        for &(range, owner) in &self.assignment {
+            let keys = self.keys_of(range.first(), range.last());
+            let load = keys.iter().map(|(_, load)| load).sum();
+            let hottest = keys.iter().copied().max_by_key(|(_, load)| *load);
+            owners[owner].load += load;
+            ranges.push(RangeLoad { range, load, hottest });
+        }
+        (owners, ranges)
+    }
+
+    fn keys_of(&self, first: Key, last: Key) -> &[(Key, u64)] {
+        let start = self.keys.partition_point(|(key, _)| *key < first);
+        let end = self.keys.partition_point(|(key, _)| *key <= last);
+        &self.keys[start..end]
+    }
+
+    fn apply(&mut self, changes: &[VirtualNodeChange]) {
+        for change in changes {
+            let owner = self.owners.iter_mut().find(|owner| owner.name == change.name);
+            let owner = owner.expect("the policy names Owners of the round");
+            self.transfers += u64::from(change.virtual_nodes.saturating_sub(owner.virtual_nodes));
+            owner.virtual_nodes = change.virtual_nodes;
+        }
+        let after = PartitionerKind::ConsistentHash.partitioner().assign(&self.owners);
+        for (range, _, _) in overlay(&self.assignment, &after).filter(|(_, from, to)| from != to) {
+            self.moved_key_space += range.key_count();
+            self.moved_keys += self.keys_of(range.first(), range.last()).len() as u64;
+        }
+        self.assignment = after;
+    }
+
+    fn sample(&self, minute: usize) -> Sample {
+        let loads: Vec<u64> = self.reports().0.iter().map(|owner| owner.load).collect();
+        let mean = self.mean_load();
+        let peak = loads.iter().copied().max().unwrap_or(0);
+        let above = |percent: u64| loads.iter().filter(|load| **load * 100 > mean * percent).count();
+        Sample {
+            minute,
+            peak_per_mean_percent: peak * 100 / mean,
+            owners_above_110_percent: above(110),
+            owners_above_200_percent: above(200),
+            peak_load_percent: peak * 100 / CAPACITY,
+            transfers: self.transfers,
+            moved_key_space_ppm: ((self.moved_key_space * 1_000_000) >> 64) as u64,
+            moved_keys: self.moved_keys,
+        }
+    }
+
+    fn mean_load(&self) -> u64 {
+        let total: u64 = self.keys.iter().map(|(_, load)| load).sum();
+        (total / self.owners.len() as u64).max(1)
+    }
+
+    /// Whoever has this key carries at least this much: the floor under every policy's peak.
+    fn hottest_key_per_mean_percent(&self) -> u64 {
+        let hottest = self.keys.iter().map(|(_, load)| *load).max().unwrap_or(0);
+        hottest * 100 / self.mean_load()
+    }
+}
+
+/// Loads that fall with the rank as Zipf's law says and add up to nearly `total`.
+fn zipf_loads(keys: usize, alpha: f64, total: u64) -> Vec<u64> {
+    let popularity: Vec<f64> = (1..=keys).map(|rank| (rank as f64).powf(-alpha)).collect();
+    let sum: f64 = popularity.iter().sum();
+    popularity.into_iter().map(|share| (share / sum * total as f64) as u64).collect()
+}
+
+fn print_json(seed: u64, settings: &LoadWorldSettings, hottest: u64, series: &[Sample]) {
+    let line = |sample: &Sample| {
+        serde_json::json!({
+            "minute": sample.minute,
+            "peak_per_mean_percent": sample.peak_per_mean_percent,
+            "owners_above_110_percent": sample.owners_above_110_percent,
+            "owners_above_200_percent": sample.owners_above_200_percent,
+            "peak_load_percent": sample.peak_load_percent,
+            "virtual_node_transfers": sample.transfers,
+            "key_space_moved_ppm": sample.moved_key_space_ppm,
+            "keys_moved": sample.moved_keys,
+        })
+    };
+    let report = serde_json::json!({
+        "world": "load",
+        "seed": seed,
+        "owners": settings.owners,
+        "keys": settings.keys,
+        "rounds": settings.rounds,
+        "hottest_key_per_mean_percent": hottest,
+        "series": series.iter().map(line).collect::<Vec<_>>(),
+    });
+    println!("{report}");
+}
+
+fn print_text(seed: u64, settings: &LoadWorldSettings, hottest: u64, series: &[Sample]) {
+    println!(
+        "seed {seed}: {} Owners at {} % load on average, {} keys, Zipf {}; the hottest key alone has {hottest} % of the mean",
+        settings.owners, settings.mean_load_percent, settings.keys, settings.alpha,
+    );
+    println!("minute  peak/mean  >1.1 mean  >2 mean  peak load  transfers  key space moved  keys moved");
+    for sample in series {
+        println!(
+            "{:>6}  {:>7} %  {:>9}  {:>7}  {:>7} %  {:>9}  {:>11} ppm  {:>10}",
+            sample.minute,
+            sample.peak_per_mean_percent,
+            sample.owners_above_110_percent,
+            sample.owners_above_200_percent,
+            sample.peak_load_percent,
+            sample.transfers,
+            sample.moved_key_space_ppm,
+            sample.moved_keys,
+        );
+    }
+}
+
+/// A small generator of reproducible numbers; good enough to name Owners and to scatter keys.
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

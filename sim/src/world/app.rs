@@ -1,0 +1,266 @@
+//! The application of an Owner: keeps state in memory, moves it honestly, and serves by the papers' four steps.
+
+use std::collections::BTreeMap;
+
+use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::owner::{Grant, TransferId};
+
+use crate::seen::Value;
+
+/// Something an application planned for itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AppEvent {
+    /// An operation that began under this lease ends.
+    EndOperation { probe: usize, generation: Generation },
+    /// A copy is due, for the first time or because the earlier one was not confirmed.
+    SendCopy { transfer: TransferId, last: bool, attempt: u32 },
+    /// Operations on a range that is given back plainly have ended.
+    Quiesced { transfer: TransferId },
+}
+
+/// State on its way from one application to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    /// The sender's process.
+    pub(crate) from: SessionId,
+    /// The attempt it belongs to; a higher one of the same process is newer.
+    pub(crate) transfer: TransferId,
+    pub(crate) range: KeyRange,
+    /// The lease under which the sender holds the range.
+    pub(crate) source: Generation,
+    /// Whether the range is frozen and this is all of its state.
+    pub(crate) last: bool,
+    /// The probe keys of the range; `None`: empty.
+    pub(crate) values: Vec<(usize, Option<Value>)>,
+}
+
+/// The receiver's word that a copy arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopyAnswer {
+    /// The process that has it.
+    pub(crate) by: SessionId,
+    /// The process that sent it.
+    pub(crate) to: SessionId,
+    pub(crate) transfer: TransferId,
+    pub(crate) last: bool,
+}
+
+/// One attempt to move or give back a range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) id: TransferId,
+    pub(crate) range: KeyRange,
+    pub(crate) generation: Generation,
+    /// The node it goes to.
+    pub(crate) to: usize,
+    /// Whether the range is frozen.
+    pub(crate) last: bool,
+    /// Whether the copy of this stage was confirmed.
+    pub(crate) confirmed: bool,
+}
+
+/// What one process of an application has in memory.
+#[derive(Debug)]
+pub(crate) struct App {
+    session: SessionId,
+    /// State by probe key, with the lease it is valid under.
+    values: Vec<Option<(Value, Generation)>>,
+    imports: Vec<Import>,
+    /// The newest copy heard of each probe key from each process, so that a straggler does not overwrite it.
+    newest: BTreeMap<(SessionId, usize), TransferId>,
+    pub(crate) transfers: Vec<Transfer>,
+    /// When the operations in flight end, by probe key.
+    in_flight: Vec<(usize, u64)>,
+}
+
+/// The state of one probe key that another application held under `source`.
+#[derive(Clone, Copy, Debug)]
+struct Import {
+    probe: usize,
+    source: Generation,
+    value: Option<Value>,
+}
+
+impl App {
+    pub(crate) fn new(session: SessionId, probes: usize) -> App {
+        App {
+            session,
+            values: vec![None; probes],
+            imports: Vec::new(),
+            newest: BTreeMap::new(),
+            transfers: Vec::new(),
+            in_flight: Vec::new(),
+        }
+    }
+
+    /// Does the work of an operation: discards state that is not of this lease, and writes.
+    pub(crate) fn operate(
+        &mut self,
+        probe: usize,
+        generation: Generation,
+        lineage: u64,
+    ) -> (Option<Value>, Value) {
+        let before = self.values[probe].filter(|(_, valid)| *valid == generation).map(|(value, _)| value);
+        let after = match before {
+            Some(value) => Value { version: value.version + 1, ..value },
+            None => Value { lineage, version: 1 },
+        };
+        self.values[probe] = Some((after, generation));
+        (before, after)
+    }
+
+    /// Remembers an operation that ends at `end`.
+    pub(crate) fn begin(&mut self, probe: usize, end: u64) {
+        self.in_flight.push((probe, end));
+    }
+
+    /// Forgets one operation on a probe key.
+    pub(crate) fn end(&mut self, probe: usize) {
+        if let Some(at) = self.in_flight.iter().position(|(busy, _)| *busy == probe) {
+            self.in_flight.remove(at);
+        }
+    }
+
+    /// When the last operation in flight on `range` ends; `at` if none is later.
+    pub(crate) fn quiet_from(&self, keys: &[Key], range: KeyRange, at: u64) -> u64 {
+        let concerned = self.in_flight.iter().filter(|(probe, _)| range.contains(keys[*probe]));
+        concerned.map(|(_, end)| *end).fold(at, u64::max)
+    }
+
+    /// Whether an operation on `range` is in flight, however late it is.
+    pub(crate) fn is_busy(&self, keys: &[Key], range: KeyRange) -> bool {
+        self.in_flight.iter().any(|(probe, _)| range.contains(keys[*probe]))
+    }
+
+    /// Takes a new lease: installs the copy that came with it, and drops every other.
+    pub(crate) fn granted(&mut self, keys: &[Key], grant: &Grant) {
+        for probe in probes_in(keys, grant.range) {
+            let fits = |import: &&Import| import.probe == probe && Some(import.source) == grant.source;
+            let value = self.imports.iter().find(fits).and_then(|import| import.value);
+            self.values[probe] = value.map(|value| (value, grant.generation));
+        }
+        self.discard(keys, grant.range);
+    }
+
+    /// Drops imported copies.
+    pub(crate) fn discard(&mut self, keys: &[Key], range: KeyRange) {
+        self.imports.retain(|import| !range.contains(keys[import.probe]));
+    }
+
+    /// Takes a copy in; false if a newer one of the same keys has been heard from that process.
+    pub(crate) fn import(&mut self, copy: &Copy) -> bool {
+        let newest = |probe: usize| self.newest.get(&(copy.from, probe)).copied();
+        if copy.values.iter().any(|(probe, _)| newest(*probe).is_some_and(|newest| newest > copy.transfer)) {
+            return false;
+        }
+        for (probe, value) in &copy.values {
+            self.newest.insert((copy.from, *probe), copy.transfer);
+            if copy.last {
+                let import = Import { probe: *probe, source: copy.source, value: *value };
+                self.imports.retain(|old| old.probe != *probe || old.source != copy.source);
+                self.imports.push(import);
+            }
+        }
+        true
+    }
+
+    /// Whether every key of a copy is still there: the library may have had it discarded at once.
+    pub(crate) fn has_import(&self, copy: &Copy) -> bool {
+        let kept = |probe: usize| self.imports.iter().any(|i| i.probe == probe && i.source == copy.source);
+        copy.values.iter().all(|(probe, _)| kept(*probe))
+    }
+
+    /// The state of a transfer's range, as valid under its lease.
+    pub(crate) fn copy(&self, keys: &[Key], transfer: &Transfer) -> Copy {
+        let valid = |probe: usize| self.values[probe].filter(|(_, under)| *under == transfer.generation);
+        let value = |probe: usize| (probe, valid(probe).map(|(value, _)| value));
+        Copy {
+            from: self.session,
+            transfer: transfer.id,
+            range: transfer.range,
+            source: transfer.generation,
+            last: transfer.last,
+            values: probes_in(keys, transfer.range).map(value).collect(),
+        }
+    }
+
+    pub(crate) fn transfer(&mut self, id: TransferId) -> Option<&mut Transfer> {
+        self.transfers.iter_mut().find(|transfer| transfer.id == id)
+    }
+
+    pub(crate) fn forget(&mut self, id: TransferId) {
+        self.transfers.retain(|transfer| transfer.id != id);
+    }
+}
+
+/// The probe keys that lie in a range.
+fn probes_in(keys: &[Key], range: KeyRange) -> impl Iterator<Item = usize> + '_ {
+    (0..keys.len()).filter(move |probe| range.contains(keys[*probe]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use centrifuge_core::id::Nonce;
+
+    const KEYS: [Key; 2] = [Key(10), Key(20)];
+    const LOW: KeyRange = KeyRange::ALL;
+
+    fn app(number: u128) -> App {
+        App::new(SessionId(Nonce(number)), KEYS.len())
+    }
+
+    fn transfer(id: u64, generation: u64) -> Transfer {
+        let generation = Generation(generation);
+        Transfer { id: TransferId(id), range: LOW, generation, to: 0, last: true, confirmed: false }
+    }
+
+    fn grant(generation: u64, source: Option<u64>) -> Grant {
+        let (generation, source) = (Generation(generation), source.map(Generation));
+        Grant { range: LOW, generation, state_since: Generation(1), source }
+    }
+
+    #[test]
+    fn state_of_another_lease_is_discarded() {
+        let mut app = app(1);
+        assert_eq!(app.operate(0, Generation(1), 7), (None, Value { lineage: 7, version: 1 }));
+        let (before, after) = app.operate(0, Generation(1), 8);
+        assert_eq!((before.map(|value| value.version), after.version, after.lineage), (Some(1), 2, 7));
+        assert_eq!(app.operate(0, Generation(2), 9), (None, Value { lineage: 9, version: 1 }));
+    }
+
+    #[test]
+    fn a_clean_grant_installs_the_copy_and_a_plain_one_drops_it() {
+        let (mut from, mut to) = (app(1), app(2));
+        from.operate(0, Generation(1), 7);
+        let copy = from.copy(&KEYS, &transfer(1, 1));
+        assert!(to.import(&copy) && to.has_import(&copy));
+        to.granted(&KEYS, &grant(2, Some(1)));
+        assert_eq!(to.operate(0, Generation(2), 8).1, Value { lineage: 7, version: 2 });
+        assert!(to.import(&copy));
+        to.granted(&KEYS, &grant(3, None));
+        assert_eq!(to.operate(0, Generation(3), 9).0, None);
+    }
+
+    #[test]
+    fn a_straggling_copy_does_not_overwrite_a_newer_one() {
+        let (mut from, mut to) = (app(1), app(2));
+        let old = from.copy(&KEYS, &transfer(1, 1));
+        from.operate(0, Generation(1), 7);
+        assert!(to.import(&from.copy(&KEYS, &transfer(2, 1))));
+        assert!(!to.import(&old));
+        to.granted(&KEYS, &grant(2, Some(1)));
+        assert_eq!(to.operate(0, Generation(2), 8).1.version, 2);
+    }
+
+    #[test]
+    fn a_range_is_quiet_when_its_last_operation_has_ended() {
+        let mut app = app(1);
+        app.begin(0, 50);
+        assert_eq!(app.quiet_from(&KEYS, KeyRange::one(Key(10)), 5), 50);
+        assert_eq!(app.quiet_from(&KEYS, KeyRange::one(Key(20)), 5), 5);
+        app.end(0);
+        assert!(!app.is_busy(&KEYS, LOW));
+    }
+}

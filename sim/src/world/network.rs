@@ -1,0 +1,252 @@
+//! The network: loses, duplicates, delays and reorders packets, and can be cut one way or both.
+
+use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
+
+use crate::seen::{Node, TrueTime};
+use crate::world::app::{Copy, CopyAnswer};
+use crate::world::dice::Dice;
+use crate::world::queue::{Event, Queue};
+use crate::world::tally::{Fault, Tally};
+
+/// Something on its way from one node to another. Whoever runs at the node when it arrives gets it.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) from: Node,
+    pub(crate) to: Node,
+    pub(crate) sent: TrueTime,
+    pub(crate) body: Body,
+}
+
+/// What a packet carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    OwnerToManager(OwnerToManager),
+    ManagerToOwner(ManagerToOwner),
+    LookupToManager(LookupRequest),
+    ManagerToLookup(ManagerToLookup),
+    /// State, from application to application.
+    Copy(Copy),
+    CopyAnswer(CopyAnswer),
+}
+
+/// How packets fare. Times in nanoseconds, shares in a thousand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) shortest: u64,
+    pub(crate) longest: u64,
+    /// Some take longer.
+    pub(crate) slow: u64,
+    pub(crate) slowest: u64,
+    pub(crate) lost: u64,
+    pub(crate) duplicated: u64,
+    /// Of the duplicates, those that arrive minutes later.
+    pub(crate) straggling: u64,
+    pub(crate) straggle: u64,
+}
+
+impl Profile {
+    /// Every packet arrives after a time between these.
+    pub(crate) const fn reliable(shortest: u64, longest: u64) -> Profile {
+        let (slow, slowest, lost, duplicated, straggling, straggle) = (0, 0, 0, 0, 0, 0);
+        Profile { shortest, longest, slow, slowest, lost, duplicated, straggling, straggle }
+    }
+}
+
+/// How many nodes of each kind there are; numbers every node and the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) managers: usize,
+    pub(crate) owners: usize,
+    pub(crate) lookups: usize,
+}
+
+impl Layout {
+    pub(crate) fn place(&self, node: Node) -> usize {
+        match node {
+            Node::Manager(number) => number,
+            Node::Owner(number) => self.managers + number,
+            Node::Lookup(number) => self.managers + self.owners + number,
+        }
+    }
+
+    pub(crate) fn store(&self) -> usize {
+        self.managers + self.owners + self.lookups
+    }
+
+    /// How many places there are, the store's included.
+    pub(crate) fn places(&self) -> usize {
+        self.store() + 1
+    }
+}
+
+/// A set of places, one bit each.
+pub(crate) type Places = u64;
+
+#[derive(Debug)]
+struct Cut {
+    number: u32,
+    from: Places,
+    to: Places,
+}
+
+/// The simulated network.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) layout: Layout,
+    dice: Dice,
+    usual: Profile,
+    profile: Profile,
+    cuts: Vec<Cut>,
+    cuts_made: u32,
+    /// By sender: whom it cannot reach.
+    unreachable: Vec<Places>,
+    /// By sender and receiver: the latest planned arrival.
+    latest: Vec<u64>,
+}
+
+impl Network {
+    pub(crate) fn new(layout: Layout, profile: Profile, dice: Dice) -> Network {
+        let places = layout.places();
+        assert!(places <= Places::BITS as usize, "a set of places has a bit for each");
+        Network {
+            layout,
+            dice,
+            usual: profile,
+            profile,
+            cuts: Vec::new(),
+            cuts_made: 0,
+            unreachable: vec![0; places],
+            latest: vec![0; places * places],
+        }
+    }
+
+    /// Sends a packet: it arrives once, twice or never.
+    pub(crate) fn send(&mut self, packet: Packet, queue: &mut Queue, tally: &mut Tally) {
+        let (from, to) = (self.layout.place(packet.from), self.layout.place(packet.to));
+        if self.is_cut(from, to) {
+            return tally.count(Fault::CutOff);
+        }
+        if self.dice.chance(self.profile.duplicated) {
+            tally.count(Fault::Duplicated);
+            let due = packet.sent.0 + self.duplicate_delay();
+            queue.push(due, Event::Packet(Box::new(packet.clone())));
+        }
+        if self.dice.chance(self.profile.lost) {
+            return tally.count(Fault::Lost);
+        }
+        let due = packet.sent.0 + self.delay();
+        let link = from * self.unreachable.len() + to;
+        if due < self.latest[link] {
+            tally.count(Fault::Reordered);
+        }
+        self.latest[link] = self.latest[link].max(due);
+        queue.push(due, Event::Packet(Box::new(packet)));
+    }
+
+    fn delay(&mut self) -> u64 {
+        let Profile { shortest, longest, slow, slowest, .. } = self.profile;
+        let most = if self.dice.chance(slow) { slowest } else { longest };
+        if shortest >= most { shortest } else { self.dice.between(shortest, most) }
+    }
+
+    fn duplicate_delay(&mut self) -> u64 {
+        let straggle = self.profile.straggle;
+        if straggle > 0 && self.dice.chance(self.profile.straggling) {
+            return self.dice.spread(straggle / 64, straggle);
+        }
+        self.delay() + self.delay()
+    }
+
+    /// Whether nothing gets from one place to another.
+    pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.unreachable[from] & (1 << to) != 0
+    }
+
+    /// Cuts the way from every place of one set to every place of another, and names the cut.
+    pub(crate) fn cut(&mut self, from: Places, to: Places) -> u32 {
+        self.cuts_made += 1;
+        self.cuts.push(Cut { number: self.cuts_made, from, to });
+        self.redraw();
+        self.cuts_made
+    }
+
+    pub(crate) fn heal(&mut self, number: u32) {
+        self.cuts.retain(|cut| cut.number != number);
+        self.redraw();
+    }
+
+    fn redraw(&mut self) {
+        for (place, unreachable) in self.unreachable.iter_mut().enumerate() {
+            let leaving = self.cuts.iter().filter(|cut| cut.from & (1 << place) != 0);
+            *unreachable = leaving.fold(0, |places, cut| places | cut.to);
+        }
+    }
+
+    /// Packets fare otherwise until [`Network::calm`].
+    pub(crate) fn storm(&mut self, change: impl FnOnce(&mut Profile)) {
+        change(&mut self.profile);
+    }
+
+    pub(crate) fn calm(&mut self) {
+        self.profile = self.usual;
+    }
+
+    /// From now on every packet arrives quickly.
+    pub(crate) fn heal_all(&mut self, profile: Profile) {
+        self.usual = profile;
+        self.profile = profile;
+        self.cuts.clear();
+        self.redraw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use centrifuge_core::message::ManagerToOwner;
+
+    const LAYOUT: Layout = Layout { managers: 1, owners: 2, lookups: 0 };
+
+    fn network(profile: Profile) -> Network {
+        Network::new(LAYOUT, profile, Dice::new(1))
+    }
+
+    fn arrivals(network: &mut Network, from: Node, to: Node) -> usize {
+        let (mut queue, mut tally) = (Queue::default(), Tally::default());
+        let body = Body::ManagerToOwner(ManagerToOwner::NotLeader { leader: None });
+        network.send(Packet { from, to, sent: TrueTime(0), body }, &mut queue, &mut tally);
+        std::iter::from_fn(|| queue.pop()).count()
+    }
+
+    #[test]
+    fn a_one_way_cut_stops_one_way() {
+        let mut network = network(Profile::reliable(1, 5));
+        let (manager, owner) = (Node::Manager(0), Node::Owner(0));
+        let cut = network.cut(1 << LAYOUT.place(manager), 1 << LAYOUT.place(owner));
+        assert_eq!(arrivals(&mut network, manager, owner), 0);
+        assert_eq!(arrivals(&mut network, owner, manager), 1);
+        assert_eq!(arrivals(&mut network, manager, Node::Owner(1)), 1);
+        network.heal(cut);
+        assert_eq!(arrivals(&mut network, manager, owner), 1);
+    }
+
+    #[test]
+    fn a_cut_stays_while_another_over_it_heals() {
+        let mut network = network(Profile::reliable(1, 5));
+        let first = network.cut(1, 0b110);
+        network.cut(1, 0b010);
+        network.heal(first);
+        assert!(network.is_cut(0, 1) && !network.is_cut(0, 2));
+        network.heal_all(Profile::reliable(0, 0));
+        assert!(!network.is_cut(0, 1));
+    }
+
+    #[test]
+    fn losses_and_duplicates_happen_as_often_as_the_profile_says() {
+        let (manager, owner) = (Node::Manager(0), Node::Owner(0));
+        let mut lossy = network(Profile { lost: 1_000, ..Profile::reliable(1, 5) });
+        assert_eq!(arrivals(&mut lossy, manager, owner), 0);
+        let mut doubling = network(Profile { duplicated: 1_000, ..Profile::reliable(1, 5) });
+        assert_eq!(arrivals(&mut doubling, manager, owner), 2);
+    }
+}

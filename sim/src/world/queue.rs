@@ -1,0 +1,116 @@
+//! What will happen, in the order of real time; what is due at the same instant happens in the order it was planned.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::seen::{Node, TrueTime};
+use crate::world::app::AppEvent;
+use crate::world::network::Packet;
+use crate::world::store::{StoreAnswer, StoreRequest};
+
+/// Something that will happen.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A packet arrives.
+    Packet(Box<Packet>),
+    /// A node's timer is due.
+    Wake { node: Node, token: u32 },
+    /// A Manager's request reaches the store.
+    StoreRequest { manager: usize, life: u32, request: StoreRequest },
+    /// The store's answer reaches a Manager's process.
+    StoreAnswer { manager: usize, life: u32, answer: StoreAnswer },
+    /// A Manager's process gives up waiting for an answer.
+    StoreTimeout { manager: usize, life: u32, number: u64 },
+    /// Something an application planned.
+    App { owner: usize, life: u32, event: AppEvent },
+    /// A caller wants an operation on one of a namespace's probe keys.
+    Operation { namespace: usize },
+    /// Applications measure their load.
+    MeasureLoad { namespace: usize },
+    /// A node is woken though it did not ask for it yet.
+    WakeEarly,
+    /// The next fault is due.
+    NextFault,
+    /// A fault ends, or goes on to its next step.
+    Undo(Undo),
+    /// Operators look whether the namespaces are as they should be.
+    Tend,
+    /// No fault happens any more.
+    FaultsEnd,
+    /// The run is over.
+    End,
+}
+
+/// The planned end or next step of a fault.
+#[derive(Clone, Debug)]
+pub(crate) enum Undo {
+    /// A paused or suspended process goes on.
+    Resume { node: Node, life: u32 },
+    /// A dead node starts a process.
+    Start { node: Node },
+    /// A process is killed, if it is still the one.
+    Kill { node: Node, life: u32, restart_after: Option<u64> },
+    /// A cut in the network heals.
+    Heal { cut: u32 },
+    /// The network is as usual again.
+    Calm,
+    /// A draining application does not wait any longer.
+    Leave { owner: usize, life: u32 },
+    /// A process sees the full list of Managers again.
+    ManagersBack { node: Node },
+    /// An operator unfreezes a namespace.
+    Unfreeze { namespace: usize },
+}
+
+/// The planned events. A slab holds them, so that the heap moves small entries only.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    slots: Vec<Option<Event>>,
+    free: Vec<u32>,
+    planned: u64,
+}
+
+impl Queue {
+    /// Plans an event.
+    pub(crate) fn push(&mut self, at: u64, event: Event) {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                u32::try_from(self.slots.len() - 1).expect("fewer planned events than 32 bits count")
+            }
+        };
+        self.slots[slot as usize] = Some(event);
+        self.heap.push(Reverse((at, self.planned, slot)));
+        self.planned += 1;
+    }
+
+    /// Takes the next event.
+    pub(crate) fn pop(&mut self) -> Option<(TrueTime, Event)> {
+        let Reverse((at, _, slot)) = self.heap.pop()?;
+        self.free.push(slot);
+        let event = self.slots[slot as usize].take().expect("a planned event is in its slot");
+        Some((TrueTime(at), event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_by_plan() {
+        let mut queue = Queue::default();
+        queue.push(5, Event::End);
+        queue.push(3, Event::NextFault);
+        queue.push(3, Event::Tend);
+        queue.push(1, Event::WakeEarly);
+        let order: Vec<u64> = std::iter::from_fn(|| queue.pop()).map(|(at, _)| at.0).collect();
+        assert_eq!(order, [1, 3, 3, 5]);
+        queue.push(9, Event::NextFault);
+        queue.push(9, Event::Tend);
+        assert!(matches!(queue.pop(), Some((_, Event::NextFault))));
+        assert!(matches!(queue.pop(), Some((_, Event::Tend))));
+    }
+}

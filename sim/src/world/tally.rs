@@ -1,0 +1,121 @@
+//! The faults there are, and how often each happened.
+
+use std::collections::BTreeMap;
+
+macro_rules! faults {
+    ($($(#[doc = $text:literal])+ $name:ident = $label:literal,)+) => {
+        /// A fault of the world, or a disturbance by its operators.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Fault {
+            $($(#[doc = $text])+ $name,)+
+        }
+
+        const LABELS: &[&str] = &[$($label,)+];
+    };
+}
+
+faults! {
+    /// An Owner's process dies.
+    CrashOwner = "crash_owner",
+    /// A Manager's process dies.
+    CrashManager = "crash_manager",
+    /// A Lookup's process dies.
+    CrashLookup = "crash_lookup",
+    /// A dead node starts a process.
+    Restart = "restart",
+    /// An Owner's process stands still while its clock runs.
+    PauseOwner = "pause_owner",
+    /// A Manager's process stands still while its clock runs.
+    PauseManager = "pause_manager",
+    /// A Lookup's process stands still while its clock runs.
+    PauseLookup = "pause_lookup",
+    /// An Owner's machine stands still, and its clock with it.
+    SuspendOwner = "suspend_owner",
+    /// A Manager's machine stands still, and its clock with it.
+    SuspendManager = "suspend_manager",
+    /// Nothing gets from one node to another, but the other way.
+    CutOneWay = "cut_one_way",
+    /// Nothing gets between two nodes.
+    CutBothWays = "cut_both_ways",
+    /// Nothing gets to or from a group of nodes.
+    Isolate = "isolate",
+    /// Nothing gets to the store from a Manager, or back, or both.
+    CutStore = "cut_store",
+    /// The store refuses everything for a while.
+    StoreDown = "store_down",
+    /// The store takes seconds.
+    StoreSlow = "store_slow",
+    /// The outcome of commits is unknown for a while.
+    StoreUnknown = "store_unknown",
+    /// The store ends the leader's lease before its time.
+    LeaseRevoked = "lease_revoked",
+    /// The Owners of a namespace are restarted one after the other.
+    RollingOwners = "rolling_restart_owners",
+    /// The Managers are restarted one after the other.
+    RollingManagers = "rolling_restart_managers",
+    /// A share of a namespace's Owners dies at once and comes back minutes later.
+    Rack = "rack",
+    /// Several Owners join at once.
+    JoinStorm = "join_storm",
+    /// Several Owners leave at once.
+    LeaveStorm = "leave_storm",
+    /// A second process of an Owner's name starts while the first lives.
+    SecondProcess = "second_process",
+    /// An Owner is emptied and leaves.
+    DrainAndLeave = "drain_and_leave",
+    /// The leader resigns.
+    Resign = "resign",
+    /// Packets are lost or slow for a while.
+    Storm = "network_storm",
+    /// A process is told of another list of Managers.
+    ManagersChanged = "managers_changed",
+    /// An operator changes settings.
+    Configure = "operator_configure",
+    /// An operator freezes a namespace.
+    Freeze = "operator_freeze",
+    /// An operator moves a range.
+    Move = "operator_move",
+    /// An operator evicts an Owner.
+    Evict = "operator_evict",
+    /// An operator drains an Owner.
+    Drain = "operator_drain",
+    /// An Owner's weight changes.
+    Weight = "weight_changed",
+    /// A packet was lost.
+    Lost = "message_lost",
+    /// A packet met a cut.
+    CutOff = "message_cut_off",
+    /// A packet was duplicated.
+    Duplicated = "message_duplicated",
+    /// A packet overtook another.
+    Reordered = "message_reordered",
+    /// A packet arrived with the name of another namespace.
+    Misaddressed = "message_misaddressed",
+    /// A timer fired late.
+    LateWake = "wake_late",
+    /// A machine was woken though it did not ask for it yet.
+    EarlyWake = "wake_early",
+    /// An application never answered its library.
+    Hang = "application_hangs",
+}
+
+/// How often each fault happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally([u64; LABELS.len()]);
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally([0; LABELS.len()])
+    }
+}
+
+impl Tally {
+    pub(crate) fn count(&mut self, fault: Fault) {
+        self.0[fault as usize] += 1;
+    }
+
+    /// The faults that happened, by name.
+    pub(crate) fn by_name(&self) -> BTreeMap<&'static str, u64> {
+        LABELS.iter().copied().zip(self.0).filter(|(_, count)| *count > 0).collect()
+    }
+}

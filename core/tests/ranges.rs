@@ -26,10 +26,7 @@ impl Span {
     fn new(from: usize, to: usize) -> Span {
         let (low, high) = (from.min(to), from.max(to));
         let keys = KeyRange::new(cell(low).first(), cell(high).last()).expect("cells are in key order");
-        Span {
-            cells: low..=high,
-            keys,
-        }
+        Span { cells: low..=high, keys }
     }
 }
 
@@ -153,18 +150,11 @@ fn change_model(model: &mut Model<u8>, change: &Change) {
 fn check_map(map: &RangeMap<u8>, model: &Model<u8>, span: &Span) {
     let expected = runs(model, &everything());
     let listed: Vec<_> = map.iter().map(|(range, &value)| (range, value)).collect();
-    assert_eq!(
-        listed, expected,
-        "the ranges are canonical and say what the model says"
-    );
+    assert_eq!(listed, expected, "the ranges are canonical and say what the model says");
     assert_eq!(map.len(), expected.len());
     assert_eq!(map.is_empty(), expected.is_empty());
     assert!(map.values().eq(expected.iter().map(|(_, value)| value)));
-    assert!(
-        map.iter()
-            .rev()
-            .eq(map.iter().collect::<Vec<_>>().into_iter().rev())
-    );
+    assert!(map.iter().rev().eq(map.iter().collect::<Vec<_>>().into_iter().rev()));
     assert!(map.keys().iter().eq(run_keys(&filled(model), &everything())));
     for (index, held) in model.iter().enumerate() {
         check_get(map, cell(index), *held, &expected);
@@ -176,24 +166,15 @@ fn check_get(map: &RangeMap<u8>, keys: KeyRange, held: Option<u8>, expected: &[(
     for key in [keys.first(), keys.last()] {
         let found = map.get(key).map(|(range, &value)| (range, value));
         assert_eq!(found.map(|(_, value)| value), held);
-        assert_eq!(
-            found,
-            expected.iter().copied().find(|(range, _)| range.contains(key))
-        );
+        assert_eq!(found, expected.iter().copied().find(|(range, _)| range.contains(key)));
     }
 }
 
 fn check_span(map: &RangeMap<u8>, model: &Model<u8>, span: &Span) {
-    let pieces: Vec<_> = map
-        .overlapping(span.keys)
-        .map(|(range, &value)| (range, value))
-        .collect();
+    let pieces: Vec<_> = map.overlapping(span.keys).map(|(range, &value)| (range, value)).collect();
     assert_eq!(pieces, runs(model, span));
     assert!(
-        map.overlapping(span.keys)
-            .rev()
-            .map(|(range, _)| range)
-            .eq(pieces.iter().rev().map(|piece| piece.0))
+        map.overlapping(span.keys).rev().map(|(range, _)| range).eq(pieces.iter().rev().map(|piece| piece.0))
     );
     let gaps: Vec<_> = map.gaps(span.keys).collect();
     assert_eq!(gaps, run_keys(&holes(model), span));
@@ -323,9 +304,7 @@ proptest! {
 /// A map filled cell by cell.
 fn map_of(model: &Model<u8>) -> RangeMap<u8> {
     let cells = model.iter().enumerate();
-    cells
-        .filter_map(|(index, held)| held.map(|value| (cell(index), value)))
-        .collect()
+    cells.filter_map(|(index, held)| held.map(|value| (cell(index), value))).collect()
 }
 
 #[test]
@@ -349,14 +328,9 @@ fn the_full_set_has_every_key_and_its_seam_is_two_ranges() {
 fn keys_of_bytes_are_the_published_hashes() {
     let table = include_str!("../testdata/key_vectors.txt");
     let vectors: Vec<_> = table.lines().filter(|line| !line.starts_with('#')).collect();
-    assert!(
-        vectors.contains(&" 2d06800538d394c2"),
-        "the table has the empty input"
-    );
+    assert!(vectors.contains(&" 2d06800538d394c2"), "the table has the empty input");
     for vector in vectors {
-        let (input, key) = vector
-            .split_once(' ')
-            .expect("a line is an input, a space and a key");
+        let (input, key) = vector.split_once(' ').expect("a line is an input, a space and a key");
         assert_eq!(Key::of(&bytes_of(input)).to_string(), key, "input {input:?}");
     }
 }
@@ -364,7 +338,5 @@ fn keys_of_bytes_are_the_published_hashes() {
 fn bytes_of(digits: &str) -> Vec<u8> {
     assert!(digits.len().is_multiple_of(2), "a byte is two digits");
     let pairs = (0..digits.len()).step_by(2);
-    pairs
-        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("a hexadecimal byte"))
-        .collect()
+    pairs.map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("a hexadecimal byte")).collect()
 }

@@ -10,7 +10,6 @@ use crate::plant::Plant;
 use crate::range_map::RangeMap;
 use crate::record::{Change, Reason, SessionInfo};
 use crate::table::{Entry, Recall};
-use crate::time::Instant;
 
 use super::decide::Decision;
 use super::event::Skip;
@@ -90,14 +89,10 @@ impl Decision<'_> {
         if self.now >= since + settle {
             return owners > 0;
         }
-        self.live.timers.set(LiveTimer::Calm, (since + settle).min(self.balance_wake()));
+        self.live.timers.set(LiveTimer::Calm, since + settle);
         let namespace = self.namespace.clone();
         self.live.skips.push(Skip::Settling { namespace });
         false
-    }
-
-    fn balance_wake(&self) -> Instant {
-        if self.live.balance_from > self.now { self.live.balance_from } else { Instant::NEVER }
     }
 
     /// Gives what nobody has to whom the partitioner names; neighbours that go to one Owner go as one lease.
@@ -224,16 +219,18 @@ impl Decision<'_> {
             let Some(recall) = entry.recall else { continue };
             let deadline = self.live.recall_deadlines.get(&(range.first(), entry.generation));
             if deadline.is_some_and(|deadline| self.now >= *deadline) {
-                plain.push((range, entry.generation, recall.to.is_some()));
+                plain.push((range, entry.generation, recall.to.is_some(), entry.owner));
             }
         }
-        for (range, generation, migrates) in plain {
+        for (range, generation, migrates, owner) in plain {
             if migrates {
                 self.live.recall_deadlines.remove(&(range.first(), generation));
                 self.emit(Change::Recalled { range, generation, to: None }, Reason::MigrationTimedOut);
             } else {
                 self.live.withdrawn.insert(range, generation);
-                self.live.withdrawn_news = true;
+                if let Some(talk) = owner.and_then(|owner| self.live.talks.get_mut(&owner)) {
+                    talk.push_due = true;
+                }
             }
         }
     }

@@ -132,6 +132,12 @@ impl Leader {
                 Change::Removed => {
                     self.live.remove(namespace);
                 }
+                Change::Configured { .. } | Change::HoldSettled => {
+                    let stored = self.committed.namespaces.get(namespace);
+                    if let (Some(stored), Some(live)) = (stored, self.live.get_mut(namespace)) {
+                        live.follow_hold(stored, context.plants);
+                    }
+                }
                 Change::SessionEnded { session } => {
                     if let Some(live) = self.live.get_mut(namespace) {
                         live.forget(*session);

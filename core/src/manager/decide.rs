@@ -165,6 +165,8 @@ impl Decision<'_> {
         let Some(offer) = self.live.talks.get(&session).map(|talk| talk.offer.clone()) else { return false };
         if let Some(namesake) = self.stored().session_named(&offer.name) {
             if !offer.takes_over && !self.plants.has(Plant::SecondProcessTakesLeases) {
+                // Its next report finds no conversation, and its next hello is refused with the reason.
+                self.live.forget(session);
                 return false;
             }
             self.end(namesake, &Reason::TakenOver);

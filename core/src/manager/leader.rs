@@ -48,7 +48,7 @@ impl Leader {
         let waits = if context.plants.has(Plant::LeaderDoesNotWait) {
             Duration::ZERO
         } else if context.plants.has(Plant::StandbyUsesOwnTimes) {
-            context.config.leader_hold
+            group.leader_hold / 2
         } else {
             group.leader_hold
         };
@@ -96,7 +96,8 @@ impl Leader {
     pub(super) fn wake(&self) -> Instant {
         let retry = self.in_flight.as_ref().and_then(|in_flight| in_flight.retry_at);
         let live = self.live.values().filter_map(|live| live.timers.next()).min();
-        [retry, live, self.settles_at].into_iter().flatten().min().unwrap_or(Instant::NEVER)
+        let settles = self.settles_at.filter(|_| self.started);
+        [retry, live, settles].into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
     pub(super) fn on_event(&mut self, event: ManagerEvent, context: &mut Context<'_>) -> Next {

@@ -29,8 +29,10 @@ pub(super) struct Live {
     pub(super) talks: BTreeMap<SessionId, Talk>,
     /// Welcomes that nobody has taken up yet.
     pub(super) offers: BTreeMap<SessionId, Offer>,
-    /// Until when each session's leases are kept from others.
-    pub(super) holds: BTreeMap<SessionId, Instant>,
+    /// When each session was last heard from: its leases are kept from others for `hold` from there.
+    pub(super) heard: BTreeMap<SessionId, Instant>,
+    /// The longest hold that any lease may have been promised, as committed.
+    pub(super) hold: Duration,
     /// Leases up to this one may have been sent by an earlier leader.
     pub(super) taken_over_at: Generation,
     /// No range is moved before this: stored sessions count as live until they had the time to speak.
@@ -49,8 +51,6 @@ pub(super) struct Live {
     pub(super) recall_deadlines: BTreeMap<(Key, Generation), Instant>,
     /// Recalled leases that are no longer renewed.
     pub(super) withdrawn: RangeMap<Generation>,
-    /// A lease was withdrawn that its Owner may still count on.
-    pub(super) withdrawn_news: bool,
     /// What the partitioner wanted last, and for which input.
     pub(super) desired: Option<Desired>,
     pub(super) load_memory: LoadMemory,
@@ -93,8 +93,10 @@ pub(super) enum LiveTimer {
     Resend(SessionId),
     /// A recall or migration takes too long.
     Recall,
-    /// The settle time or the takeover hold is over.
+    /// The settle time is over.
     Calm,
+    /// The takeover hold is over: ranges may move again.
+    Balance,
     /// The load policy is asked.
     Load,
     /// Subscribed Lookups hear that the leader lives.
@@ -112,7 +114,8 @@ impl Live {
         Live {
             talks: BTreeMap::new(),
             offers: BTreeMap::new(),
-            holds: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            hold: stored.longest_hold,
             taken_over_at: Generation::ZERO,
             balance_from: now,
             subscribers: BTreeMap::new(),
@@ -123,7 +126,6 @@ impl Live {
             short_since: None,
             recall_deadlines: BTreeMap::new(),
             withdrawn: RangeMap::new(),
-            withdrawn_news: false,
             desired: None,
             load_memory: LoadMemory::default(),
             hold_settles_at: None,
@@ -138,17 +140,16 @@ impl Live {
     /// leader could act.
     pub(super) fn taken_over(stored: &Stored, silent_from: Instant, context: &Context<'_>) -> Live {
         let mut live = Live::new(stored, context.now);
-        let hold = if context.plants.has(Plant::StandbyUsesOwnTimes) {
-            context.config.drift.hold_for(context.config.leader_lease)
-        } else {
-            hold_of(stored, context.plants)
-        };
+        live.follow_hold(stored, context.plants);
+        if context.plants.has(Plant::StandbyUsesOwnTimes) {
+            live.hold /= 2;
+        }
         live.taken_over_at = stored.last_generation;
-        live.balance_from = silent_from + hold;
-        live.timers.set(LiveTimer::Calm, live.balance_from);
+        live.balance_from = silent_from + live.hold;
+        live.timers.set(LiveTimer::Balance, live.balance_from);
         for session in stored.sessions.keys() {
             let forget = context.plants.has(Plant::LeaderForgetsHolds);
-            live.extend_hold(*session, if forget { context.now } else { silent_from + hold });
+            live.hear(*session, if forget { Instant::ZERO } else { silent_from });
         }
         if stored.longest_hold > stored.settings.hold {
             live.settle_hold_at(silent_from + stored.longest_hold);
@@ -156,10 +157,17 @@ impl Live {
         live
     }
 
-    /// Keeps a session's leases from others until `until`.
-    pub(super) fn extend_hold(&mut self, session: SessionId, until: Instant) {
-        self.holds.insert(session, until);
-        self.timers.set(LiveTimer::Hold(session), until);
+    /// Keeps a session's leases from others for the hold from `at`.
+    pub(super) fn hear(&mut self, session: SessionId, at: Instant) {
+        self.heard.insert(session, at);
+        self.timers.set(LiveTimer::Hold(session), at + self.hold);
+    }
+
+    /// Uses the hold that the stored settings, and those before them, promise. A longer one counts for leases that
+    /// are already out, because the next message may lengthen them.
+    pub(super) fn follow_hold(&mut self, stored: &Stored, plants: Plants) {
+        let no_drift = plants.has(Plant::NoDriftAllowance);
+        self.hold = if no_drift { stored.settings.lease } else { stored.longest_hold };
     }
 
     pub(super) fn settle_hold_at(&mut self, at: Instant) {
@@ -169,19 +177,14 @@ impl Live {
 
     /// Whether a session's hold has run out.
     pub(super) fn hold_is_over(&self, session: SessionId, now: Instant) -> bool {
-        self.holds.get(&session).is_some_and(|until| now >= *until)
+        self.heard.get(&session).is_some_and(|heard| now >= *heard + self.hold)
     }
 
     /// Forgets a session that is over.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.talks.remove(&session);
-        self.holds.remove(&session);
+        self.heard.remove(&session);
         self.timers.clear(&LiveTimer::Hold(session));
         self.timers.clear(&LiveTimer::Resend(session));
     }
-}
-
-/// How long leases are kept from others: the longest that any settings in force may have promised.
-pub(super) fn hold_of(stored: &Stored, plants: Plants) -> Duration {
-    if plants.has(Plant::NoDriftAllowance) { stored.settings.lease } else { stored.longest_hold }
 }

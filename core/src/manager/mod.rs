@@ -132,7 +132,7 @@ impl Context<'_> {
         self.out.push(action);
     }
 
-    fn to_owner(&mut self, to: Peer, message: ManagerToOwner) {
+    fn send_owner(&mut self, to: Peer, message: ManagerToOwner) {
         self.out.push(ManagerAction::ToOwner { to, message });
     }
 }
@@ -192,8 +192,12 @@ impl ManagerMachine {
             counters: &mut self.counters,
             out: Vec::new(),
         };
-        if self.role.lease_is_over(now) && !context.plants.has(Plant::DeposedLeaderRenews) {
-            self.role.step_down(&mut context);
+        if self.role.lease_is_over(now) {
+            if context.plants.has(Plant::DeposedLeaderRenews) {
+                self.role.pretend(&context);
+            } else {
+                self.role.step_down(&mut context);
+            }
         }
         match with(&mut self.role, &mut context) {
             Next::Stay => {}
@@ -236,6 +240,13 @@ impl Role {
 
     fn lease_is_over(&self, now: Instant) -> bool {
         self.lead().is_some_and(|lead| now >= lead.valid_until)
+    }
+
+    /// A planted fault: the lease is taken as valid for another term's length.
+    fn pretend(&mut self, context: &Context<'_>) {
+        if let Some(lead) = self.lead_mut() {
+            lead.valid_until = context.now + context.config.leader_lease;
+        }
     }
 
     /// Everything a leader knew and did not commit is forgotten with its lease.
@@ -380,7 +391,9 @@ impl Lead {
 fn refer(event: ManagerEvent, leader: Option<&ManagerId>, context: &mut Context<'_>) {
     let leader = leader.cloned();
     match event {
-        ManagerEvent::FromOwner { from, .. } => context.to_owner(from, ManagerToOwner::NotLeader { leader }),
+        ManagerEvent::FromOwner { from, .. } => {
+            context.send_owner(from, ManagerToOwner::NotLeader { leader })
+        }
         ManagerEvent::FromLookup { from, .. } => {
             let message = ManagerToLookup::NotLeader { leader };
             context.push(ManagerAction::ToLookup { to: from, message });

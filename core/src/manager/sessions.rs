@@ -12,7 +12,7 @@ use super::Context;
 use super::decide::reconcile;
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
-use super::live::{LiveTimer, Offer, hold_of};
+use super::live::{Live, LiveTimer, Offer};
 use super::lookups::count;
 use super::talk::Talk;
 
@@ -24,7 +24,7 @@ impl Leader {
         }
         if let Some(why) = self.refusal(&hello, context) {
             let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
-            return context.to_owner(from, ManagerToOwner::Refused(refused));
+            return context.send_owner(from, ManagerToOwner::Refused(refused));
         }
         let Some(live) = self.live.get_mut(&hello.namespace) else { return };
         let Some(stored) = self.committed.namespaces.get(&hello.namespace) else { return };
@@ -51,7 +51,7 @@ impl Leader {
             conversation: id,
             term: self.lead.term,
         };
-        context.to_owner(from, ManagerToOwner::Welcome(welcome));
+        context.send_owner(from, ManagerToOwner::Welcome(welcome));
     }
 
     fn refusal(&self, hello: &Hello, context: &Context<'_>) -> Option<RefusedWhy> {
@@ -77,14 +77,13 @@ impl Leader {
     pub(super) fn on_report(&mut self, from: Peer, report: Report, context: &mut Context<'_>) {
         let namespace = report.namespace.clone();
         let session = report.session;
-        let hold = self.committed.namespaces.get(&namespace).map(|stored| hold_of(stored, context.plants));
-        let (Some(hold), Some(live)) = (hold, self.live.get_mut(&namespace)) else {
+        let Some(live) = self.live.get_mut(&namespace) else {
             return count(context, MessageSkip::UnknownNamespace);
         };
         if !live.take_up_offer(from, &report, context) {
             count(context, MessageSkip::ForeignNonce);
             let unknown = ManagerToOwner::Unknown { session, conversation: report.conversation };
-            return context.to_owner(from, unknown);
+            return context.send_owner(from, unknown);
         }
         let Some(talk) = live.talks.get_mut(&session) else { return };
         if let Some(why) = talk.objection(&report, !context.plants.has(Plant::SeqNotChecked)) {
@@ -93,8 +92,7 @@ impl Leader {
         talk.heard = talk.heard.max(report.seq);
         talk.peer = from;
         let crossed = report.heard < talk.seq;
-        let until = context.now + hold;
-        live.extend_hold(session, until);
+        live.hear(session, context.now);
         if crossed && !context.plants.has(Plant::RacingReportAccepted) {
             self.on_race(&namespace, session, context);
             return skip(context, session, MessageSkip::Race);
@@ -123,6 +121,7 @@ impl Leader {
         let Some(talk) = live.talks.get_mut(&session) else { return };
         talk.answered(context.now);
         talk.reply_due = true;
+        talk.forget_all_but(&stored.table.of_session(session).map(|(_, entry)| entry.generation).collect());
         let mut not_granted = false;
         for held in &report.held {
             let granted = |entry: &Entry| entry.owner == Some(session) && entry.generation == held.generation;
@@ -167,7 +166,14 @@ impl Leader {
             let Some(stored) = self.committed.namespaces.get(namespace) else { return };
             let Some(live) = self.live.get_mut(namespace) else { return };
             match timer {
-                LiveTimer::Hold(_) | LiveTimer::Recall | LiveTimer::Calm | LiveTimer::HoldSettled => {
+                LiveTimer::Hold(session) => {
+                    // The hold may have been lengthened since the timer was set.
+                    match live.heard.get(&session).copied() {
+                        Some(heard) if context.now < heard + live.hold => live.hear(session, heard),
+                        _ => live.dirty = true,
+                    }
+                }
+                LiveTimer::Recall | LiveTimer::Calm | LiveTimer::Balance | LiveTimer::HoldSettled => {
                     live.dirty = true;
                 }
                 LiveTimer::Load => {
@@ -247,10 +253,9 @@ impl Leader {
             live.timers.set(LiveTimer::Resend(session), context.now + pause);
         }
         if context.plants.has(Plant::HoldFromPush) {
-            let until = context.now + hold_of(stored, context.plants);
-            live.extend_hold(session, until);
+            live.hear(session, context.now);
         }
-        context.to_owner(peer, ManagerToOwner::Assign(assign));
+        context.send_owner(peer, ManagerToOwner::Assign(assign));
     }
 
     /// The leases of a session that are committed and that the batch under way does not take from it.
@@ -282,7 +287,7 @@ impl Leader {
     }
 }
 
-impl super::live::Live {
+impl Live {
     /// Finds the report's conversation, or opens the one it takes up; says whether there is one.
     fn take_up_offer(&mut self, from: Peer, report: &Report, context: &Context<'_>) -> bool {
         let talk = self.talks.get(&report.session);
@@ -293,6 +298,8 @@ impl super::live::Live {
             if let Some(offer) = self.offers.remove(&report.session) {
                 let opened = Talk::open(offer, from, talk, context.now);
                 self.talks.insert(report.session, opened);
+                // Ranges may have waited for it.
+                self.dirty = true;
             }
             return true;
         }

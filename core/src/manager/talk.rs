@@ -114,6 +114,13 @@ impl Talk {
         (self.round_trip * 2).min(lease / 8)
     }
 
+    /// Forgets leases that are over.
+    pub(super) fn forget_all_but(&mut self, current: &BTreeSet<Generation>) {
+        self.accepted.retain(|generation| current.contains(generation));
+        self.earlier.retain(|generation| current.contains(generation));
+        self.first_sent.retain(|generation, _| current.contains(generation));
+    }
+
     /// Whether the Owner may have had a grant: then it is never granted again.
     pub(super) fn may_have_had(&self, generation: Generation, applied: Seq) -> bool {
         self.accepted.contains(&generation)

@@ -205,7 +205,7 @@ impl OwnerMachine {
         self.leases.get(now, key, self.plants).is_some_and(|held| held.generation == lease)
     }
 
-    fn from_manager(
+    fn on_manager(
         &mut self,
         now: Instant,
         from: ManagerId,
@@ -329,7 +329,7 @@ impl Machine for OwnerMachine {
         self.expire(now, &mut out);
         match event {
             OwnerEvent::Start => self.seek(now, &mut out),
-            OwnerEvent::FromManager { from, message } => self.from_manager(now, from, message, &mut out),
+            OwnerEvent::FromManager { from, message } => self.on_manager(now, from, message, &mut out),
             OwnerEvent::ManagersChanged(managers) => self.on_managers_changed(now, managers, &mut out),
             OwnerEvent::TransferReady(transfer) => self.on_transfer_ready(transfer, &mut out),
             OwnerEvent::TransferDone { transfer, to } => self.on_transfer_done(now, transfer, to, &mut out),

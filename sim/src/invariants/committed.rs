@@ -108,7 +108,6 @@ impl Committed {
             }
         }
         let mut touched: Vec<usize> = self.changes.iter().map(|change| change.space).collect();
-        touched.dedup();
         touched.sort_unstable();
         touched.dedup();
         touched.into_iter().for_each(|space| self.ledgers[space].publish(now));
@@ -139,6 +138,7 @@ impl Ledger {
     fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
         match change {
             Change::Created { log, .. } => self.create(now, *log),
+            _ if !self.exists => {}
             Change::Removed => self.exists = false,
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
                 self.urls.insert(*session, info.url.clone());
@@ -302,8 +302,13 @@ pub fn first_difference(
         if a.first() != b.first() || row_a != row_b {
             return Some(a.first().min(b.first()));
         }
-        // The one that reaches less far may be cut where the other is not: go on with what is left of the other.
-        left = a.difference(b).1.map(|rest| (rest, row_a)).or_else(|| one.next());
-        right = b.difference(a).1.map(|rest| (rest, row_b)).or_else(|| other.next());
+        // One may be cut where the other is not: go on with what is left of the longer.
+        left = beyond(a, b).map(|rest| (rest, row_a)).or_else(|| one.next());
+        right = beyond(b, a).map(|rest| (rest, row_b)).or_else(|| other.next());
     }
+}
+
+/// What is left of a range after another that begins with it.
+fn beyond(range: KeyRange, other: KeyRange) -> Option<KeyRange> {
+    if range.last() <= other.last() { None } else { range.difference(other).1 }
 }

@@ -1,0 +1,168 @@
+//! S1: at no instant of real time do two Owners both believe they hold a lease on a key (clock rates within the bound).
+//!
+//! A belief grows only by a step of its Owner, so it is enough to look, at each step that gains keys, at the sessions
+//! that came to hold these keys last before. A belief lasts until its end even if its process is paused: whoever asks
+//! it is answered by the clock. Applications show the same from outside: no operation is served under a lease lower
+//! than one under which the key was served before.
+
+use std::collections::BTreeMap;
+
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::Key;
+
+use crate::seen::{Seen, TrueTime};
+
+use super::holdings::{HoldChange, Meeting};
+use super::{Facts, Verdict};
+
+/// Clocks are read in whole nanoseconds: two beliefs may seem to touch for less than this.
+const TOLERANCE_NANOS: u64 = 100;
+
+/// Guards S1.
+#[derive(Debug, Default)]
+pub struct AtMostOneOwner {
+    served: BTreeMap<(usize, Key), Generation>,
+}
+
+impl AtMostOneOwner {
+    /// Judges an event.
+    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+        if !facts.limits.check_s1 {
+            return Ok(());
+        }
+        match seen {
+            Seen::OwnerStepped { .. } => {
+                facts.holdings.change().map_or(Ok(()), |change| judge_gain(now, change, facts))
+            }
+            Seen::Served { namespace, key, generation, .. } => match facts.spaces.find(namespace) {
+                Some(space) => self.judge_service(now, space, *key, *generation, facts),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn judge_service(
+        &mut self,
+        now: TrueTime,
+        space: usize,
+        key: Key,
+        generation: Generation,
+        facts: &Facts,
+    ) -> Verdict {
+        let highest = self.served.entry((space, key)).or_default();
+        if generation < *highest {
+            let what = format!("key {key} was served under lease {generation} after it was served under lease {highest}");
+            return Err(facts.violation("S1", now, space, vec![key], what));
+        }
+        *highest = generation;
+        Ok(())
+    }
+}
+
+fn judge_gain(now: TrueTime, change: &HoldChange, facts: &Facts) -> Verdict {
+    let both = |meeting: &&Meeting| {
+        meeting.other != change.session && meeting.other_until.0 > now.0.saturating_add(TOLERANCE_NANOS)
+    };
+    let Some(meeting) = change.meetings.iter().find(both) else { return Ok(()) };
+    let what = format!(
+        "{} came to hold {} under lease {} while {} still holds keys of it under lease {}, until {}",
+        change.session,
+        meeting.range,
+        meeting.generation,
+        meeting.other,
+        meeting.other_generation,
+        meeting.other_until,
+    );
+    Err(facts.violation("S1", now, change.space, vec![meeting.range.first()], what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{Scene, at, generation, range, session};
+
+    /// What S1 says when session 2 gains keys 5-9 at `second`, after session 1 came to hold 0-9 until 60 s.
+    fn meet(second: TrueTime, check_s1: bool) -> Verdict {
+        let mut scene = Scene::new();
+        scene.facts.limits.check_s1 = check_s1;
+        scene.start_owner(0, 1);
+        scene.start_owner(1, 2);
+        scene.hold(at(10), 0, &[(range(0, 9), 3)], at(60));
+        scene.hold(second, 1, &[(range(5, 9), 4)], TrueTime(second.0 + 1_000));
+        judge(second, &scene)
+    }
+
+    fn judge(now: TrueTime, scene: &Scene) -> Verdict {
+        match scene.facts.holdings.change() {
+            Some(change) if scene.facts.limits.check_s1 => judge_gain(now, change, &scene.facts),
+            _ => Ok(()),
+        }
+    }
+
+    #[test]
+    fn two_owners_at_once_are_found() {
+        let violation = meet(at(59), true).expect_err("both hold key 5");
+        assert_eq!(violation.invariant, "S1");
+        assert!(violation.what.contains(&session(1).to_string()), "{}", violation.what);
+        assert!(violation.what.contains("lease 3") && violation.what.contains("lease 4"), "{}", violation.what);
+    }
+
+    #[test]
+    fn one_after_the_other_is_right() {
+        assert_eq!(meet(at(60), true), Ok(()));
+        assert_eq!(meet(TrueTime(at(60).0 - TOLERANCE_NANOS), true), Ok(()));
+    }
+
+    #[test]
+    fn a_run_that_expects_breaches_is_not_judged() {
+        assert_eq!(meet(at(59), false), Ok(()));
+    }
+
+    #[test]
+    fn a_crashed_owner_believes_nothing() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.start_owner(1, 2);
+        scene.hold(at(10), 0, &[(range(0, 9), 3)], at(60));
+        scene.facts.holdings.end(at(20), 0);
+        scene.hold(at(21), 1, &[(range(0, 9), 4)], at(70));
+        assert_eq!(judge(at(21), &scene), Ok(()));
+    }
+
+    #[test]
+    fn an_expired_lease_that_comes_back_is_found() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.start_owner(1, 2);
+        scene.hold(at(10), 0, &[(range(0, 9), 3)], at(20));
+        scene.hold(at(30), 1, &[(range(0, 9), 4)], at(80));
+        assert_eq!(judge(at(30), &scene), Ok(()));
+        scene.hold(at(31), 0, &[(range(0, 9), 3)], at(81));
+        assert!(judge(at(31), &scene).is_err());
+    }
+
+    #[test]
+    fn a_suspended_owner_is_judged_again_by_its_first_step() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.start_owner(1, 2);
+        scene.hold(at(10), 0, &[(range(0, 9), 3)], at(60));
+        scene.facts.holdings.suspend(at(11), 0, true);
+        scene.hold(at(30), 1, &[(range(0, 9), 4)], at(80));
+        assert_eq!(judge(at(30), &scene), Ok(()));
+        scene.facts.holdings.suspend(at(40), 0, false);
+        scene.hold(at(40), 0, &[(range(0, 9), 3)], at(90));
+        assert!(judge(at(40), &scene).is_err());
+    }
+
+    #[test]
+    fn service_under_a_lower_lease_is_found() {
+        let scene = Scene::new();
+        let mut guard = AtMostOneOwner::default();
+        assert_eq!(guard.judge_service(at(1), 0, Key(7), generation(3), &scene.facts), Ok(()));
+        assert_eq!(guard.judge_service(at(2), 0, Key(7), generation(3), &scene.facts), Ok(()));
+        assert_eq!(guard.judge_service(at(3), 0, Key(7), generation(5), &scene.facts), Ok(()));
+        assert!(guard.judge_service(at(4), 0, Key(7), generation(3), &scene.facts).is_err());
+    }
+}

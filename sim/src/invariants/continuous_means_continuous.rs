@@ -1,0 +1,144 @@
+//! S3: `check_lease_continuous` is true only if the same session held that key at every instant since.
+//!
+//! Whatever a node's process stops holding, by expiry, loss, suspension or its own end, is a broken handle. The oracle
+//! keeps the latest of them, also those of the node's earlier processes, and asks the machine about them.
+
+use std::collections::VecDeque;
+
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::Key;
+
+use crate::seen::{Seen, TrueTime};
+
+use super::holdings::{HoldChange, Lot};
+use super::{Facts, Verdict, slot};
+
+/// How many broken handles are kept of each node.
+const KEPT: usize = 64;
+/// How many of them are asked about when nothing was gained.
+const ASKED_OFTEN: usize = 4;
+
+/// Guards S3.
+#[derive(Debug, Default)]
+pub struct ContinuousMeansContinuous {
+    nodes: Vec<Broken>,
+}
+
+/// What the processes of a node held once and do not hold any more, the latest first.
+#[derive(Debug, Default)]
+struct Broken {
+    space: usize,
+    lots: VecDeque<Lot>,
+}
+
+impl ContinuousMeansContinuous {
+    /// Judges an event.
+    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+        let Some(change) = facts.holdings.change() else { return Ok(()) };
+        slot(&mut self.nodes, change.node).add(change);
+        match seen {
+            Seen::OwnerStepped { machine, clock, .. } => {
+                let local = clock.read(now);
+                let says = |key, handle| machine.check_lease_continuous(local, key, handle);
+                self.judge(now, change, says, facts)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judge(
+        &self,
+        now: TrueTime,
+        change: &HoldChange,
+        says_continuous: impl Fn(Key, Generation) -> bool,
+        facts: &Facts,
+    ) -> Verdict {
+        let Some(broken) = self.nodes.get(change.node) else { return Ok(()) };
+        let asked = if change.gained.is_empty() { ASKED_OFTEN } else { KEPT };
+        let refuted = |lot: &&Lot| says_continuous(lot.range.first(), lot.generation);
+        let Some(lot) = broken.lots.iter().take(asked).find(refuted) else { return Ok(()) };
+        let what = format!(
+            "{} says it held key {} without a gap since lease {}, but that was held by an earlier process or for a while not at all",
+            change.session,
+            lot.range.first(),
+            lot.generation,
+        );
+        Err(facts.violation("S3", now, change.space, vec![lot.range.first()], what))
+    }
+}
+
+impl Broken {
+    fn add(&mut self, change: &HoldChange) {
+        if self.space != change.space {
+            self.lots.clear();
+            self.space = change.space;
+        }
+        for lot in &change.lost {
+            self.lots.push_front(*lot);
+        }
+        self.lots.truncate(KEPT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{Scene, at, generation, range};
+
+    /// Shows a hold to the guard and asks about it a machine that says `continuous` of lease 3 on any key.
+    fn see(
+        guard: &mut ContinuousMeansContinuous,
+        now: TrueTime,
+        scene: &Scene,
+        continuous: bool,
+    ) -> Verdict {
+        let change = scene.facts.holdings.change().unwrap();
+        slot(&mut guard.nodes, change.node).add(change);
+        guard.judge(now, change, |_, handle| continuous && handle == generation(3), &scene.facts)
+    }
+
+    #[test]
+    fn an_unbroken_lease_may_be_called_continuous() {
+        let (mut scene, mut guard) = (Scene::new(), ContinuousMeansContinuous::default());
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 3)], at(60));
+        assert_eq!(see(&mut guard, at(0), &scene, true), Ok(()));
+        scene.hold(at(30), 0, &[(range(0, 9), 3)], at(90));
+        assert_eq!(see(&mut guard, at(30), &scene, true), Ok(()));
+    }
+
+    #[test]
+    fn a_lease_revived_after_its_end_is_found() {
+        let (mut scene, mut guard) = (Scene::new(), ContinuousMeansContinuous::default());
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 3)], at(60));
+        see(&mut guard, at(0), &scene, true).unwrap();
+        scene.hold(at(61), 0, &[(range(0, 9), 3)], at(121));
+        assert_eq!(see(&mut guard, at(61), &scene, true).unwrap_err().invariant, "S3");
+    }
+
+    #[test]
+    fn a_lost_lease_that_is_denied_is_right() {
+        let (mut scene, mut guard) = (Scene::new(), ContinuousMeansContinuous::default());
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 3)], at(60));
+        see(&mut guard, at(0), &scene, true).unwrap();
+        scene.hold(at(10), 0, &[(range(0, 4), 3)], at(70));
+        assert_eq!(see(&mut guard, at(10), &scene, false), Ok(()));
+        scene.hold(at(20), 0, &[(range(0, 4), 3), (range(5, 9), 8)], at(80));
+        assert_eq!(see(&mut guard, at(20), &scene, false), Ok(()));
+    }
+
+    #[test]
+    fn a_restarted_process_that_goes_on_is_found() {
+        let (mut scene, mut guard) = (Scene::new(), ContinuousMeansContinuous::default());
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 3)], at(60));
+        see(&mut guard, at(0), &scene, true).unwrap();
+        scene.facts.holdings.end(at(5), 0);
+        slot(&mut guard.nodes, 0).add(scene.facts.holdings.change().unwrap());
+        scene.start_owner(0, 2);
+        scene.hold(at(6), 0, &[(range(0, 9), 3)], at(66));
+        assert!(see(&mut guard, at(6), &scene, true).is_err());
+    }
+}

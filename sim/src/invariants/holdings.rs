@@ -1,0 +1,318 @@
+//! What each Owner believes to hold, and until when in real time if it takes no further step.
+
+use std::collections::BTreeMap;
+
+use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::time::Instant;
+
+use crate::seen::TrueTime;
+
+use super::slot;
+
+/// Nothing is believed from here on.
+const NEVER_BELIEVED: TrueTime = TrueTime(0);
+
+/// A lease in an Owner's set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease.
+    pub generation: Generation,
+    /// Whether new operations are refused; it is held all the same.
+    pub frozen: bool,
+}
+
+/// Some keys under one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lot {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease.
+    pub generation: Generation,
+}
+
+/// What all Owners believe.
+#[derive(Debug, Default)]
+pub struct Holdings {
+    beliefs: Vec<Belief>,
+    homes: BTreeMap<SessionId, Home>,
+    /// By namespace: who came to hold each key last.
+    latest: Vec<RangeMap<Holder>>,
+    change: HoldChange,
+    has_changed: bool,
+    incoming: Vec<Held>,
+}
+
+/// Where a session runs or ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The node.
+    pub node: usize,
+    /// The namespace.
+    pub space: usize,
+}
+
+/// What the process on one node believes.
+#[derive(Debug, Default)]
+pub struct Belief {
+    /// The process.
+    pub session: SessionId,
+    /// Its namespace.
+    pub space: usize,
+    /// Whether the process runs.
+    pub alive: bool,
+    /// Whether its clock stands still, and what it believes reaches nobody.
+    pub suspended: bool,
+    /// When its set of leases last became another.
+    pub set_since: TrueTime,
+    leases: Vec<Held>,
+    expiry: Instant,
+    end: TrueTime,
+}
+
+/// Who holds or held a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holder {
+    session: SessionId,
+    generation: Generation,
+}
+
+/// What an event changed in one Owner's belief.
+#[derive(Debug, Default)]
+pub struct HoldChange {
+    /// The node.
+    pub node: usize,
+    /// The process.
+    pub session: SessionId,
+    /// Its namespace.
+    pub space: usize,
+    /// What it holds now and did not hold before.
+    pub gained: Vec<Lot>,
+    /// What it held before and does not hold now.
+    pub lost: Vec<Lot>,
+    /// Whether what is lost ran out while the process lived.
+    pub expired: bool,
+    /// Who came to hold what is gained last before.
+    pub meetings: Vec<Meeting>,
+    /// Until when it believes what it holds.
+    pub end: TrueTime,
+}
+
+/// Keys that one session came to hold, and the session that came to hold them last before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// The keys.
+    pub range: KeyRange,
+    /// The new lease.
+    pub generation: Generation,
+    /// Who held them.
+    pub other: SessionId,
+    /// Under which lease.
+    pub other_generation: Generation,
+    /// Until when it believes it still does; zero if it does not.
+    pub other_until: TrueTime,
+}
+
+impl Holdings {
+    /// A process begins, holding nothing.
+    pub fn start(&mut self, node: usize, session: SessionId, space: usize) {
+        self.homes.insert(session, Home { node, space });
+        let belief = slot(&mut self.beliefs, node);
+        *belief = Belief { session, space, alive: true, ..Belief::default() };
+    }
+
+    /// A process is gone, and believes nothing.
+    pub fn end(&mut self, now: TrueTime, node: usize) {
+        self.drop_all(now, node);
+        let belief = slot(&mut self.beliefs, node);
+        belief.alive = false;
+    }
+
+    /// A suspended process is not asked. When it goes on, only what its next step shows counts.
+    pub fn suspend(&mut self, now: TrueTime, node: usize, suspended: bool) {
+        self.drop_all(now, node);
+        slot(&mut self.beliefs, node).suspended = suspended;
+    }
+
+    fn drop_all(&mut self, now: TrueTime, node: usize) {
+        let belief = slot(&mut self.beliefs, node);
+        self.has_changed = self.change.begin(now, node, belief);
+        let expired = belief.end <= now;
+        if belief.end != NEVER_BELIEVED {
+            self.change.lost.extend(belief.leases.iter().map(Held::lot));
+        }
+        self.change.expired = expired && !self.change.lost.is_empty();
+        self.change.end = NEVER_BELIEVED;
+        belief.leases.clear();
+        belief.expiry = Instant::ZERO;
+        belief.end = NEVER_BELIEVED;
+        belief.set_since = now;
+    }
+
+    /// A process took a step. `leases` and `expiry` are what the machine says, `end` when its belief would end.
+    pub fn step<I: Iterator<Item = Held>>(
+        &mut self,
+        now: TrueTime,
+        node: usize,
+        expiry: Instant,
+        leases: impl Fn() -> I,
+        end: impl FnOnce() -> TrueTime,
+    ) {
+        let belief = slot(&mut self.beliefs, node);
+        let same_leases = belief.leases.iter().copied().eq(leases());
+        let still_believed = belief.end > now;
+        let settled = still_believed || belief.end == NEVER_BELIEVED;
+        if same_leases && settled && (belief.expiry == expiry || belief.leases.is_empty()) {
+            return;
+        }
+        self.has_changed = self.change.begin(now, node, belief);
+        self.incoming.clear();
+        self.incoming.extend(leases());
+        let end = end();
+        let new_end = if end > now && !self.incoming.is_empty() { end } else { NEVER_BELIEVED };
+        if !(same_leases && still_believed && new_end > now) {
+            belief.compare(still_believed, new_end, &self.incoming, &mut self.change);
+            belief.set_since = now;
+        }
+        std::mem::swap(&mut belief.leases, &mut self.incoming);
+        belief.expiry = expiry;
+        belief.end = new_end;
+        self.change.end = new_end;
+        self.meet(now);
+    }
+
+    /// Finds who held before what was gained, and notes who holds it now.
+    fn meet(&mut self, now: TrueTime) {
+        let HoldChange { session, space, gained, meetings, .. } = &mut self.change;
+        let latest = slot(&mut self.latest, *space);
+        for lot in gained.iter() {
+            for (range, holder) in latest.overlapping(lot.range) {
+                let other_until = until(&self.homes, &self.beliefs, holder.session, range, now);
+                meetings.push(Meeting {
+                    range,
+                    generation: lot.generation,
+                    other: holder.session,
+                    other_generation: holder.generation,
+                    other_until,
+                });
+            }
+            latest.insert(lot.range, Holder { session: *session, generation: lot.generation });
+        }
+    }
+
+    /// What the event that is being judged changed.
+    pub fn change(&self) -> Option<&HoldChange> {
+        self.has_changed.then_some(&self.change)
+    }
+
+    /// The next event begins.
+    pub fn forget_change(&mut self) {
+        self.has_changed = false;
+    }
+
+    /// Where a session runs or ran.
+    pub fn home(&self, session: SessionId) -> Option<Home> {
+        self.homes.get(&session).copied()
+    }
+
+    /// What the process on each node believes.
+    pub fn beliefs(&self) -> impl Iterator<Item = (usize, &Belief)> {
+        self.beliefs.iter().enumerate()
+    }
+}
+
+/// Until when a session believes it holds some key of `range`; zero if it does not now.
+fn until(
+    homes: &BTreeMap<SessionId, Home>,
+    beliefs: &[Belief],
+    session: SessionId,
+    range: KeyRange,
+    now: TrueTime,
+) -> TrueTime {
+    let belief = homes.get(&session).and_then(|home| beliefs.get(home.node));
+    let believed = belief.filter(|belief| belief.session == session && belief.overlaps(range, now));
+    believed.map_or(NEVER_BELIEVED, |belief| belief.end)
+}
+
+impl Belief {
+    /// What it believes to hold at an instant from its latest step on.
+    pub fn held(&self, now: TrueTime) -> &[Held] {
+        if self.end > now { &self.leases } else { &[] }
+    }
+
+    /// The lease it believes to hold on a key.
+    pub fn holds(&self, key: Key, now: TrueTime) -> Option<&Held> {
+        let held = self.held(now);
+        let index = held.partition_point(|lease| lease.range.last() < key);
+        held.get(index).filter(|lease| lease.range.contains(key))
+    }
+
+    fn overlaps(&self, range: KeyRange, now: TrueTime) -> bool {
+        let held = self.held(now);
+        let index = held.partition_point(|lease| lease.range.last() < range.first());
+        held.get(index).is_some_and(|lease| lease.range.overlaps(range))
+    }
+
+    /// Notes what the step from the present leases to `incoming` gains and loses.
+    fn compare(
+        &self,
+        still_believed: bool,
+        new_end: TrueTime,
+        incoming: &[Held],
+        change: &mut HoldChange,
+    ) {
+        let after = if new_end == NEVER_BELIEVED { &[] } else { incoming };
+        if still_believed {
+            missing(after, &self.leases, &mut change.gained);
+            missing(&self.leases, after, &mut change.lost);
+            return;
+        }
+        change.gained.extend(after.iter().map(Held::lot));
+        if self.end != NEVER_BELIEVED {
+            change.lost.extend(self.leases.iter().map(Held::lot));
+            change.expired = !change.lost.is_empty();
+        }
+    }
+}
+
+impl HoldChange {
+    /// Forgets the change before. True, because now there is one.
+    fn begin(&mut self, now: TrueTime, node: usize, belief: &Belief) -> bool {
+        self.node = node;
+        self.session = belief.session;
+        self.space = belief.space;
+        self.gained.clear();
+        self.lost.clear();
+        self.meetings.clear();
+        self.expired = false;
+        self.end = now;
+        true
+    }
+}
+
+impl Held {
+    fn lot(&self) -> Lot {
+        Lot { range: self.range, generation: self.generation }
+    }
+}
+
+/// Adds the parts of `these` that `those` do not have under the same lease.
+fn missing(these: &[Held], those: &[Held], parts: &mut Vec<Lot>) {
+    for held in these {
+        let Held { range, generation, .. } = *held;
+        let mut rest = Some(range);
+        let start = those.partition_point(|other| other.range.last() < range.first());
+        for other in those[start..].iter().take_while(|other| other.range.first() <= range.last()) {
+            let Some(wanted) = rest else { break };
+            if other.generation == generation {
+                let (before, after) = wanted.difference(other.range);
+                parts.extend(before.map(|range| Lot { range, generation }));
+                rest = after;
+            }
+        }
+        parts.extend(rest.map(|range| Lot { range, generation }));
+    }
+}

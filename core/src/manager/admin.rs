@@ -25,6 +25,10 @@ impl Leader {
                     self.draft.apply_change(&namespace, &change, context.plants);
                     if let Some(live) = self.live.get_mut(&namespace) {
                         live.dirty = true;
+                        if matches!(change, Change::Configured { .. }) {
+                            // The settings that are replaced have promised holds of their own until this commits.
+                            live.hold_settles_at = None;
+                        }
                     }
                     plan.records.push(Record::Namespace { namespace, change, reason });
                     plan.in_flight.replies.push((request, Ok(())));

@@ -72,6 +72,11 @@ impl Leader {
         self.draft.term = self.committed.term;
         self.draft.leader_hold = self.committed.leader_hold;
         self.draft.latest_leader_hold = self.committed.latest_leader_hold;
+        for (namespace, session, seq) in in_flight.decided {
+            if let Some(talk) = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session)) {
+                talk.applied = talk.applied.max(seq);
+            }
+        }
         self.follow_namespaces(&batch, context);
         let term = self.lead.term;
         for (namespace, entries) in published {
@@ -81,11 +86,6 @@ impl Leader {
                 draft.lsn = stored.lsn;
             }
             live.publish(&namespace, term, stored.lsn, entries.into(), stored.settings.log_span, context);
-        }
-        for (namespace, session, seq) in in_flight.decided {
-            if let Some(talk) = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session)) {
-                talk.applied = talk.applied.max(seq);
-            }
         }
         debug_assert!(context.plants != Plants::NONE || self.draft == self.committed);
         self.mark_affected(&in_flight.affected);
@@ -132,13 +132,12 @@ impl Leader {
                 Change::Removed => {
                     self.live.remove(namespace);
                 }
-                Change::Configured { .. } | Change::HoldSettled => {
-                    let stored = self.committed.namespaces.get(namespace);
-                    if let (Some(stored), Some(live)) = (stored, self.live.get_mut(namespace)) {
-                        live.follow_hold(stored, context.plants);
-                    }
-                }
+                Change::Configured { .. } | Change::HoldSettled => self.follow_hold(namespace, context),
                 Change::SessionEnded { session } => {
+                    // The last word: it has nothing any more, and what it said is applied.
+                    if self.has_started() {
+                        self.send(namespace, *session, context);
+                    }
                     if let Some(live) = self.live.get_mut(namespace) {
                         live.forget(*session);
                     }
@@ -147,6 +146,18 @@ impl Leader {
                 Change::Released { .. } => context.counters.losses += 1,
                 _ => {}
             }
+        }
+    }
+
+    /// Leases under earlier settings may have been promised until this very commit: a longer hold of theirs counts
+    /// from here.
+    fn follow_hold(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
+        let stored = self.committed.namespaces.get(namespace);
+        let (Some(stored), Some(live)) = (stored, self.live.get_mut(namespace)) else { return };
+        live.follow_hold(stored, context.plants);
+        live.hold_settles_at = None;
+        if stored.longest_hold > stored.settings.hold {
+            live.settle_hold_at(context.now + stored.longest_hold);
         }
     }
 

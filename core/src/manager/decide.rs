@@ -36,7 +36,7 @@ pub(super) struct Decision<'a> {
 /// What a report says of a lease that its session does not hold, or not all of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    range: KeyRange,
+    pub(super) range: KeyRange,
     generation: Generation,
     /// The session that has the state, if it was moved.
     clean_to: Option<SessionId>,
@@ -263,14 +263,9 @@ impl Decision<'_> {
     }
 
     fn settle_hold(&mut self) {
-        let stored = self.stored();
-        if stored.longest_hold <= stored.settings.hold {
-            self.live.hold_settles_at = None;
-        } else if self.live.hold_settles_at.is_some_and(|at| self.now >= at) {
+        if self.live.hold_settles_at.is_some_and(|at| self.now >= at) {
             self.live.hold_settles_at = None;
             self.emit(Change::HoldSettled, Reason::TimePassed);
-        } else if self.live.hold_settles_at.is_none() {
-            self.live.settle_hold_at(self.now + stored.longest_hold);
         }
     }
 

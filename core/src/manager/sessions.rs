@@ -212,7 +212,7 @@ impl Leader {
     }
 
     /// Sends a session the complete set of leases it should hold.
-    fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
+    pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let orders = self.orders(namespace, session, context);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
@@ -269,11 +269,17 @@ impl Leader {
         };
         let Some(live) = self.live.get(namespace) else { return Vec::new() };
         let Some(talk) = live.talks.get(&session) else { return Vec::new() };
+        let mut gone = live.withdrawn.keys();
+        if talk.undecided {
+            let findings = reconcile(draft, session, talk, live.taken_over_at, context.plants);
+            findings.iter().for_each(|finding| gone.insert(finding.range));
+        }
         let mut orders = Vec::new();
         for (range, entry) in told.table.of_session(session) {
             let kept = |next: &Entry| next.owner == entry.owner && next.generation == entry.generation;
             for (part, _) in draft.table.overlapping(range).filter(|(_, next)| kept(next)) {
-                if live.withdrawn.overlapping(part).any(|(_, withdrawn)| *withdrawn == entry.generation) {
+                // A lease that is no longer renewed, or that the session says it does not have, is not listed.
+                if gone.overlaps(part) {
                     continue;
                 }
                 let twice = context.plants.has(Plant::AcceptedTwice);

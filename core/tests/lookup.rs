@@ -1031,23 +1031,22 @@ fn position(lsn: u64) -> Position {
 }
 
 fn is_request(action: &LookupAction) -> bool {
-    matches!(action, LookupAction::ToManager { .. })
+    sent(action).is_some()
 }
 
 fn requests(actions: &[LookupAction]) -> Vec<&LookupRequest> {
-    let request = |action| match action {
-        LookupAction::ToManager { request, .. } => Some(request),
-        _ => None,
-    };
-    actions.iter().filter_map(request).collect()
+    actions.iter().filter_map(sent).map(|(_, request)| request).collect()
 }
 
 fn recipients(actions: &[LookupAction]) -> Vec<&str> {
-    let to = |action| match action {
-        LookupAction::ToManager { to, .. } => Some(to.as_str()),
+    actions.iter().filter_map(sent).map(|(to, _)| to).collect()
+}
+
+fn sent(action: &LookupAction) -> Option<(&str, &LookupRequest)> {
+    match action {
+        LookupAction::ToManager { to, request } => Some((to.as_str(), request)),
         _ => None,
-    };
-    actions.iter().filter_map(to).collect()
+    }
 }
 
 fn losses(actions: &[LookupAction]) -> Vec<(RangeSet, LossWhy)> {

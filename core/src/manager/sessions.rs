@@ -6,6 +6,7 @@ use crate::message::{
     Report, Welcome,
 };
 use crate::plant::Plant;
+use crate::range_set::RangeSet;
 use crate::table::Entry;
 
 use super::Context;
@@ -277,17 +278,16 @@ impl Leader {
         let mut orders = Vec::new();
         for (range, entry) in told.table.of_session(session) {
             let kept = |next: &Entry| next.owner == entry.owner && next.generation == entry.generation;
-            for (part, _) in draft.table.overlapping(range).filter(|(_, next)| kept(next)) {
-                // A lease that is no longer renewed, or that the session says it does not have, is not listed.
-                if gone.overlaps(part) {
-                    continue;
-                }
-                let twice = context.plants.has(Plant::AcceptedTwice);
-                orders.push(order(part, entry, talk, twice, |to| {
+            let parts = draft.table.overlapping(range).filter(|(_, next)| kept(next)).map(|(part, _)| part);
+            // A lease that is no longer renewed, or that the session says it does not have, is not listed.
+            let listed = RangeSet::from_ranges(parts).difference(&gone);
+            let twice = context.plants.has(Plant::AcceptedTwice);
+            orders.extend(listed.iter().map(|part| {
+                order(part, entry, talk, twice, |to| {
                     let info = told.sessions.get(&to)?;
                     Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
-                }));
-            }
+                })
+            }));
         }
         orders
     }

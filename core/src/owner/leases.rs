@@ -33,7 +33,14 @@ pub struct Leases {
     /// The highest generation ever held, key by key: none of them, nor a lower one, is accepted again.
     highest: RangeMap<Generation>,
     /// Complete copies of state that others hold under the generation named.
-    imports: RangeMap<Generation>,
+    imports: RangeMap<Import>,
+}
+
+/// A complete copy of state that somebody else holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Import {
+    source: Generation,
+    since: Instant,
 }
 
 /// What an applied set of orders changed.
@@ -107,8 +114,22 @@ impl Leases {
     }
 
     /// Notes a complete copy of the state that somebody else holds under `source`.
-    pub fn import(&mut self, range: KeyRange, source: Generation) {
-        self.imports.insert(range, source);
+    pub fn import(&mut self, now: Instant, range: KeyRange, source: Generation) {
+        self.imports.insert(range, Import { source, since: now });
+    }
+
+    /// Forgets the copies that no grant has followed for as long as `keep`, and names them.
+    pub fn forget_imports(&mut self, now: Instant, keep: Duration) -> Vec<KeyRange> {
+        let old = self.imports.iter().filter(|(_, import)| now.since(import.since) >= keep);
+        let old: Vec<KeyRange> = old.map(|(range, _)| range).collect();
+        old.iter().for_each(|range| self.imports.remove(*range));
+        old
+    }
+
+    /// When the oldest copy was noted.
+    #[must_use]
+    pub fn oldest_import(&self) -> Option<Instant> {
+        self.imports.values().map(|import| import.since).min()
     }
 
     /// Every lease, for a report.
@@ -228,7 +249,7 @@ impl Leases {
     }
 
     fn has_import(&self, range: KeyRange, source: Generation) -> bool {
-        self.imports.covers(range) && self.imports.overlapping(range).all(|(_, have)| *have == source)
+        self.imports.covers(range) && self.imports.overlapping(range).all(|(_, have)| have.source == source)
     }
 
     fn hold(&mut self, range: KeyRange, order: &LeaseOrder) {

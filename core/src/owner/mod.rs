@@ -25,6 +25,9 @@ use crate::timers::Timers;
 use talk::{Pending, Talk};
 use transfer::Transfers;
 
+/// A copy is kept for this many leases: a grant that follows a clean release may have to wait for the store.
+const IMPORT_LEASES: u32 = 10;
+
 /// What an Owner is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerConfig {
@@ -90,6 +93,8 @@ enum Timer {
     Expiry,
     /// Try the failed transfers again.
     Transfers,
+    /// Forget copies that no grant followed.
+    Imports,
 }
 
 /// What an Owner counts.
@@ -315,6 +320,15 @@ impl OwnerMachine {
         }
     }
 
+    fn forget_imports(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        let keep = self.lease * IMPORT_LEASES;
+        let old = self.leases.forget_imports(now, keep);
+        out.extend(old.into_iter().map(|range| OwnerAction::DiscardImport { range }));
+        if let Some(oldest) = self.leases.oldest_import() {
+            self.timers.set(Timer::Imports, oldest + keep);
+        }
+    }
+
     fn finish(&self, actions: Vec<OwnerAction>) -> Output<OwnerAction> {
         Output { actions, wake: self.timers.next() }
     }
@@ -335,7 +349,10 @@ impl Machine for OwnerMachine {
             OwnerEvent::TransferDone { transfer, to } => self.on_transfer_done(now, transfer, to, &mut out),
             OwnerEvent::TransferFailed(transfer) => self.on_transfer_failed(now, transfer, &mut out),
             OwnerEvent::Quiesced(transfer) => self.on_quiesced(now, transfer, &mut out),
-            OwnerEvent::ImportReady { range, source } => self.leases.import(range, source),
+            OwnerEvent::ImportReady { range, source } => {
+                self.leases.import(now, range, source);
+                self.timers.set_if_absent(Timer::Imports, now + self.lease * IMPORT_LEASES);
+            }
             OwnerEvent::Load(loads) => self.loads = loads,
             OwnerEvent::Weight(weight) => {
                 self.config.weight = weight;
@@ -365,6 +382,7 @@ impl Machine for OwnerMachine {
                     self.revoked(expired, &mut out);
                 }
                 Timer::Transfers => self.retry_transfers(&mut out),
+                Timer::Imports => self.forget_imports(now, &mut out),
             }
         }
         self.finish(out)

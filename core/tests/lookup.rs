@@ -904,6 +904,51 @@ proptest! {
     }
 }
 
+/// A message that may be of any Manager, term, log and request, and say anything.
+fn any_message() -> impl Strategy<Value = (&'static str, ManagerToLookup)> {
+    let from = prop::sample::select(vec!["m1", "m2", "m3", "stranger"]);
+    let hint = prop::option::of(prop::sample::select(vec!["m1", "m2", "stranger"]));
+    let entry =
+        (0..8u64, 0..8u64, prop::bool::ANY, 0..5u64, 0..5u64).prop_map(|(one, other, has_owner, g, s)| {
+            let entry = unowned(one.min(other), one.max(other), g, s);
+            PublishedEntry { owner: has_owner.then(|| owner('x')), ..entry }
+        });
+    let whole =
+        (1..5u64, 1..5u64).prop_map(|(g, s)| vec![owned(0, 3, 'a', g.max(s), s), unowned(4, 7, g.max(s), s)]);
+    let entries = prop_oneof![whole, prop::collection::vec(entry, 0..3)];
+    let body = (0..3, 0..6u64, 0..6u64, entries).prop_map(|(kind, from, to, entries)| match kind {
+        0 => UpdateBody::Heartbeat { lsn: Lsn(to) },
+        1 => UpdateBody::Changes { from: Lsn(from), to: Lsn(to), entries: entries.into() },
+        _ => UpdateBody::Snapshot { lsn: Lsn(to), entries: entries.into() },
+    });
+    let update = (body, 0..4u64, 0..30u64, 7..9u128).prop_map(|(body, term, echo, log)| {
+        let (term, echo, log) = (Term(term), Seq(echo), Nonce(log));
+        ManagerToLookup::Update(Update { term, echo, log, ..World::new().update(body) })
+    });
+    let not_leader = hint.prop_map(|hint| ManagerToLookup::NotLeader { leader: hint.map(ManagerId::from) });
+    (from, prop_oneof![5 => update, 1 => not_leader])
+}
+
+proptest! {
+    /// Whatever arrives, the machine stands, never wants to be woken at once, and neither term nor position goes back.
+    #[test]
+    fn no_message_makes_it_spin_or_go_back(script in prop::collection::vec((any_message(), 0..9000u64), 1..80)) {
+        let mut world = World::new();
+        world.start();
+        for ((from, message), wait) in script {
+            let (term, position) = (world.machine.term(), world.machine.position());
+            world.run_until(world.now + Duration::from_millis(wait));
+            world.event(LookupEvent::FromManager { from: from.into(), message });
+            prop_assert!(world.wake_at > Some(world.now));
+            prop_assert!(term <= world.machine.term());
+            let after = world.machine.position();
+            let is_same_log = position.map(|before| before.log) == after.map(|after| after.log);
+            prop_assert!(!is_same_log || position.map(|before| before.lsn) <= after.map(|after| after.lsn));
+            prop_assert!(world.machine.table().is_none_or(|table| table.covers(KeyRange::ALL)));
+        }
+    }
+}
+
 // ---- settings
 
 #[test]

@@ -16,7 +16,7 @@ pub(crate) enum AppEvent {
     /// A copy is due, for the first time or because the earlier one was not confirmed.
     SendCopy { transfer: TransferId, last: bool, attempt: u32 },
     /// Operations on a range that is given back plainly have ended.
-    Quiesced { transfer: TransferId },
+    Quiesced { transfer: TransferId, range: KeyRange },
 }
 
 /// State on its way from one application to another.

@@ -61,7 +61,7 @@ impl<P> Host<P> {
     pub(crate) fn end(&mut self) -> Option<P> {
         self.waiting.clear();
         self.alarm.clear();
-        self.wind_up();
+        self.condition = Condition::Running;
         self.process.take()
     }
 
@@ -80,11 +80,6 @@ impl<P> Host<P> {
         }
         self.condition = Condition::Running;
         std::mem::take(&mut self.waiting)
-    }
-
-    /// A clock that stood still until its process died goes on from where it stood.
-    fn wind_up(&mut self) {
-        self.condition = Condition::Running;
     }
 }
 

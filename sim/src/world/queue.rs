@@ -14,7 +14,7 @@ pub(crate) enum Event {
     /// A packet arrives.
     Packet(Box<Packet>),
     /// A node's timer is due.
-    Wake { node: Node, token: u32 },
+    Wake { node: Node, token: u32, late: bool },
     /// A Manager's request reaches the store.
     StoreRequest { manager: usize, life: u32, request: StoreRequest },
     /// The store's answer reaches a Manager's process.
@@ -41,6 +41,48 @@ pub(crate) enum Event {
     End,
 }
 
+impl Event {
+    /// The node whose process takes the event, and keeps it waiting while it stands still.
+    pub(crate) fn receiver(&self) -> Option<Node> {
+        match self {
+            Event::Packet(packet) => Some(packet.to),
+            Event::StoreAnswer { manager, .. } | Event::StoreTimeout { manager, .. } => {
+                Some(Node::Manager(*manager))
+            }
+            Event::App { owner, .. } => Some(Node::Owner(*owner)),
+            _ => None,
+        }
+    }
+
+    /// A number that differs between events of different kinds or for different nodes.
+    pub(crate) fn code(&self) -> u64 {
+        match self {
+            Event::Packet(packet) => 1 + 16 * (number(packet.from) + 256 * number(packet.to)),
+            Event::Wake { node, .. } => 2 + 16 * number(*node),
+            Event::StoreRequest { manager, .. } => 3 + 16 * *manager as u64,
+            Event::StoreAnswer { manager, .. } => 4 + 16 * *manager as u64,
+            Event::StoreTimeout { manager, .. } => 5 + 16 * *manager as u64,
+            Event::App { owner, .. } => 6 + 16 * *owner as u64,
+            Event::Operation { namespace } => 7 + 16 * *namespace as u64,
+            Event::MeasureLoad { namespace } => 8 + 16 * *namespace as u64,
+            Event::WakeEarly => 9,
+            Event::NextFault => 10,
+            Event::Undo(_) => 11,
+            Event::Tend => 12,
+            Event::FaultsEnd => 13,
+            Event::End => 14,
+        }
+    }
+}
+
+fn number(node: Node) -> u64 {
+    match node {
+        Node::Manager(number) => number as u64,
+        Node::Owner(number) => 64 + number as u64,
+        Node::Lookup(number) => 128 + number as u64,
+    }
+}
+
 /// The planned end or next step of a fault.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
@@ -49,7 +91,9 @@ pub(crate) enum Undo {
     /// A dead node starts a process.
     Start { node: Node },
     /// A process is killed, if it is still the one.
-    Kill { node: Node, life: u32, restart_after: Option<u64> },
+    Kill { node: Node, life: u32, restart: bool },
+    /// Whatever runs at a node is restarted, as in a rolling restart.
+    Roll { node: Node },
     /// A cut in the network heals.
     Heal { cut: u32 },
     /// The network is as usual again.

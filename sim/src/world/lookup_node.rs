@@ -1,0 +1,72 @@
+//! The node of a Lookup: a caller with a copy of the table.
+
+use centrifuge_core::lookup::{LookupAction, LookupEvent, LookupMachine};
+use centrifuge_core::machine::{Machine, Output};
+
+use crate::seen::{Node, Seen};
+use crate::world::World;
+use crate::world::network::{Body, Packet};
+
+/// A running Lookup.
+#[derive(Debug)]
+pub(crate) struct LookupProcess {
+    pub(crate) machine: LookupMachine,
+}
+
+impl World {
+    pub(super) fn start_lookup(&mut self, number: usize) {
+        let config = self.plan.lookups[number].config.clone();
+        let machine = LookupMachine::new(config, self.random(), self.plants);
+        self.lookups[number].start(LookupProcess { machine });
+        let namespace = &self.plan.namespaces[self.plan.lookups[number].namespace].name;
+        self.witness.see(self.now, &Seen::LookupStarted { node: number, namespace });
+        self.feed_lookup(number, LookupEvent::Start);
+    }
+
+    pub(super) fn end_lookup(&mut self, number: usize) {
+        if self.lookups[number].end().is_some() {
+            self.witness.see(self.now, &Seen::LookupEnded { node: number });
+        }
+    }
+
+    pub(super) fn deliver_to_lookup(&mut self, number: usize, packet: Packet) {
+        let (Node::Manager(from), Body::ManagerToLookup(message)) = (packet.from, packet.body) else { return };
+        let from = self.plan.manager_ids[from].clone();
+        self.feed_lookup(number, LookupEvent::FromManager { from, message });
+    }
+
+    pub(super) fn feed_lookup(&mut self, number: usize, event: LookupEvent) {
+        let host = &mut self.lookups[number];
+        let Some(process) = &mut host.process else { return };
+        let output = process.machine.on_event(host.clock.read(self.now), event);
+        self.lookup_stepped(number, output);
+    }
+
+    pub(super) fn wake_lookup(&mut self, number: usize) {
+        let host = &mut self.lookups[number];
+        let Some(process) = &mut host.process else { return };
+        let output = process.machine.on_wake(host.clock.read(self.now));
+        self.lookup_stepped(number, output);
+    }
+
+    pub(super) fn lookup_stepped(&mut self, number: usize, output: Output<LookupAction>) {
+        self.digest_output(&output);
+        if self.trace.is_on() {
+            self.describe_actions(Node::Lookup(number), &output.actions);
+        }
+        let host = &mut self.lookups[number];
+        let Some(process) = &host.process else { return };
+        let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
+        self.witness.see(self.now, &Seen::LookupStepped { node: number, machine, clock, actions });
+        if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
+            self.plan_ring(Node::Lookup(number), at, false);
+        }
+        for action in output.actions {
+            if let LookupAction::ToManager { to, request } = action
+                && let Some(to) = self.manager_called(&to)
+            {
+                self.send(Node::Lookup(number), Node::Manager(to), Body::LookupToManager(request));
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The node of a Manager: drives its machine, and asks the store for it.
+
+use centrifuge_core::id::{Index, ManagerId};
+use centrifuge_core::machine::{Machine, Output};
+use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer, StoreEvent};
+
+use crate::seen::{Node, Seen};
+use crate::world::World;
+use crate::world::network::{Body, Packet};
+use crate::world::plan::SECOND;
+use crate::world::queue::Event;
+use crate::world::store::{Append, StoreAnswer, StoreRequest};
+
+/// A running Manager.
+#[derive(Debug)]
+pub(crate) struct ManagerProcess {
+    pub(crate) machine: ManagerMachine,
+    /// What it asked the store for and has no answer to.
+    asked: Vec<(u64, Asked)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Append(Index),
+    Load(u64),
+}
+
+impl World {
+    pub(super) fn start_manager(&mut self, number: usize) {
+        let config = self.plan.managers[number].config.clone();
+        let machine = ManagerMachine::new(config, self.random(), self.plants);
+        self.managers[number].start(ManagerProcess { machine, asked: Vec::new() });
+        self.feed_manager(number, ManagerEvent::Start);
+    }
+
+    pub(super) fn end_manager(&mut self, number: usize) {
+        self.managers[number].end();
+    }
+
+    pub(super) fn deliver_to_manager(&mut self, number: usize, packet: Packet) {
+        let event = match (packet.from, packet.body) {
+            (Node::Owner(from), Body::OwnerToManager(message)) => {
+                ManagerEvent::FromOwner { from: Peer(from as u64), message }
+            }
+            (Node::Lookup(from), Body::LookupToManager(request)) => {
+                ManagerEvent::FromLookup { from: Peer(from as u64), request }
+            }
+            _ => return,
+        };
+        self.feed_manager(number, event);
+    }
+
+    pub(super) fn feed_manager(&mut self, number: usize, event: ManagerEvent) {
+        let host = &mut self.managers[number];
+        let Some(process) = &mut host.process else { return };
+        let output = process.machine.on_event(host.clock.read(self.now), event);
+        self.manager_stepped(number, output);
+    }
+
+    pub(super) fn wake_manager(&mut self, number: usize) {
+        let host = &mut self.managers[number];
+        let Some(process) = &mut host.process else { return };
+        let output = process.machine.on_wake(host.clock.read(self.now));
+        self.manager_stepped(number, output);
+    }
+
+    pub(super) fn manager_stepped(&mut self, number: usize, output: Output<ManagerAction>) {
+        self.digest_output(&output);
+        if self.trace.is_on() {
+            self.describe_actions(Node::Manager(number), &output.actions);
+        }
+        let host = &mut self.managers[number];
+        let Some(process) = &host.process else { return };
+        let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
+        self.witness.see(self.now, &Seen::ManagerStepped { node: number, machine, clock, actions });
+        if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
+            self.plan_ring(Node::Manager(number), at, false);
+        }
+        for action in output.actions {
+            self.perform_for_manager(number, action);
+        }
+    }
+
+    fn perform_for_manager(&mut self, number: usize, action: ManagerAction) {
+        let here = Node::Manager(number);
+        match action {
+            ManagerAction::ToOwner { to: Peer(to), message } => {
+                self.send(here, Node::Owner(to as usize), Body::ManagerToOwner(message));
+            }
+            ManagerAction::ToLookup { to: Peer(to), message } => {
+                self.send(here, Node::Lookup(to as usize), Body::ManagerToLookup(message));
+            }
+            ManagerAction::Campaign { request } => self.ask_store(number, StoreRequest::Campaign { request }),
+            ManagerAction::RenewLeadership { request, term } => {
+                self.ask_store(number, StoreRequest::Renew { request, term });
+            }
+            ManagerAction::ResignLeadership { term } => {
+                self.ask_store(number, StoreRequest::Resign { term });
+            }
+            ManagerAction::Load { request } => {
+                let asked = self.expect_answer(number, Asked::Load(request));
+                self.ask_store(number, StoreRequest::Load { number: asked, request });
+            }
+            ManagerAction::Append { term, index, batch } => {
+                let asked = self.expect_answer(number, Asked::Append(index));
+                let append = Append { term, index, batch };
+                self.ask_store(number, StoreRequest::Append { number: asked, append });
+            }
+            ManagerAction::Compact { index, group } => {
+                if !self.store.agrees(index, &group) {
+                    let what = format!("manager {number} compacts the log to what it does not add up to");
+                    self.witness.accuse(self.now, "S6", what);
+                }
+            }
+            ManagerAction::AdminReply { .. } | ManagerAction::RoleChanged(_) | ManagerAction::Skip(_) => {}
+        }
+    }
+
+    /// Remembers that the store was asked, and how long the driver waits.
+    fn expect_answer(&mut self, manager: usize, asked: Asked) -> u64 {
+        self.requests += 1;
+        let number = self.requests;
+        let host = &mut self.managers[manager];
+        let life = host.life;
+        if let Some(process) = &mut host.process {
+            process.asked.push((number, asked));
+        }
+        let timeout = self.dice.between(2 * SECOND, 6 * SECOND);
+        self.queue.push(self.now.0 + timeout, Event::StoreTimeout { manager, life, number });
+        number
+    }
+
+    fn ask_store(&mut self, manager: usize, request: StoreRequest) {
+        if self.network.is_cut(manager, self.network.layout.store()) {
+            return;
+        }
+        let at = self.now.0 + self.store.delay(self.now);
+        let life = self.managers[manager].life;
+        self.queue.push(at, Event::StoreRequest { manager, life, request });
+    }
+
+    /// A request reaches the store, whatever has become of its sender.
+    pub(super) fn reach_store(&mut self, manager: usize, life: u32, request: StoreRequest) {
+        let handled = self.store.handle(self.now, manager, request);
+        if let Some((index, batch)) = handled.committed {
+            self.witness.see(self.now, &Seen::Committed { index, batch: &batch, by: manager });
+        }
+        if let Some((delay, append)) = handled.later {
+            let request = StoreRequest::LateAppend(append);
+            self.queue.push(self.now.0 + delay, Event::StoreRequest { manager, life, request });
+        }
+        if let Some(answer) = handled.answer
+            && !self.network.is_cut(self.network.layout.store(), manager)
+        {
+            let at = self.now.0 + self.store.delay(self.now);
+            self.queue.push(at, Event::StoreAnswer { manager, life, answer });
+        }
+    }
+
+    pub(super) fn hear_store(&mut self, manager: usize, life: u32, answer: StoreAnswer) {
+        match answer {
+            StoreAnswer::Election(event) if self.managers[manager].life == life => {
+                self.feed_manager(manager, ManagerEvent::Election(event));
+            }
+            StoreAnswer::Store { number, event } if self.stop_waiting(manager, life, number).is_some() => {
+                self.feed_manager(manager, ManagerEvent::Store(event));
+            }
+            _ => {}
+        }
+    }
+
+    /// The driver does not know what became of an append, and knows that a load brought nothing.
+    pub(super) fn give_up_on_store(&mut self, manager: usize, life: u32, number: u64) {
+        let event = match self.stop_waiting(manager, life, number) {
+            Some(Asked::Append(index)) => StoreEvent::Unknown { index },
+            Some(Asked::Load(request)) => StoreEvent::LoadFailed { request },
+            None => return,
+        };
+        self.feed_manager(manager, ManagerEvent::Store(event));
+    }
+
+    /// The request of that number, if the same process still waits for it.
+    fn stop_waiting(&mut self, manager: usize, life: u32, number: u64) -> Option<Asked> {
+        let host = &mut self.managers[manager];
+        let asked = &mut host.process.as_mut().filter(|_| host.life == life)?.asked;
+        let at = asked.iter().position(|(waiting, _)| *waiting == number)?;
+        Some(asked.remove(at).1)
+    }
+
+    pub(super) fn manager_called(&self, id: &ManagerId) -> Option<usize> {
+        self.plan.manager_ids.iter().position(|known| known == id)
+    }
+
+    /// The Manager that takes itself for the leader; of several the first.
+    pub(super) fn leader(&self) -> Option<usize> {
+        self.managers.iter().position(|host| {
+            let leads = |process: &ManagerProcess| process.machine.leading(host.clock.read(self.now)).is_some();
+            host.is_running() && host.process.as_ref().is_some_and(leads)
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! The people who run the pool: they create its namespaces, change their minds, and look after it once faults end.
+
+use std::sync::Arc;
+
+use centrifuge_core::id::OwnerName;
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager::{AdminCommand, ManagerEvent};
+
+use crate::seen::Node;
+use crate::world::World;
+use crate::world::plan::SECOND;
+use crate::world::queue::Event;
+
+impl World {
+    /// Asks the leader for something, if there is one; true if there is.
+    pub(super) fn ask_leader(&mut self, command: AdminCommand) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        self.requests += 1;
+        if self.trace.is_on() {
+            self.trace.line(self.now, format_args!("operator: {command:?}"));
+        }
+        self.feed_manager(leader, ManagerEvent::Admin { request: self.requests, command });
+        true
+    }
+
+    /// Creates the namespaces that are missing, and lets nothing of an operator's doing outlast the faults.
+    pub(super) fn tend(&mut self) {
+        let mut missing = false;
+        for number in 0..self.plan.namespaces.len() {
+            let namespace = self.plan.namespaces[number].name.clone();
+            match self.store.group().namespaces.get(&namespace) {
+                None => {
+                    missing = true;
+                    let settings = Arc::clone(&self.plan.namespaces[number].settings[0]);
+                    self.ask_leader(AdminCommand::Create { namespace, settings });
+                }
+                Some(stored) if !self.faults_happen => {
+                    let frozen = stored.frozen;
+                    self.tend_calmly(number, frozen);
+                }
+                Some(_) => {}
+            }
+        }
+        let pause = if missing || !self.faults_happen { SECOND } else { 10 * SECOND };
+        self.queue.push(self.now.0 + pause, Event::Tend);
+    }
+
+    fn tend_calmly(&mut self, number: usize, frozen: bool) {
+        if frozen {
+            self.unfreeze(number);
+        }
+        if !self.somebody_can_own(number) {
+            let here = |owner: &usize| {
+                self.plan.owners[*owner].namespace == number && self.owners[*owner].is_running()
+            };
+            let owners: Vec<_> = (0..self.owners.len()).filter(here).collect();
+            for owner in owners {
+                self.kill(Node::Owner(owner), true);
+            }
+        }
+    }
+
+    /// Whether some running Owner of a namespace is not about to be emptied, as far as is stored.
+    fn somebody_can_own(&self, number: usize) -> bool {
+        let Some(stored) = self.store.group().namespaces.get(&self.plan.namespaces[number].name) else {
+            return true;
+        };
+        self.owners.iter().zip(&self.plan.owners).any(|(host, plan)| {
+            let willing = host.process.as_ref().is_some_and(|process| {
+                let known = stored.sessions.get(&process.machine.session());
+                !process.leaving && known.is_none_or(|info| !info.draining && !info.evicted)
+            });
+            plan.namespace == number && willing
+        })
+    }
+
+    pub(super) fn unfreeze(&mut self, number: usize) -> bool {
+        let namespace = self.plan.namespaces[number].name.clone();
+        self.ask_leader(AdminCommand::Unfreeze { namespace, why: "enough".into() })
+    }
+
+    pub(super) fn freeze(&mut self, number: usize) -> bool {
+        let namespace = self.plan.namespaces[number].name.clone();
+        self.ask_leader(AdminCommand::Freeze { namespace, why: "let me look".into() })
+    }
+
+    pub(super) fn configure(&mut self, number: usize) -> bool {
+        let plan = &self.plan.namespaces[number];
+        let (namespace, settings) = (plan.name.clone(), self.dice.pick(&plan.settings));
+        self.ask_leader(AdminCommand::Configure { namespace, settings })
+    }
+
+    /// Wants some range at some Owner, or nowhere in particular any more.
+    pub(super) fn move_range(&mut self, number: usize) -> bool {
+        let namespace = self.plan.namespaces[number].name.clone();
+        let range = self.some_range(number);
+        let to = if self.dice.chance(200) { None } else { Some(self.some_owner_name(number)) };
+        self.ask_leader(AdminCommand::Move { namespace, range, to, why: "better there".into() })
+    }
+
+    pub(super) fn evict(&mut self, number: usize) -> bool {
+        let namespace = self.plan.namespaces[number].name.clone();
+        let owner = self.some_owner_name(number);
+        self.ask_leader(AdminCommand::Evict { namespace, owner, why: "it misbehaves".into() })
+    }
+
+    pub(super) fn drain_by_operator(&mut self, number: usize) -> bool {
+        let namespace = self.plan.namespaces[number].name.clone();
+        let owner = self.some_owner_name(number);
+        self.ask_leader(AdminCommand::Drain { namespace, owner, why: "maintenance".into() })
+    }
+
+    fn some_owner_name(&mut self, number: usize) -> OwnerName {
+        let here: Vec<_> = self.plan.owners.iter().filter(|owner| owner.namespace == number).collect();
+        self.dice.pick(&here).name.clone()
+    }
+
+    /// A range around one probe key, or between two.
+    fn some_range(&mut self, number: usize) -> KeyRange {
+        let keys = &self.plan.namespaces[number].keys;
+        let (one, two) = (self.dice.pick(keys), self.dice.pick(keys));
+        match self.dice.below(3) {
+            0 => KeyRange::one(one),
+            1 => KeyRange::new(one.min(two), one.max(two)).expect("the keys are in order"),
+            _ => {
+                let width = self.dice.spread(1, u64::MAX / 8);
+                let last = Key(one.0.saturating_add(width));
+                KeyRange::new(one, last).expect("the keys are in order")
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The node of an Owner: drives its machine, and lets its application do what the machine wants.
+
+use std::sync::Arc;
+
+use centrifuge_core::id::OwnerName;
+use centrifuge_core::machine::{Machine, Output};
+use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
+use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
+
+use crate::seen::{Node, Seen};
+use crate::world::World;
+use crate::world::app::{App, AppEvent, Copy, CopyAnswer, Transfer};
+use crate::world::network::{Body, Packet};
+use crate::world::plan::{MILLISECOND, SECOND};
+use crate::world::queue::{Event, Undo};
+use crate::world::tally::Fault;
+
+/// How often an application tries to send a copy.
+const MOST_ATTEMPTS: u32 = 4;
+
+/// A running Owner with its application.
+#[derive(Debug)]
+pub(crate) struct OwnerProcess {
+    pub(crate) machine: OwnerMachine,
+    pub(crate) app: App,
+    /// It vouched that no earlier process of its name lives.
+    pub(crate) takes_over: bool,
+    /// It wants to go, and does so once it is empty.
+    pub(crate) leaving: bool,
+}
+
+impl World {
+    pub(super) fn start_owner(&mut self, number: usize) {
+        let takes_over = self.may_take_over(number) && self.dice.chance(self.plan.faults.takeovers);
+        let plan = &self.plan.owners[number];
+        let namespace = plan.namespace;
+        let config = OwnerConfig {
+            namespace: self.plan.namespaces[namespace].name.clone(),
+            name: plan.name.clone(),
+            url: plan.url.clone(),
+            managers: Arc::clone(&self.plan.manager_ids),
+            takes_over_previous: takes_over,
+            weight: plan.weight,
+            migrates: plan.migrates,
+        };
+        let machine = OwnerMachine::new(config, self.random(), self.plants);
+        let session = machine.session();
+        let app = App::new(session, self.plan.namespaces[namespace].keys.len());
+        self.owners[number].start(OwnerProcess { machine, app, takes_over, leaving: false });
+        let namespace = &self.plan.namespaces[namespace].name;
+        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace });
+        self.feed_owner(number, OwnerEvent::Start);
+    }
+
+    /// Whether it would be true to say that no other process of the name lives.
+    fn may_take_over(&self, number: usize) -> bool {
+        !self.owners_called(&self.plan.owners[number].name).any(|other| other != number)
+    }
+
+    /// The nodes on which a process of that name lives, be it paused.
+    pub(super) fn owners_called<'a>(&'a self, name: &'a OwnerName) -> impl Iterator<Item = usize> + 'a {
+        (0..self.owners.len())
+            .filter(|other| self.plan.owners[*other].name == *name && self.owners[*other].process.is_some())
+    }
+
+    pub(super) fn end_owner(&mut self, number: usize) {
+        if let Some(process) = self.owners[number].end() {
+            let session = process.machine.session();
+            self.witness.see(self.now, &Seen::OwnerEnded { node: number, session });
+        }
+    }
+
+    pub(super) fn deliver_to_owner(&mut self, number: usize, packet: Packet) {
+        match (packet.from, packet.body) {
+            (Node::Manager(from), Body::ManagerToOwner(message)) => {
+                let from = self.plan.manager_ids[from].clone();
+                self.feed_owner(number, OwnerEvent::FromManager { from, message });
+            }
+            (from, Body::Copy(copy)) => self.take_copy(number, from, &copy),
+            (_, Body::CopyAnswer(answer)) => self.take_copy_answer(number, answer),
+            _ => {}
+        }
+    }
+
+    pub(super) fn feed_owner(&mut self, number: usize, event: OwnerEvent) {
+        let host = &mut self.owners[number];
+        let Some(process) = &mut host.process else { return };
+        let output = process.machine.on_event(host.clock.read(self.now), event);
+        self.owner_stepped(number, output);
+    }
+
+    pub(super) fn wake_owner(&mut self, number: usize) {
+        let host = &mut self.owners[number];
+        let Some(process) = &mut host.process else { return };
+        let output = process.machine.on_wake(host.clock.read(self.now));
+        self.owner_stepped(number, output);
+    }
+
+    pub(super) fn owner_stepped(&mut self, number: usize, output: Output<OwnerAction>) {
+        self.digest_output(&output);
+        if self.trace.is_on() {
+            self.describe_actions(Node::Owner(number), &output.actions);
+        }
+        let host = &mut self.owners[number];
+        let Some(process) = &host.process else { return };
+        let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
+        self.witness.see(self.now, &Seen::OwnerStepped { node: number, machine, clock, actions });
+        let life = host.life;
+        if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
+            self.plan_ring(Node::Owner(number), at, false);
+        }
+        for action in output.actions {
+            if self.owners[number].life == life && self.owners[number].process.is_some() {
+                self.perform_for_owner(number, action);
+            }
+        }
+    }
+
+    fn perform_for_owner(&mut self, number: usize, action: OwnerAction) {
+        match action {
+            OwnerAction::ToManager { to, message } => {
+                if let Some(to) = self.manager_called(&to) {
+                    self.send_to_manager(number, to, message);
+                }
+            }
+            OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
+                grants.iter().for_each(|grant| app.granted(keys, grant));
+            }),
+            OwnerAction::DiscardImport { range } => {
+                self.with_app(number, |app, keys| app.discard(keys, range));
+            }
+            OwnerAction::StartTransfer { transfer: id, range, generation, to } => {
+                if let Some(to) = self.destination(&to) {
+                    let transfer = Transfer { id, range, generation, to, last: false, confirmed: false };
+                    self.begin_transfer(number, transfer);
+                }
+            }
+            OwnerAction::Freeze { transfer: id, range, generation, to: Some(to) } => {
+                if let Some(to) = self.destination(&to) {
+                    let transfer = Transfer { id, range, generation, to, last: true, confirmed: false };
+                    self.begin_transfer(number, transfer);
+                }
+            }
+            OwnerAction::Freeze { transfer, range, to: None, .. } => {
+                let at = self.now.0 + self.app_time();
+                let at = self.with_app(number, |app, keys| app.quiet_from(keys, range, at));
+                self.plan_unless_hung(number, at, AppEvent::Quiesced { transfer, range });
+            }
+            OwnerAction::StopTransfer(transfer) => self.with_app(number, |app, _| app.forget(transfer)),
+            OwnerAction::Drained => self.leave_soon(number),
+            OwnerAction::Left => self.restart_owner(number),
+            OwnerAction::JoinRefused(RefusedWhy::Evicted) => self.restart_owner(number),
+            OwnerAction::Revoked(_) | OwnerAction::JoinRefused(_) | OwnerAction::Joined => {}
+        }
+    }
+
+    fn send_to_manager(&mut self, number: usize, to: usize, message: OwnerToManager) {
+        let (from, to) = (Node::Owner(number), Node::Manager(to));
+        if self.faults_happen && self.dice.chance(self.plan.misaddressed) {
+            self.tally.count(Fault::Misaddressed);
+            let other = 1 - self.plan.owners[number].namespace;
+            let mut message = message.clone();
+            match &mut message {
+                OwnerToManager::Hello(hello) => hello.namespace = self.plan.namespaces[other].name.clone(),
+                OwnerToManager::Report(report) => report.namespace = self.plan.namespaces[other].name.clone(),
+            }
+            self.send(from, to, Body::OwnerToManager(message));
+        }
+        self.send(from, to, Body::OwnerToManager(message));
+    }
+
+    fn with_app<T>(
+        &mut self,
+        number: usize,
+        act: impl FnOnce(&mut App, &[centrifuge_core::key::Key]) -> T,
+    ) -> T {
+        let keys = &self.plan.namespaces[self.plan.owners[number].namespace].keys;
+        let process = self.owners[number].process.as_mut().expect("only a running process acts");
+        act(&mut process.app, keys)
+    }
+
+    /// The node that a destination names. Whoever runs there now gets the copy, and says who it is.
+    fn destination(&self, to: &Destination) -> Option<usize> {
+        self.plan.owners.iter().position(|owner| owner.url == to.url)
+    }
+
+    fn app_time(&mut self) -> u64 {
+        self.dice.spread(MILLISECOND, self.plan.apps.longest)
+    }
+
+    fn begin_transfer(&mut self, number: usize, transfer: Transfer) {
+        let at = self.now.0 + self.app_time();
+        let at = self.with_app(number, |app, keys| {
+            app.forget(transfer.id);
+            app.transfers.push(transfer);
+            if transfer.last { app.quiet_from(keys, transfer.range, at) } else { at }
+        });
+        let event = AppEvent::SendCopy { transfer: transfer.id, last: transfer.last, attempt: 1 };
+        self.plan_unless_hung(number, at, event);
+    }
+
+    fn plan_unless_hung(&mut self, number: usize, at: u64, event: AppEvent) {
+        if self.faults_happen && self.dice.chance(self.plan.apps.hangs) {
+            return self.tally.count(Fault::Hang);
+        }
+        self.plan_for_app(number, at, event);
+    }
+
+    pub(super) fn plan_for_app(&mut self, number: usize, at: u64, event: AppEvent) {
+        let life = self.owners[number].life;
+        self.queue.push(at, Event::App { owner: number, life, event });
+    }
+
+    pub(super) fn application(&mut self, number: usize, life: u32, event: AppEvent) {
+        if self.owners[number].life != life || self.owners[number].process.is_none() {
+            return;
+        }
+        match event {
+            AppEvent::EndOperation { probe, generation } => self.end_operation(number, probe, generation),
+            AppEvent::SendCopy { transfer, last, attempt } => self.send_copy(number, transfer, last, attempt),
+            AppEvent::Quiesced { transfer, range } => {
+                if self.with_app(number, |app, keys| app.is_busy(keys, range)) {
+                    return self.plan_for_app(number, self.now.0 + 50 * MILLISECOND, event);
+                }
+                self.feed_owner(number, OwnerEvent::Quiesced(transfer));
+            }
+        }
+    }
+
+    fn send_copy(&mut self, number: usize, id: TransferId, last: bool, attempt: u32) {
+        let again = |attempt| AppEvent::SendCopy { transfer: id, last, attempt };
+        let waiting = |transfer: &&mut Transfer| transfer.last == last && !transfer.confirmed;
+        let found = self.with_app(number, |app, keys| {
+            let transfer = *app.transfer(id).filter(waiting)?;
+            let busy = last && app.is_busy(keys, transfer.range);
+            Some((transfer.to, (!busy).then(|| app.copy(keys, &transfer))))
+        });
+        match found {
+            None => {}
+            Some(_) if attempt > MOST_ATTEMPTS => {
+                self.with_app(number, |app, _| app.forget(id));
+                self.feed_owner(number, OwnerEvent::TransferFailed(id));
+            }
+            Some((_, None)) => self.plan_for_app(number, self.now.0 + 50 * MILLISECOND, again(attempt)),
+            Some((to, Some(copy))) => {
+                self.send(Node::Owner(number), Node::Owner(to), Body::Copy(copy));
+                let retry = self.now.0 + self.dice.between(SECOND, 5 * SECOND);
+                self.plan_for_app(number, retry, again(attempt + 1));
+            }
+        }
+    }
+
+    /// Takes state in, tells the library, and only then the sender.
+    fn take_copy(&mut self, number: usize, from: Node, copy: &Copy) {
+        let Some(process) = &mut self.owners[number].process else { return };
+        let by = process.machine.session();
+        if !process.app.import(copy) {
+            return;
+        }
+        if copy.last {
+            let event = OwnerEvent::ImportReady { range: copy.range, source: copy.source };
+            self.feed_owner(number, event);
+            let kept = |process: &OwnerProcess| process.machine.session() == by && process.app.has_import(copy);
+            if !self.owners[number].process.as_ref().is_some_and(kept) {
+                return;
+            }
+        }
+        let answer = CopyAnswer { by, to: copy.from, transfer: copy.transfer, last: copy.last };
+        self.send(Node::Owner(number), from, Body::CopyAnswer(answer));
+    }
+
+    fn take_copy_answer(&mut self, number: usize, answer: CopyAnswer) {
+        let Some(process) = &mut self.owners[number].process else { return };
+        if process.machine.session() != answer.to {
+            return;
+        }
+        let Some(transfer) = process.app.transfer(answer.transfer) else { return };
+        if transfer.last != answer.last || transfer.confirmed {
+            return;
+        }
+        transfer.confirmed = true;
+        let event = if answer.last {
+            process.app.forget(answer.transfer);
+            OwnerEvent::TransferDone { transfer: answer.transfer, to: answer.by }
+        } else {
+            OwnerEvent::TransferReady(answer.transfer)
+        };
+        self.feed_owner(number, event);
+    }
+
+    /// An application that asked to be emptied, and is, leaves.
+    fn leave_soon(&mut self, number: usize) {
+        let life = self.owners[number].life;
+        let at = self.now.0 + self.dice.below(SECOND);
+        self.queue.push(at, Event::Undo(Undo::Leave { owner: number, life }));
+    }
+
+    /// The process ends by itself, and a new one takes its place.
+    fn restart_owner(&mut self, number: usize) {
+        let life = self.owners[number].life;
+        self.queue.push(self.now.0, Event::Undo(Undo::Kill { node: Node::Owner(number), life, restart: true }));
+    }
+}

@@ -490,6 +490,16 @@ fn contact_counts_from_the_send_of_the_request() {
 }
 
 #[test]
+fn an_echo_of_an_earlier_request_does_not_shorten_contact() {
+    let mut world = World::with_table();
+    world.wake();
+    world.heartbeat(1);
+    let late = world.update(UpdateBody::Heartbeat { lsn: Lsn(1) });
+    world.hear(world.echoing(late, 1));
+    assert!(world.machine.in_contact(at(119)) && !world.machine.in_contact(at(120)));
+}
+
+#[test]
 fn who_was_paused_and_drains_old_heartbeats_is_not_in_contact() {
     let mut world = World::with_table();
     world.wake();

@@ -1,2 +1,288 @@
-//! The deterministic simulator and model checker of Centrifuge.
-fn main() {}
+//! The simulator's commands.
+
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+
+use centrifuge_core::plant::Plant;
+use centrifuge_sim::campaign::{self, Campaign, Summary};
+use centrifuge_sim::trace::Trace;
+use centrifuge_sim::world::{Failure, drift_control};
+use centrifuge_sim::{bench, load_world};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::json;
+
+/// How many failing seeds are listed.
+const MOST_LISTED: usize = 20;
+
+/// Runs the real machines in seeded worlds that try to break them.
+#[derive(Parser)]
+#[command(name = "centrifuge-sim", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run many seeds, or replay one.
+    Run(RunArgs),
+    /// Plant every known fault in turn and see that it is found.
+    Plants(PlantsArgs),
+    /// Measure, as ratios within one run.
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// How many seeds.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// How many threads; as many as there are cores unless given.
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
+    /// A fault to plant in the machines, by name.
+    #[arg(long, value_parser = plant_named)]
+    plant: Option<Plant>,
+    /// Only this seed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print a line for every event of the seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Run every seed twice and compare.
+    #[arg(long)]
+    twice: bool,
+    /// Print one line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// Which world.
+    #[arg(long, value_enum, default_value_t = WorldName::Manager)]
+    world: WorldName,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WorldName {
+    /// Managers, Owners and Lookups under faults.
+    Manager,
+    /// Skewed load under the load policy (PRS §7.3).
+    Load,
+    /// Clock rates at the drift bound and beyond it: the negative control.
+    Drift,
+}
+
+#[derive(Args)]
+struct PlantsArgs {
+    /// How many seeds to try for each fault.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// Only this fault.
+    #[arg(long, value_parser = plant_named)]
+    plant: Option<Plant>,
+    /// How many threads; as many as there are cores unless given.
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
+    /// Print one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// What an assignment costs beside a sort of as many numbers.
+    Partition {
+        /// Print one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => match args.world {
+            WorldName::Manager if args.trace => replay(&args),
+            WorldName::Manager => run(&args),
+            WorldName::Load => {
+                load_world::run(args.seed.unwrap_or(args.first), args.json);
+                ExitCode::SUCCESS
+            }
+            WorldName::Drift => drift(&args),
+        },
+        Command::Plants(args) => plants(&args),
+        Command::Bench { what: Bench::Partition { json } } => {
+            bench::partition(json);
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run(args: &RunArgs) -> ExitCode {
+    campaign::catch_panics_quietly();
+    let campaign = Campaign {
+        first: args.seed.unwrap_or(args.first),
+        seeds: if args.seed.is_some() { 1 } else { args.seeds },
+        jobs: threads(args.jobs),
+        plant: args.plant,
+        twice: args.twice,
+        until_failure: false,
+        progress: !args.json && campaign::somebody_watches(),
+    };
+    let summary = campaign.run();
+    if let Some((seed, failure)) = &summary.first_failure {
+        eprintln!("{}", explain(*seed, failure, args.plant));
+    }
+    if args.json {
+        println!("{}", run_json(&campaign, &summary));
+    } else {
+        print_summary(&campaign, &summary);
+    }
+    exit_code(summary.violations() == 0)
+}
+
+fn run_json(campaign: &Campaign, summary: &Summary) -> serde_json::Value {
+    let mut line = json!({
+        "seeds": summary.seeds,
+        "first_seed": campaign.first,
+        "simulated_seconds": summary.simulated.as_secs(),
+        "events": summary.events,
+        "faults": summary.faults,
+        "violations": summary.violations(),
+        "seeds_per_second": summary.seeds_per_second(),
+    });
+    if let Some((seed, failure)) = &summary.first_failure {
+        line["first_violation"] = json!({
+            "seed": seed,
+            "invariant": failure.violation.invariant,
+            "at": failure.violation.at.to_string(),
+            "what": failure.violation.what,
+        });
+    }
+    line
+}
+
+fn print_summary(campaign: &Campaign, summary: &Summary) {
+    let hours = summary.simulated.as_secs() / 3_600;
+    println!("{} seeds from {}, {} a second", summary.seeds, campaign.first, summary.seeds_per_second());
+    println!("  {hours} simulated hours, {} events", summary.events);
+    for (fault, count) in &summary.faults {
+        println!("  {count:>12} {fault}");
+    }
+    println!("  {} violations", summary.violations());
+    for (seed, invariant) in summary.failed.iter().take(MOST_LISTED) {
+        println!("  {invariant} by seed {seed}");
+    }
+}
+
+/// The seed, the sentence that does not hold, what led to it, and how to see it again.
+fn explain(seed: u64, failure: &Failure, plant: Option<Plant>) -> String {
+    let violation = &failure.violation;
+    let plant = plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
+    format!(
+        "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run --seed {seed}{plant} --trace",
+        violation.invariant, violation.at, violation.what, failure.history
+    )
+}
+
+fn replay(args: &RunArgs) -> ExitCode {
+    let seed = args.seed.unwrap_or(args.first);
+    let outcome = campaign::run_one(seed, args.plant, Trace::Print);
+    match &outcome.failure {
+        Some(failure) => eprintln!("{}", explain(seed, failure, args.plant)),
+        None => eprintln!("seed {seed} holds: {} events, digest {:016x}", outcome.events, outcome.digest),
+    }
+    exit_code(outcome.failure.is_none())
+}
+
+fn drift(args: &RunArgs) -> ExitCode {
+    campaign::catch_panics_quietly();
+    let seeds = args.seed.map_or(args.first..args.first.saturating_add(args.seeds.min(20)), |seed| seed..seed + 1);
+    let outcomes: Vec<_> = seeds.map(|seed| (seed, drift_control(seed))).collect();
+    let wrong: Vec<_> = outcomes.iter().filter(|(_, outcome)| !outcome.is_as_expected()).collect();
+    let found = |failure: Option<&Failure>| failure.map_or("nothing", |failure| failure.violation.invariant);
+    for (seed, outcome) in &wrong {
+        let (at_bound, beyond) = (found(outcome.at_bound.failure.as_ref()), found(outcome.beyond.failure.as_ref()));
+        eprintln!("seed {seed}: found {at_bound} at the bound, where nothing is wrong, and {beyond} beyond it, where S1 is");
+    }
+    let broken = |(_, outcome): &&(u64, centrifuge_sim::world::DriftOutcome)| outcome.beyond.failure.is_some();
+    let (runs, breaches) = (outcomes.len(), outcomes.iter().filter(broken).count());
+    let false_alarms = outcomes.iter().filter(|(_, outcome)| outcome.at_bound.failure.is_some()).count();
+    if args.json {
+        println!(
+            "{}",
+            json!({ "runs": runs, "breaches_beyond_bound": breaches, "breaches_at_bound": false_alarms })
+        );
+    } else {
+        println!("clock rates 1 % beyond the bound break S1 in {breaches} of {runs} runs,");
+        println!("clock rates at the bound break something in {false_alarms} of {runs} runs");
+    }
+    exit_code(wrong.is_empty())
+}
+
+fn plants(args: &PlantsArgs) -> ExitCode {
+    campaign::catch_panics_quietly();
+    let wanted = |plant: &&Plant| args.plant.is_none_or(|only| only == **plant);
+    let mut found = Vec::new();
+    for plant in Plant::ALL.iter().filter(wanted) {
+        let campaign = Campaign {
+            first: 1,
+            seeds: args.seeds,
+            jobs: threads(args.jobs),
+            plant: Some(*plant),
+            twice: false,
+            until_failure: true,
+            progress: !args.json && campaign::somebody_watches(),
+        };
+        let failure = campaign.run().first_failure;
+        if !args.json {
+            println!("{}", describe_plant(*plant, failure.as_ref()));
+        }
+        found.push((*plant, failure));
+    }
+    if args.json {
+        let list: Vec<_> = found.iter().map(|(plant, failure)| plant_json(*plant, failure.as_ref(), args)).collect();
+        println!("{}", json!({ "plants": list }));
+    }
+    exit_code(found.iter().all(|(_, failure)| failure.is_some()))
+}
+
+fn describe_plant(plant: Plant, failure: Option<&(u64, Failure)>) -> String {
+    let (name, breaks) = (plant.name(), plant.invariant());
+    match failure {
+        Some((seed, failure)) => {
+            format!("{name:<30} breaks {breaks}: found as {} by seed {seed}", failure.violation.invariant)
+        }
+        None => format!("{name:<30} breaks {breaks}: NOT FOUND"),
+    }
+}
+
+/// The first seed is 1, so the seed that found a fault says how many were tried.
+fn plant_json(plant: Plant, failure: Option<&(u64, Failure)>, args: &PlantsArgs) -> serde_json::Value {
+    json!({
+        "name": plant.name(),
+        "invariant": plant.invariant(),
+        "found": failure.is_some(),
+        "found_as": failure.map(|(_, failure)| failure.violation.invariant),
+        "seeds": failure.map_or(args.seeds, |(seed, _)| *seed),
+    })
+}
+
+fn plant_named(name: &str) -> Result<Plant, String> {
+    let named = |plant: &&Plant| plant.name() == name;
+    Plant::ALL.iter().find(named).copied().ok_or_else(|| {
+        let names: Vec<_> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+        format!("there is no such fault; choose one of {}", names.join(", "))
+    })
+}
+
+fn threads(jobs: Option<NonZeroUsize>) -> usize {
+    jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+fn exit_code(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -228,7 +228,7 @@ impl LookupMachine {
         self.position.map(|_| &self.rows)
     }
 
-    /// Whether the table is known to be one that was true within the contact timeout.
+    /// Whether all that the Lookup knows was the whole truth at some time within the contact timeout.
     #[must_use]
     pub fn in_contact(&self, now: Instant) -> bool {
         self.contact.is_kept(now, self.config.contact_timeout)

@@ -257,7 +257,8 @@ impl Decision<'_> {
             let info = SessionInfo { weight: report.weight, draining, ..info.clone() };
             self.emit(Change::SessionChanged { session, info }, Reason::Reported);
         }
-        if report.leaving {
+        if report.leaving && report.held.is_empty() {
+            // Whatever it has not heard of yet it will refuse.
             self.end(session, &Reason::Left);
         }
     }

@@ -34,6 +34,8 @@ pub struct Leases {
     highest: RangeMap<Generation>,
     /// Complete copies of state that others hold under the generation named.
     imports: RangeMap<Import>,
+    /// The Owner goes: nothing is accepted any more.
+    closed: bool,
 }
 
 /// A complete copy of state that somebody else holds.
@@ -101,6 +103,12 @@ impl Leases {
         let revoked = self.held.iter().map(revoke).collect();
         self.held.clear();
         revoked
+    }
+
+    /// Gives up everything and accepts nothing any more.
+    pub fn close(&mut self) -> Vec<Revocation> {
+        self.closed = true;
+        self.drop_all(RevokedWhy::GivenBack)
     }
 
     /// Gives up one piece.
@@ -171,7 +179,10 @@ impl Leases {
         for order in orders {
             match order.kind {
                 OrderKind::Renewal => self.renew(order, plants, &mut applied),
-                OrderKind::Grant { source } => self.accept(now < expiry, order, source, plants, &mut applied),
+                OrderKind::Grant { source } => {
+                    let open = now < expiry && !self.closed;
+                    self.accept(open, order, source, plants, &mut applied);
+                }
             }
         }
         self.expiry = expiry;
@@ -217,7 +228,7 @@ impl Leases {
     /// come with it is here.
     fn accept(
         &mut self,
-        in_time: bool,
+        open: bool,
         order: &LeaseOrder,
         source: Option<Generation>,
         plants: Plants,
@@ -231,7 +242,7 @@ impl Leases {
         let has_copy = source.is_none_or(|source| self.has_import(order.range, source));
         let accept_twice = plants.has(Plant::AcceptedTwice);
         let copy_needed = !plants.has(Plant::CleanWithoutCopy);
-        if !in_time || (held_before && !accept_twice) || (!has_copy && copy_needed) {
+        if !open || (held_before && !accept_twice) || (!has_copy && copy_needed) {
             applied.refused.push(Refusal { range: order.range, generation });
             return;
         }

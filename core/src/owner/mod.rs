@@ -304,7 +304,7 @@ impl OwnerMachine {
         for held in self.leases.report() {
             self.released.add(Release { range: held.range, generation: held.generation, clean_to: None });
         }
-        let revoked = self.leases.drop_all(RevokedWhy::GivenBack);
+        let revoked = self.leases.close();
         self.revoked(revoked, out);
         self.leaving.add(());
         if self.talk.is_none() && self.seeking.is_none() {

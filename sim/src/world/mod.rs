@@ -170,6 +170,9 @@ impl World {
     }
 
     fn begin(&mut self) {
+        if self.trace.is_on() {
+            self.trace.line(self.now, format_args!("{:#?}", self.plan));
+        }
         for number in 0..self.managers.len() {
             self.plan_start(Node::Manager(number), 2 * SECOND);
         }

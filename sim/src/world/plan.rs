@@ -140,7 +140,7 @@ impl Plan {
         let owners = draw_owners(dice, clocks, count);
         let lookups = draw_lookups(dice, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(dice, clocks, &managers, races_only);
-        let network = if races_only { draw_races(dice) } else { draw_network(dice) };
+        let network = if races_only { draw_races(dice, &namespaces) } else { draw_network(dice) };
         let faults = if races_only { operators_only(dice) } else { draw_faults(dice) };
         let apps = draw_apps(dice, races_only);
         let late_wakes = if races_only { (0, 0) } else { draw_late_wakes(dice) };
@@ -172,11 +172,6 @@ impl Plan {
     /// The longest hold that any settings of a namespace ask for.
     pub(crate) fn longest_hold(&self) -> Duration {
         longest_hold(&self.namespaces)
-    }
-
-    /// The longest time that a new leader waits for an old one.
-    pub(crate) fn longest_leader_hold(&self) -> Duration {
-        longest_leader_hold(&self.managers)
     }
 }
 
@@ -377,9 +372,14 @@ fn draw_network(dice: &mut Dice) -> Profile {
     }
 }
 
-/// Delays as long as the times after which both sides say it again.
-fn draw_races(dice: &mut Dice) -> Profile {
-    Profile::reliable(dice.pick(&[1, 100, 400]) * MILLISECOND, dice.pick(&[500, 1_000, 2_000, 3_500]) * MILLISECOND)
+/// Delays as long as the times after which both sides say it again; the longest round trip stays below an eighth of the
+/// lease, which is as far as backoffs go.
+fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
+    let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
+    let lease = settings.map(|settings| settings.lease).min().unwrap_or_default();
+    let lease = u64::try_from(lease.as_nanos()).expect("a lease is minutes at most");
+    let longest = lease / dice.pick(&[30, 40, 100, 300]);
+    Profile::reliable(dice.pick(&[MILLISECOND, longest / 4]), longest)
 }
 
 const USUAL_MIX: [(Fault, u64); 32] = [

@@ -7,6 +7,9 @@ use crate::seen::{Seen, TrueTime, Violation};
 use crate::world::Failure;
 use crate::world::plan::{Plan, SECOND};
 
+/// How often in a row a session's reports may cross the Manager's messages. Backoffs double with each race.
+const MOST_RACES_IN_A_ROW: u32 = 8;
+
 /// The oracle and its verdict.
 pub(crate) struct Witness {
     oracle: Oracle,
@@ -56,5 +59,7 @@ pub(crate) fn limits(plan: &Plan) -> Limits {
         slack: Duration::from_secs(20),
         converge: Duration::from_nanos(plan.convergence - 5 * SECOND),
         races_only: plan.races_only,
+        races_in_a_row: MOST_RACES_IN_A_ROW,
+        check_s1: true,
     }
 }

@@ -1,0 +1,123 @@
+//! The applications of a small world: they end operations, copy state, and serve a few writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use centrifuge_core::id::{Generation, SessionId, Url};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::owner::{Grant, OwnerAction, TransferId};
+
+use super::properties::Breach;
+use super::scenario::PROBES;
+
+/// What the applications have to do, and what their state is worth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Apps {
+    /// What their Owners have asked of them.
+    pub(super) tasks: BTreeSet<Task>,
+    /// How many writes each probe's state has seen, by the lease under which it was held.
+    writes: BTreeMap<(usize, Generation), u8>,
+    /// The copies that processes have: by place and probe, the lease of the source and the writes that are in it.
+    copies: BTreeMap<(usize, usize), (Generation, u8)>,
+}
+
+/// Something that an application does in its own time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Task {
+    /// The place of the application.
+    pub(super) slot: usize,
+    /// The transfer.
+    pub(super) transfer: TransferId,
+    /// What is to be done.
+    pub(super) kind: TaskKind,
+}
+
+/// What an application does for a transfer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum TaskKind {
+    /// Let the operations in flight end.
+    Quiesce,
+    /// Copy state while serving it.
+    Copy,
+    /// Send the rest of the state of a frozen range.
+    Finish {
+        /// The range.
+        range: KeyRange,
+        /// Its lease.
+        generation: Generation,
+        /// Where the state goes.
+        to: Url,
+    },
+}
+
+impl Apps {
+    /// Takes what an Owner asks of its application.
+    pub(super) fn hear(&mut self, slot: usize, action: &OwnerAction) {
+        match action {
+            OwnerAction::StartTransfer { transfer, .. } => self.add(slot, *transfer, TaskKind::Copy),
+            OwnerAction::Freeze { transfer, to: None, .. } => self.add(slot, *transfer, TaskKind::Quiesce),
+            OwnerAction::Freeze { transfer, range, generation, to: Some(to) } => {
+                let kind = TaskKind::Finish { range: *range, generation: *generation, to: to.url.clone() };
+                self.add(slot, *transfer, kind);
+            }
+            OwnerAction::StopTransfer(stopped) => {
+                self.tasks.retain(|task| task.slot != slot || task.transfer != *stopped);
+            }
+            OwnerAction::DiscardImport { range } => {
+                self.copies.retain(|(place, probe), _| *place != slot || !range.contains(PROBES[*probe]));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, slot: usize, transfer: TransferId, kind: TaskKind) {
+        self.tasks.retain(|task| task.slot != slot || task.transfer != transfer);
+        self.tasks.insert(Task { slot, transfer, kind });
+    }
+
+    /// The process at a place is gone, and all that its application knew.
+    pub(super) fn forget(&mut self, slot: usize) {
+        self.tasks.retain(|task| task.slot != slot);
+        self.copies.retain(|(place, _), _| *place != slot);
+    }
+
+    /// A write is served.
+    pub(super) fn write(&mut self, probe: usize, generation: Generation) {
+        *self.writes.entry((probe, generation)).or_default() += 1;
+    }
+
+    /// The process at a place gets all of a range's state.
+    pub(super) fn copy(&mut self, to: usize, range: KeyRange, source: Generation) {
+        for (probe, _) in probes_in(range) {
+            let writes = self.writes_under(probe, source);
+            self.copies.insert((to, probe), (source, writes));
+        }
+    }
+
+    /// A process takes up a grant: the state that should come with it must be there, to the last write.
+    pub(super) fn take_up(&mut self, slot: usize, session: SessionId, grant: &Grant) -> Option<Breach> {
+        let generation = grant.generation;
+        for (probe, _) in probes_in(grant.range) {
+            let copy = self.copies.remove(&(slot, probe));
+            let Some(source) = grant.source else { continue };
+            let writes = self.writes_under(probe, source);
+            if copy != Some((source, writes)) {
+                return Some(Breach::FalselyClean { session, generation, source });
+            }
+            if writes > 0 {
+                self.writes.insert((probe, generation), writes);
+            }
+        }
+        let began_empty = grant.source.is_none();
+        (began_empty && grant.state_since != generation)
+            .then_some(Breach::HidesLoss { session, generation, state_since: grant.state_since })
+    }
+
+    fn writes_under(&self, probe: usize, generation: Generation) -> u8 {
+        self.writes.get(&(probe, generation)).copied().unwrap_or_default()
+    }
+}
+
+/// The watched keys of a range, with their places among the watched keys.
+pub(super) fn probes_in(range: KeyRange) -> impl Iterator<Item = (usize, centrifuge_core::key::Key)> {
+    PROBES.into_iter().enumerate().filter(move |(_, key)| range.contains(*key))
+}

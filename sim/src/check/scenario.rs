@@ -1,0 +1,254 @@
+//! What one small world has in it, and where it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager::{AdminCommand, ManagerConfig};
+use centrifuge_core::owner::OwnerConfig;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::plant::Plants;
+use centrifuge_core::settings::{Drift, Settings};
+use centrifuge_core::time::Instant;
+
+use super::properties::Milestone;
+
+/// The keys that are watched: the lowest and the highest, which a split tells apart.
+pub(super) const PROBES: [Key; 2] = [Key::MIN, Key::MAX];
+
+/// Leases last exactly as long as the drift bound lets them under the hold.
+pub(super) const LEASE: Duration = Duration::from_secs(12);
+/// The Manager's hold: 65 to 60.
+pub(super) const HOLD: Duration = Duration::from_secs(13);
+/// How often Owners report.
+pub(super) const RENEWAL: Duration = Duration::from_secs(3);
+
+/// What a model should turn out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// No state breaks a sentence.
+    Clean,
+    /// Some state does: a control that the checker can find one.
+    Violation,
+}
+
+/// One small world.
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    /// The name by which it is reported.
+    pub(super) name: &'static str,
+    /// What is expected of it.
+    pub(super) expect: Expect,
+    /// What it covers, in a sentence.
+    pub(super) covers: &'static str,
+    /// Where it ends.
+    pub(super) boundary: Boundary,
+    /// The Managers' clocks; the first leads at the start.
+    pub(super) managers: Vec<Clock>,
+    /// The places where Owner processes run.
+    pub(super) owners: Vec<OwnerPlan>,
+    /// What happens, in this order and undisturbed, before the exploration begins.
+    pub(super) prelude: Vec<Prelude>,
+    /// What an operator asks for, in this order, at any time.
+    pub(super) commands: Vec<AdminCommand>,
+    /// The namespace's settings.
+    pub(super) settings: Settings,
+    /// How long a Manager may lead without a renewal.
+    pub(super) leader_lease: Duration,
+    /// Whether the store takes time: then a batch waits until the store is done with it.
+    pub(super) slow_store: bool,
+    /// Whether applications take time to end operations and to copy state.
+    pub(super) slow_apps: bool,
+    /// What must happen somewhere, so that a world in which nothing happens does not pass for a clean one.
+    pub(super) milestones: &'static [Milestone],
+    /// The fault planted in every machine.
+    pub(super) plants: Plants,
+}
+
+/// Where a world ends. Within it everything that can happen does: every message that was ever sent may arrive at any
+/// time, in any order, any number of times or never, whatever became of its sender and receiver.
+#[derive(Clone, Debug)]
+pub(super) struct Boundary {
+    /// The instants of real time at which things happen, in milliseconds. A machine that is due at one of them may
+    /// also be late.
+    pub(super) instants: Vec<u64>,
+    /// How many different messages may be sent.
+    pub(super) messages: usize,
+    /// How many hellos may arrive: each one that does opens another offer, also a repeated one.
+    pub(super) hellos: u8,
+    /// How many processes may die.
+    pub(super) crashes: u8,
+    /// How many processes may be started.
+    pub(super) starts: u8,
+    /// How many new leaders there may be.
+    pub(super) elections: u8,
+    /// How many batches the store may leave in doubt.
+    pub(super) doubts: u8,
+    /// How many writes applications serve.
+    pub(super) writes: u8,
+    /// How many transfers may fail.
+    pub(super) failures: u8,
+}
+
+impl Default for Boundary {
+    fn default() -> Boundary {
+        Boundary {
+            instants: vec![0],
+            messages: 8,
+            hellos: 0,
+            crashes: 0,
+            starts: 0,
+            elections: 0,
+            doubts: 0,
+            writes: 0,
+            failures: 0,
+        }
+    }
+}
+
+/// A place where an Owner process runs, dies and is started again.
+#[derive(Clone, Debug)]
+pub(super) struct OwnerPlan {
+    /// The name that all its processes use.
+    pub(super) name: &'static str,
+    /// Its clock.
+    pub(super) clock: Clock,
+    /// Whether its processes vouch that the one before them is gone.
+    pub(super) takes_over: bool,
+    /// Whether its application moves state.
+    pub(super) migrates: bool,
+}
+
+/// One step of the prelude; after each, every message arrives once and in order.
+#[derive(Clone, Debug)]
+pub(super) enum Prelude {
+    /// A process starts.
+    Start(usize),
+    /// An operator wants something.
+    Operate(AdminCommand),
+}
+
+/// A clock: an offset and a rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// What it shows at the start, in seconds.
+    pub(super) offset: u64,
+    /// It counts this ...
+    pub(super) counts: u64,
+    /// ... while this much real time passes.
+    pub(super) during: u64,
+}
+
+impl Clock {
+    /// A clock that runs as real time does.
+    pub(super) fn steady(offset: u64) -> Clock {
+        Clock { offset, counts: 1, during: 1 }
+    }
+
+    /// What it shows at a real instant, in milliseconds.
+    pub(super) fn read(self, at: u64) -> Instant {
+        Instant(self.offset * 1_000_000_000 + at * 1_000_000 * self.counts / self.during)
+    }
+}
+
+impl OwnerPlan {
+    /// An Owner whose processes vouch for nothing and move no state.
+    pub(super) fn plain(name: &'static str, clock: Clock) -> OwnerPlan {
+        OwnerPlan { name, clock, takes_over: false, migrates: false }
+    }
+}
+
+impl Scenario {
+    /// A world of one Manager with everything prompt, nothing in it and nothing allowed.
+    pub(super) fn new(name: &'static str, covers: &'static str) -> Scenario {
+        Scenario {
+            name,
+            expect: Expect::Clean,
+            covers,
+            boundary: Boundary::default(),
+            managers: vec![Clock::steady(100)],
+            owners: Vec::new(),
+            prelude: Vec::new(),
+            commands: Vec::new(),
+            settings: settings(),
+            leader_lease: Duration::from_secs(1_000),
+            slow_store: false,
+            slow_apps: false,
+            milestones: &[],
+            plants: Plants::NONE,
+        }
+    }
+
+    /// What the process at a place is told at its start.
+    pub(super) fn owner_config(&self, slot: usize) -> OwnerConfig {
+        let plan = &self.owners[slot];
+        OwnerConfig {
+            namespace: namespace(),
+            name: owner_name(plan.name),
+            url: address(slot),
+            managers: (0..self.managers.len()).map(manager_id).collect(),
+            takes_over_previous: plan.takes_over,
+            weight: 100,
+            migrates: plan.migrates,
+        }
+    }
+
+    /// What a Manager is told at its start. Nobody campaigns again within the boundary.
+    pub(super) fn manager_config(&self, manager: usize) -> ManagerConfig {
+        let drift = Drift::default();
+        ManagerConfig {
+            leader_lease: self.leader_lease,
+            leader_hold: drift.hold_for(self.leader_lease),
+            campaign_interval: Duration::from_secs(10_000),
+            drift,
+            ..ManagerConfig::new(manager_id(manager))
+        }
+    }
+}
+
+/// Settings with short leases, and with everything that only adds timers out of the way.
+fn settings() -> Settings {
+    let out_of_the_way = Duration::from_secs(10_000);
+    Settings {
+        lease: LEASE,
+        hold: HOLD,
+        renewal: RENEWAL,
+        answer_allowance: Duration::from_secs(2),
+        migration_timeout: out_of_the_way,
+        recall_timeout: out_of_the_way,
+        settle: Duration::ZERO,
+        partitioner: PartitionerKind::Fixed,
+        load_policy: LoadPolicyKind::TenPercent,
+        load_interval: out_of_the_way,
+        heartbeat: out_of_the_way,
+        ..Settings::default()
+    }
+}
+
+/// The one namespace.
+pub(super) fn namespace() -> Namespace {
+    Namespace::new("pool").expect("a plain name")
+}
+
+/// An Owner's name.
+pub(super) fn owner_name(name: &str) -> OwnerName {
+    OwnerName::new(name).expect("a plain name")
+}
+
+/// Where the process at a place is reached.
+pub(super) fn address(slot: usize) -> Url {
+    format!("place-{slot}").as_str().into()
+}
+
+/// A Manager's name.
+pub(super) fn manager_id(manager: usize) -> ManagerId {
+    format!("manager-{}", manager + 1).as_str().into()
+}
+
+/// An operator's wish that all keys be at an Owner.
+pub(super) fn move_all(to: &str) -> AdminCommand {
+    let why: Arc<str> = "by hand".into();
+    AdminCommand::Move { namespace: namespace(), range: KeyRange::ALL, to: Some(owner_name(to)), why }
+}

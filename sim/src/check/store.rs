@@ -1,0 +1,139 @@
+//! The store and the election of a small world, and every lease that was ever committed.
+
+use std::sync::Arc;
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::{Generation, Index, SessionId, Term};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::message::LeaseOrder;
+use centrifuge_core::plant::Plants;
+use centrifuge_core::record::{Batch, Change, Record};
+
+use super::properties::Breach;
+use super::scenario::namespace;
+
+/// The log, what it adds up to, and what is on its way there.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Store {
+    log: Vec<Arc<Batch>>,
+    /// What the log adds up to, for those who apply it as the Managers do.
+    pub(super) group: Arc<Group>,
+    leases: Vec<Lease>,
+    /// Batches that the store works on; their senders wait.
+    pub(super) pending: Vec<Append>,
+    /// Batches that the store left in doubt and that may still get to the log.
+    pub(super) late: Vec<Append>,
+}
+
+/// A lease as it was committed.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Lease {
+    range: KeyRange,
+    generation: Generation,
+    session: SessionId,
+    state_since: Generation,
+}
+
+/// A batch on its way to the log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Append {
+    /// The Manager that sent it.
+    pub(super) manager: usize,
+    /// The term under which it may be put there; `None` asks for no fence.
+    pub(super) term: Option<Term>,
+    /// Where it should be.
+    pub(super) index: Index,
+    /// What it is.
+    pub(super) batch: Arc<Batch>,
+}
+
+impl Store {
+    /// The index of the last batch.
+    pub(super) fn index(&self) -> Index {
+        Index(self.log.len() as u64)
+    }
+
+    /// Puts a batch into the log if its place and its term allow it; `newest` is the latest term there is.
+    pub(super) fn append(
+        &mut self,
+        append: &Append,
+        newest: Term,
+        plants: Plants,
+    ) -> (StoreEvent, Option<Breach>) {
+        let Append { index, batch, .. } = append;
+        let index = *index;
+        let place = usize::try_from(index.0).unwrap_or(usize::MAX).wrapping_sub(1);
+        if self.log.get(place).is_some_and(|there| there == batch) {
+            return (StoreEvent::Appended { index }, None);
+        }
+        if append.term.is_some_and(|term| term < newest) || place < self.log.len() {
+            return (StoreEvent::Fenced { index }, None);
+        }
+        if place > self.log.len() {
+            return (StoreEvent::NotAppended { index }, None);
+        }
+        let breach = if batch.term < newest {
+            Some(Breach::DeposedLeaderWrote { term: batch.term, newest })
+        } else {
+            batch.records.iter().find_map(|record| self.used_before(record))
+        };
+        self.put(batch, plants);
+        (StoreEvent::Appended { index }, breach)
+    }
+
+    fn put(&mut self, batch: &Arc<Batch>, plants: Plants) {
+        self.log.push(Arc::clone(batch));
+        let group = Arc::make_mut(&mut self.group);
+        group.apply(batch, plants);
+        let Some(stored) = group.namespaces.get(&namespace()) else { return };
+        for record in &batch.records {
+            if let Record::Namespace { change: Change::Granted { range, generation, session, .. }, .. } = record {
+                let parts = stored.table.overlapping(*range).map(|(range, entry)| (range, entry.state_since));
+                let lease = |(range, state_since)| Lease {
+                    range,
+                    generation: *generation,
+                    session: *session,
+                    state_since,
+                };
+                self.leases.extend(parts.map(lease));
+            }
+        }
+    }
+
+    /// Says what is wrong with a grant whose generation is not new.
+    fn used_before(&self, record: &Record) -> Option<Breach> {
+        let Record::Namespace { change: Change::Granted { range, generation, .. }, .. } = record else {
+            return None;
+        };
+        let clashes = |lease: &&Lease| {
+            lease.generation == *generation
+                || (lease.generation > *generation && lease.range.overlaps(*range))
+        };
+        let before = self.leases.iter().find(clashes)?;
+        Some(Breach::GenerationNotNew { generation: *generation, before: before.generation })
+    }
+
+    /// Whether an order names a lease that was committed as the order says.
+    pub(super) fn has_committed(&self, session: SessionId, order: &LeaseOrder) -> bool {
+        let mut missing = centrifuge_core::range_set::RangeSet::from_ranges([order.range]);
+        for lease in &self.leases {
+            let same = lease.generation == order.generation
+                && lease.session == session
+                && lease.state_since == order.state_since;
+            if same {
+                missing.remove(lease.range);
+            }
+        }
+        missing.is_empty()
+    }
+}
+
+/// Who leads, as the election sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Election {
+    /// The latest term.
+    pub(super) term: Term,
+    /// Who has it.
+    pub(super) leader: Option<usize>,
+}

@@ -1,0 +1,325 @@
+//! A small world as a model: its states, what can happen in each, and what comes of it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use centrifuge_core::id::SessionId;
+use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
+use centrifuge_core::owner::TransferId;
+use stateright::{Model, Property};
+
+use super::app::{Apps, Task, TaskKind};
+use super::driver::{Stage, Step};
+use super::nodes::{ManagerNode, OwnerNode};
+use super::print::Shared;
+use super::properties::{Breach, Memory, sentences};
+use super::scenario::{Boundary, Scenario};
+use super::store::{Election, Store};
+
+/// One small world, with the state in which its exploration begins.
+#[derive(Clone)]
+pub(super) struct World {
+    /// What is in it, and what its machines did before.
+    pub(super) stage: Stage,
+    /// The state after the prelude.
+    pub(super) start: State,
+}
+
+/// Everything that there is at one moment. Parts that seldom change are shared between states.
+#[derive(Clone, PartialEq, Hash)]
+pub(super) struct State {
+    /// The place of the present instant among those of the boundary.
+    pub(super) instant: usize,
+    /// The Managers.
+    pub(super) managers: Vec<Shared<ManagerNode>>,
+    /// The places of Owner processes.
+    pub(super) owners: Vec<Slot>,
+    /// Every message ever sent: each may arrive, or arrive again, at any time.
+    pub(super) network: Network,
+    /// The store.
+    pub(super) store: Shared<Store>,
+    /// The election.
+    pub(super) election: Election,
+    /// The applications.
+    pub(super) apps: Shared<Apps>,
+    /// What the oracle remembers.
+    pub(super) memory: Shared<Memory>,
+    /// What has happened of that which the boundary counts.
+    pub(super) spent: Spent,
+    /// The sentence that is broken, if one is: nothing happens after that.
+    pub(super) breach: Option<Breach>,
+}
+
+/// A place of Owner processes.
+#[derive(Clone, PartialEq, Hash)]
+pub(super) struct Slot {
+    /// Which process this is or was; 0 if there was none yet.
+    pub(super) life: u8,
+    /// The process, if it lives.
+    pub(super) process: Option<Shared<OwnerNode>>,
+}
+
+/// What the boundary counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Spent {
+    /// Hellos that arrived.
+    pub(super) hellos: u8,
+    /// Processes that died.
+    pub(super) crashes: u8,
+    /// Processes that were started.
+    pub(super) starts: u8,
+    /// New leaders.
+    pub(super) elections: u8,
+    /// Batches left in doubt.
+    pub(super) doubts: u8,
+    /// Writes served.
+    pub(super) writes: u8,
+    /// Transfers that failed.
+    pub(super) failures: u8,
+    /// Commands of the operator.
+    pub(super) commands: usize,
+}
+
+/// A process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// A Manager.
+    Manager(usize),
+    /// The Owner process at a place.
+    Owner(usize),
+}
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Packet {
+    /// Where it comes from.
+    pub(super) from: Node,
+    /// Where it goes: to whatever process is there when it arrives.
+    pub(super) to: Node,
+    /// What it says.
+    pub(super) body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Body {
+    /// An Owner speaks to a Manager.
+    ToManager(OwnerToManager),
+    /// A Manager speaks to an Owner.
+    ToOwner(ManagerToOwner),
+    /// One application tells another that it has all of a range's state.
+    Copied {
+        /// The process that sent the state.
+        source: SessionId,
+        /// Its transfer.
+        transfer: TransferId,
+        /// The process that has the state.
+        to: SessionId,
+    },
+}
+
+/// The messages, in the order of their prints.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Network {
+    packets: Arc<Vec<Shared<Packet>>>,
+    /// The sum of all prints.
+    print: u64,
+}
+
+impl Network {
+    /// Sends a message; one that says the same as an earlier one is that one.
+    pub(super) fn send(&mut self, packet: Packet) {
+        let packet = Shared::new(packet);
+        if let Err(place) = self.packets.binary_search_by_key(&packet.print(), Shared::print) {
+            self.print = self.print.wrapping_add(packet.print());
+            Arc::make_mut(&mut self.packets).insert(place, packet);
+        }
+    }
+
+    /// How many messages there are.
+    pub(super) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Shared<Packet>> {
+        self.packets.iter()
+    }
+
+    /// Whether a message has been sent.
+    pub(super) fn has(&self, packet: &Shared<Packet>) -> bool {
+        self.packets.binary_search_by_key(&packet.print(), Shared::print).is_ok()
+    }
+}
+
+impl PartialEq for Network {
+    fn eq(&self, other: &Self) -> bool {
+        (self.print, self.len()) == (other.print, other.len())
+    }
+}
+
+impl Hash for Network {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.print);
+    }
+}
+
+/// Something that can happen.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// A message arrives.
+    Deliver(Shared<Packet>),
+    /// A machine that is due is woken.
+    Wake(Node),
+    /// Time passes to the next instant.
+    Advance,
+    /// The operator speaks.
+    Operate,
+    /// The store finishes a batch.
+    Commit(usize),
+    /// The store says that it does not know what became of a batch.
+    Doubt(usize),
+    /// A batch that was in doubt gets to the log after all.
+    Arrive(usize),
+    /// An application does its task.
+    Work(Task),
+    /// A transfer fails.
+    Fail(Task),
+    /// The application at a place serves a write of a watched key.
+    Write(usize, usize),
+    /// The process at a place dies.
+    Crash(usize),
+    /// A process starts at a place.
+    Start(usize),
+    /// A Manager wins an election; if it led before, it died and this is its next process.
+    Elect(usize),
+}
+
+impl State {
+    /// The Owner processes that live.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &Shared<OwnerNode>> {
+        self.owners.iter().filter_map(|slot| slot.process.as_ref())
+    }
+}
+
+impl World {
+    /// The world of a scenario.
+    pub(super) fn new(scenario: Scenario) -> World {
+        let stage = Stage::new(scenario);
+        let start = Step::opening(&stage);
+        World { stage, start }
+    }
+
+    fn boundary(&self) -> &Boundary {
+        &self.stage.scenario.boundary
+    }
+
+    fn deliveries<'a>(&self, state: &'a State) -> impl Iterator<Item = Action> + 'a {
+        let more_hellos = state.spent.hellos < self.boundary().hellos;
+        let arrives = move |packet: &&Shared<Packet>| match (packet.to, &packet.body) {
+            (_, Body::ToManager(OwnerToManager::Hello(_))) => more_hellos,
+            (Node::Owner(slot), _) => state.owners[slot].process.is_some(),
+            _ => true,
+        };
+        state.network.iter().filter(arrives).cloned().map(Action::Deliver)
+    }
+
+    fn wakes<'a>(&'a self, state: &'a State) -> impl Iterator<Item = Action> + 'a {
+        let real = self.stage.real_time(state);
+        let managers = state.managers.iter().zip(&self.stage.scenario.managers).enumerate();
+        let managers = managers.filter(move |(_, (node, clock))| node.wake.is_some_and(|at| at <= clock.read(real)));
+        let owners = state.owners.iter().zip(&self.stage.scenario.owners).enumerate();
+        let owners = owners.filter(move |(_, (slot, plan))| {
+            let wake = slot.process.as_ref().and_then(|node| node.wake);
+            wake.is_some_and(|at| at <= plan.clock.read(real))
+        });
+        let managers = managers.map(|(manager, _)| Node::Manager(manager));
+        managers.chain(owners.map(|(slot, _)| Node::Owner(slot))).map(Action::Wake)
+    }
+
+    fn store_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        actions.extend((0..state.store.pending.len()).map(Action::Commit));
+        if state.spent.doubts < self.boundary().doubts {
+            actions.extend((0..state.store.pending.len()).map(Action::Doubt));
+        }
+        actions.extend((0..state.store.late.len()).map(Action::Arrive));
+    }
+
+    fn app_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let boundary = self.boundary();
+        for task in &state.apps.tasks {
+            actions.push(Action::Work(task.clone()));
+            if state.spent.failures < boundary.failures && task.kind != TaskKind::Quiesce {
+                actions.push(Action::Fail(task.clone()));
+            }
+        }
+        if state.spent.writes < boundary.writes {
+            let places = 0..state.owners.len();
+            actions.extend(places.map(|slot| Action::Write(slot, 1)));
+        }
+    }
+
+    fn faults(&self, state: &State, actions: &mut Vec<Action>) {
+        let (boundary, spent) = (self.boundary(), state.spent);
+        for (place, slot) in state.owners.iter().enumerate() {
+            if slot.process.is_some() && spent.crashes < boundary.crashes {
+                actions.push(Action::Crash(place));
+            }
+            if slot.process.is_none() && spent.starts < boundary.starts {
+                actions.push(Action::Start(place));
+            }
+        }
+        if spent.elections < boundary.elections {
+            actions.extend((0..state.managers.len()).map(Action::Elect));
+        }
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.start.clone()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.breach.is_some() {
+            return;
+        }
+        actions.extend(self.deliveries(state));
+        actions.extend(self.wakes(state));
+        if state.spent.commands < self.stage.scenario.commands.len() {
+            actions.push(Action::Operate);
+        }
+        self.store_actions(state, actions);
+        self.app_actions(state, actions);
+        self.faults(state, actions);
+        if state.instant + 1 < self.boundary().instants.len() {
+            actions.push(Action::Advance);
+        }
+    }
+
+    /// What does not change anything, such as a duplicate that is recognised, does not count as a step.
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        if let Action::Deliver(packet) = &action
+            && self.stage.is_idle(state, packet)
+        {
+            return None;
+        }
+        let mut step = Step::new(&self.stage, state.clone());
+        step.take(&action);
+        let next = step.finish();
+        (next != *state).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<World>> {
+        let mut properties = sentences();
+        properties.extend(self.stage.scenario.milestones.iter().map(|milestone| milestone.property()));
+        properties
+    }
+
+    fn within_boundary(&self, state: &State) -> bool {
+        state.network.len() <= self.start.network.len() + self.boundary().messages
+    }
+}

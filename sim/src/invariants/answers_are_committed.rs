@@ -1,0 +1,371 @@
+//! S6: what was answered was committed; what a new leader loads contains every answer given.
+//!
+//! Every lease that a Manager orders, and every table entry it publishes, is compared with the batches that were
+//! durable by then; so is the table of a Manager that begins to lead.
+
+use std::sync::Arc;
+
+use centrifuge_core::group::{Group, Stored};
+use centrifuge_core::id::{Lsn, Term};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager::{ManagerAction, ManagerMachine, RoleName};
+use centrifuge_core::message::{
+    Assign, LeaseOrder, ManagerToLookup, ManagerToOwner, Position, Update, UpdateBody,
+};
+use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::record::{Batch, Record};
+use centrifuge_core::table::PublishedEntry;
+
+use crate::seen::{Seen, TrueTime, Violation};
+
+use super::committed::{Ledger, Row, first_difference, rows_in};
+use super::{Facts, Verdict, slot};
+
+/// Guards S6.
+#[derive(Debug, Default)]
+pub struct AnswersAreCommitted {
+    /// The term of the latest batch.
+    last_term: Term,
+    /// Where each namespace's log stood when the latest leader had committed its start.
+    start: (Term, Vec<Option<Position>>),
+    /// By namespace: the entries that were last found right, which go to many Lookups. Keeping them keeps their
+    /// address from being used for others.
+    approved: Vec<Option<(Position, Arc<[PublishedEntry]>)>>,
+}
+
+impl AnswersAreCommitted {
+    /// Judges an event.
+    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+        match seen {
+            Seen::Committed { batch, .. } => {
+                self.note_batch(batch, facts);
+                Ok(())
+            }
+            Seen::ManagerStepped { node, machine, actions, .. } => {
+                actions.iter().try_for_each(|action| self.judge(now, *node, machine, action, facts))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_batch(&mut self, batch: &Batch, facts: &Facts) {
+        self.last_term = batch.term;
+        if batch.records.iter().any(|record| matches!(record, Record::LeaderStarted { .. })) {
+            let positions = facts.committed.ledgers().map(|(_, ledger)| ledger.position()).collect();
+            self.start = (batch.term, positions);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        now: TrueTime,
+        node: usize,
+        machine: &ManagerMachine,
+        action: &ManagerAction,
+        facts: &Facts,
+    ) -> Verdict {
+        match action {
+            ManagerAction::ToOwner { message: ManagerToOwner::Assign(assign), .. } => {
+                judge_assign(now, node, assign, facts)
+            }
+            ManagerAction::ToLookup { message: ManagerToLookup::Update(update), .. } => {
+                self.judge_update(now, node, update, facts)
+            }
+            ManagerAction::RoleChanged(RoleName::Leader { term }) => match machine.group() {
+                Some(group) => self.judge_load(now, node, *term, group, facts),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn judge_update(&mut self, now: TrueTime, node: usize, update: &Update, facts: &Facts) -> Verdict {
+        let found = facts.spaces.find(&update.namespace).and_then(|space| {
+            let ledger = facts.committed.ledger(space)?;
+            Some((space, ledger, ledger.log(update.log)?))
+        });
+        let Some((space, ledger, log)) = found else {
+            let what = format!("Manager {node} told a Lookup of log {}, which is not committed", update.log);
+            return Err(Violation { namespace: Some(update.namespace.clone()), ..nowhere(now, what) });
+        };
+        let (lsn, entries) = told(&update.body);
+        let Some(version) = log.version(lsn) else {
+            let what = format!("Manager {node} told a Lookup of LSN {lsn}, but {} is the last committed", log.end());
+            return Err(facts.violation("S6", now, space, Vec::new(), what));
+        };
+        let Some(entries) = entries else { return Ok(()) };
+        let position = Position { log: update.log, lsn };
+        let approved = slot(&mut self.approved, space);
+        if approved.as_ref().is_some_and(|(at, same)| *at == position && Arc::ptr_eq(same, entries)) {
+            return Ok(());
+        }
+        let whole = !matches!(update.body, UpdateBody::Snapshot { .. }) || is_whole(entries);
+        match (whole, wrong_entry(entries, &version.rows, ledger)) {
+            (true, None) => {
+                *approved = Some((position, Arc::clone(entries)));
+                Ok(())
+            }
+            (_, wrong) => {
+                let what = format!("Manager {node} told a Lookup entries of LSN {lsn} that are not the committed ones");
+                Err(facts.violation("S6", now, space, wrong.into_iter().collect(), what))
+            }
+        }
+    }
+
+    /// A leader that begins knows everything that was committed before its own start.
+    fn judge_load(&self, now: TrueTime, node: usize, term: Term, group: &Group, facts: &Facts) -> Verdict {
+        let (started, positions) = &self.start;
+        for (space, ledger) in facts.committed.ledgers() {
+            let at_start = positions.get(space).copied().flatten().filter(|_| *started == term);
+            // Whoever is deposed already cannot be asked for more than its own start.
+            let required = if self.last_term > term { at_start } else { ledger.position() };
+            let Some(required) = required else { continue };
+            let stored = group.namespaces.get(facts.spaces.name(space));
+            let lacks = match stored {
+                Some(stored) => lacks(stored, required, ledger, self.last_term <= term),
+                None => Some("the namespace itself".to_owned()),
+            };
+            if let Some(lacks) = lacks {
+                let what = format!("Manager {node} leads term {term} without what was committed before: {lacks}");
+                return Err(facts.violation("S6", now, space, Vec::new(), what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every order is a lease that was committed for that very session.
+fn judge_assign(now: TrueTime, node: usize, assign: &Assign, facts: &Facts) -> Verdict {
+    let space = facts.spaces.find(&assign.namespace);
+    let ledger = space.and_then(|space| facts.committed.ledger(space));
+    let (Some(space), Some(ledger)) = (space, ledger) else {
+        let what = format!("Manager {node} orders leases of a namespace that is not committed");
+        return Err(Violation { namespace: Some(assign.namespace.clone()), ..nowhere(now, what) });
+    };
+    let uncommitted = |order: &&LeaseOrder| {
+        ledger.grant_numbered(order.generation).is_none_or(|grant| {
+            grant.session != assign.session || !grant.covers(order.range, order.state_since)
+        })
+    };
+    let Some(order) = assign.orders.iter().find(uncommitted) else { return Ok(()) };
+    let what = format!(
+        "Manager {node} orders {} as lease {} with state since {} to {}, which is not committed",
+        order.range, order.generation, order.state_since, assign.session,
+    );
+    Err(facts.violation("S6", now, space, vec![order.range.first()], what))
+}
+
+fn nowhere(at: TrueTime, what: String) -> Violation {
+    Violation { invariant: "S6", at, what, keys: Vec::new(), namespace: None }
+}
+
+/// The position that an update leads to, and the entries that lead there.
+fn told(body: &UpdateBody) -> (Lsn, Option<&Arc<[PublishedEntry]>>) {
+    match body {
+        UpdateBody::Heartbeat { lsn } => (*lsn, None),
+        UpdateBody::Changes { to, entries, .. } => (*to, Some(entries)),
+        UpdateBody::Snapshot { lsn, entries } => (*lsn, Some(entries)),
+    }
+}
+
+fn is_whole(entries: &[PublishedEntry]) -> bool {
+    entries.first().is_some_and(|entry| entry.range.first() == Key::MIN)
+        && entries.last().is_some_and(|entry| entry.range.last() == Key::MAX)
+        && entries.windows(2).all(|pair| pair[0].range.touches(pair[1].range))
+}
+
+/// The first key of which the entries, later ones before earlier ones, say something else than the rows.
+fn wrong_entry(entries: &[PublishedEntry], rows: &[(KeyRange, Row)], ledger: &Ledger) -> Option<Key> {
+    let agrees = |range, row| rows_in(rows, range).all(|(_, committed)| *committed == row);
+    if let Some(entry) = entries.iter().find(|entry| !is_reached(entry, ledger)) {
+        return Some(entry.range.first());
+    }
+    if entries.iter().all(|entry| agrees(entry.range, row_of(entry))) {
+        return None;
+    }
+    let last_words: RangeMap<Row> = entries.iter().map(|entry| (entry.range, row_of(entry))).collect();
+    let mut wrong = last_words.iter().filter(|(range, row)| !agrees(*range, **row));
+    wrong.next().map(|(range, _)| range.first())
+}
+
+fn row_of(entry: &PublishedEntry) -> Row {
+    Row {
+        owner: entry.owner.as_ref().map(|owner| owner.session),
+        generation: entry.generation,
+        state_since: entry.state_since,
+    }
+}
+
+/// Whether an entry names the address that its session committed.
+fn is_reached(entry: &PublishedEntry, ledger: &Ledger) -> bool {
+    entry.owner.as_ref().is_none_or(|owner| ledger.url(owner.session) == Some(&owner.url))
+}
+
+/// What a loaded namespace lacks of what was committed at a position.
+fn lacks(stored: &Stored, required: Position, ledger: &Ledger, is_latest: bool) -> Option<String> {
+    if stored.log != required.log {
+        return Some(format!("log {}", required.log));
+    }
+    if stored.lsn < required.lsn {
+        return Some(format!("LSN {}, it has {}", required.lsn, stored.lsn));
+    }
+    let Some(version) = ledger.version(Position { log: stored.log, lsn: stored.lsn }) else {
+        return Some(format!("it has LSN {} that is not committed", stored.lsn));
+    };
+    let loaded = stored.table.iter().map(|(range, entry)| {
+        let row = Row { owner: entry.owner, generation: entry.generation, state_since: entry.state_since };
+        (range, row)
+    });
+    if let Some(key) = first_difference(loaded, version.rows.iter().copied()) {
+        return Some(format!("the entry of key {key} at LSN {}", stored.lsn));
+    }
+    if is_latest && !stored.sessions.keys().eq(ledger.sessions.keys()) {
+        return Some("its sessions".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{Scene, at, create, generation, grant, range, release, session, space_name, start_session};
+    use centrifuge_core::id::{Nonce, Seq};
+    use centrifuge_core::message::OrderKind;
+    use centrifuge_core::plant::Plants;
+    use centrifuge_core::table::PublishedOwner;
+    use std::time::Duration;
+
+    fn scene() -> Scene {
+        let mut scene = Scene::new();
+        scene.commit(at(0), vec![create(1), start_session(1), grant(0, 9, 1, 1)]);
+        scene
+    }
+
+    fn assign(order: (KeyRange, u64, u64), to: u64) -> Assign {
+        let (range, number, state_since) = order;
+        Assign {
+            namespace: space_name(),
+            session: session(to),
+            conversation: Nonce(1),
+            term: Term(1),
+            seq: Seq(1),
+            heard: Seq(1),
+            applied: Seq(1),
+            lease: Duration::from_secs(60),
+            renewal: Duration::from_secs(15),
+            orders: vec![LeaseOrder {
+                range,
+                generation: generation(number),
+                state_since: generation(state_since),
+                kind: OrderKind::Renewal,
+                recall: None,
+            }],
+            wants_answer: false,
+            drain_waits: false,
+        }
+    }
+
+    fn entry(range: KeyRange, owner: Option<u64>, number: u64) -> PublishedEntry {
+        let owner = owner.map(|owner| PublishedOwner {
+            session: session(owner),
+            url: format!("url-{owner}").as_str().into(),
+        });
+        PublishedEntry { range, owner, generation: generation(number), state_since: generation(number) }
+    }
+
+    fn update(body: UpdateBody) -> Update {
+        Update {
+            namespace: space_name(),
+            lookup: Nonce(7),
+            term: Term(1),
+            echo: Seq(1),
+            log: Nonce(1),
+            body,
+        }
+    }
+
+    fn judge_update(scene: &Scene, body: UpdateBody) -> Verdict {
+        AnswersAreCommitted::default().judge_update(at(1), 0, &update(body), &scene.facts)
+    }
+
+    #[test]
+    fn an_order_of_a_committed_lease_is_right() {
+        let scene = scene();
+        assert_eq!(judge_assign(at(1), 0, &assign((range(0, 9), 1, 1), 1), &scene.facts), Ok(()));
+        assert_eq!(judge_assign(at(1), 0, &assign((range(3, 5), 1, 1), 1), &scene.facts), Ok(()));
+    }
+
+    #[test]
+    fn an_order_is_found_if_anything_of_it_is_not_committed() {
+        let scene = scene();
+        for (order, to) in [
+            ((range(0, 9), 2, 2), 1),
+            ((range(0, 9), 1, 0), 1),
+            ((range(0, 10), 1, 1), 1),
+            ((range(0, 9), 1, 1), 2),
+        ] {
+            assert!(judge_assign(at(1), 0, &assign(order, to), &scene.facts).is_err(), "{order:?} to {to}");
+        }
+    }
+
+    #[test]
+    fn committed_changes_and_snapshots_are_right() {
+        let scene = scene();
+        let changes: Arc<[PublishedEntry]> = Arc::new([entry(range(0, 9), Some(1), 1)]);
+        let body = UpdateBody::Changes { from: Lsn(0), to: Lsn(1), entries: changes };
+        assert_eq!(judge_update(&scene, body), Ok(()));
+        let snapshot: Arc<[PublishedEntry]> =
+            Arc::new([entry(range(0, 9), Some(1), 1), entry(range(10, u64::MAX), None, 0)]);
+        assert_eq!(judge_update(&scene, UpdateBody::Snapshot { lsn: Lsn(1), entries: snapshot }), Ok(()));
+        assert_eq!(judge_update(&scene, UpdateBody::Heartbeat { lsn: Lsn(1) }), Ok(()));
+    }
+
+    #[test]
+    fn later_changes_overwrite_earlier_ones() {
+        let mut scene = scene();
+        scene.commit(at(1), vec![release(0, 9, 1)]);
+        let released = PublishedEntry { owner: None, ..entry(range(0, 9), Some(1), 1) };
+        let entries: Arc<[PublishedEntry]> = Arc::new([entry(range(0, 9), Some(1), 1), released]);
+        assert_eq!(judge_update(&scene, UpdateBody::Changes { from: Lsn(0), to: Lsn(2), entries }), Ok(()));
+    }
+
+    #[test]
+    fn an_answer_ahead_of_its_commit_is_found() {
+        let scene = scene();
+        assert!(judge_update(&scene, UpdateBody::Heartbeat { lsn: Lsn(2) }).is_err());
+        let entries: Arc<[PublishedEntry]> = Arc::new([entry(range(0, 9), Some(1), 2)]);
+        assert!(judge_update(&scene, UpdateBody::Changes { from: Lsn(0), to: Lsn(1), entries }).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_with_a_hole_is_found() {
+        let scene = scene();
+        let entries: Arc<[PublishedEntry]> = Arc::new([entry(range(0, 9), Some(1), 1)]);
+        assert!(judge_update(&scene, UpdateBody::Snapshot { lsn: Lsn(1), entries }).is_err());
+    }
+
+    /// The verdict on a leader that loaded the first `known` of two batches.
+    fn lead(known: usize) -> Verdict {
+        let mut scene = Scene::new();
+        let batches = [
+            scene.commit(at(0), vec![create(1), start_session(1), grant(0, 9, 1, 1)]),
+            scene.commit(at(1), vec![grant(10, 19, 2, 1)]),
+        ];
+        let mut group = Group::default();
+        for batch in &batches[..known] {
+            group.apply(batch, Plants::NONE);
+        }
+        AnswersAreCommitted::default().judge_load(at(2), 0, Term(1), &group, &scene.facts)
+    }
+
+    #[test]
+    fn a_leader_that_loaded_everything_is_right() {
+        assert_eq!(lead(2), Ok(()));
+    }
+
+    #[test]
+    fn a_leader_that_misses_a_commit_is_found() {
+        assert!(lead(1).is_err());
+        assert!(lead(0).is_err());
+    }
+}

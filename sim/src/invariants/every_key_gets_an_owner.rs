@@ -1,0 +1,229 @@
+//! L1: after faults end, every key gets an owner within hold + recall time, and every Lookup converges.
+//!
+//! Judged at the end of the run, if the faults ended long enough before. What happens to be on its way at that very
+//! instant is excused: a key given up, or a change committed, within the slack before.
+
+use std::collections::BTreeMap;
+
+use centrifuge_core::key::Key;
+use centrifuge_core::lookup::LookupMachine;
+use centrifuge_core::message::{OwnerToManager, Position, RefusedWhy};
+use centrifuge_core::owner::OwnerAction;
+
+use crate::seen::{Seen, TrueTime};
+
+use super::committed::Ledger;
+use super::holdings::{Belief, HoldChange};
+use super::{Facts, Verdict, earlier, later, slot};
+
+/// Guards L1.
+#[derive(Debug, Default)]
+pub struct EveryKeyGetsAnOwner {
+    /// By node: its process does not want to own, or may not.
+    declines: Vec<bool>,
+    /// When each probe key was last given up by anyone.
+    given_up: BTreeMap<(usize, Key), TrueTime>,
+    /// By node: how far its Lookup came.
+    positions: Vec<Option<Position>>,
+}
+
+impl EveryKeyGetsAnOwner {
+    /// Judges an event.
+    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+        match seen {
+            Seen::OwnerStarted { node, .. } => *slot(&mut self.declines, *node) = false,
+            Seen::OwnerStepped { node, actions, .. } => {
+                actions.iter().for_each(|action| self.note_wish(*node, action));
+                self.note_loss(now, facts);
+            }
+            Seen::OwnerEnded { .. } => self.note_loss(now, facts),
+            Seen::LookupStarted { node, .. } => *slot(&mut self.positions, *node) = None,
+            Seen::LookupStepped { node, machine, .. } => self.note_position(*node, machine),
+            Seen::Ended if facts.is_calm(now) => {
+                self.judge_keys(now, facts)?;
+                self.judge_lookups(now, facts)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_wish(&mut self, node: usize, action: &OwnerAction) {
+        let declines = match action {
+            OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
+                report.draining || report.leaving
+            }
+            OwnerAction::Left | OwnerAction::JoinRefused(RefusedWhy::Evicted) => true,
+            _ => return,
+        };
+        *slot(&mut self.declines, node) = declines;
+    }
+
+    fn note_loss(&mut self, now: TrueTime, facts: &Facts) {
+        let Some(change) = facts.holdings.change() else { return };
+        if change.lost.is_empty() {
+            return;
+        }
+        for (space, keys) in facts.spaces.probes().filter(|(space, _)| *space == change.space) {
+            for key in keys.iter().filter(|key| has_lost(change, **key)) {
+                self.given_up.insert((space, *key), now);
+            }
+        }
+    }
+
+    fn note_position(&mut self, node: usize, machine: &LookupMachine) {
+        *slot(&mut self.positions, node) = machine.position();
+    }
+
+    fn judge_keys(&self, now: TrueTime, facts: &Facts) -> Verdict {
+        for (space, keys) in facts.spaces.probes() {
+            let Some(ledger) = facts.committed.ledger(space) else { continue };
+            if !ledger.exists || ledger.frozen || !self.somebody_could(space, ledger, facts) {
+                continue;
+            }
+            for key in keys {
+                self.judge_key(now, space, *key, facts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the namespace has an Owner that lives, wants to own and may.
+    fn somebody_could(&self, space: usize, ledger: &Ledger, facts: &Facts) -> bool {
+        facts.holdings.beliefs().any(|(node, belief)| {
+            let declines = self.declines.get(node).copied().unwrap_or_default();
+            let is_going =
+                ledger.sessions.get(&belief.session).is_some_and(|info| info.draining || info.evicted);
+            belief.alive && !belief.suspended && belief.space == space && !declines && !is_going
+        })
+    }
+
+    fn judge_key(&self, now: TrueTime, space: usize, key: Key, facts: &Facts) -> Verdict {
+        let answers = |belief: &Belief| {
+            let held = belief.holds(key, now);
+            let stuck = later(belief.set_since, facts.limits.converge) < now;
+            belief.space == space && held.is_some_and(|held| !(held.frozen && stuck))
+        };
+        let just_given_up = self.given_up.get(&(space, key));
+        if just_given_up.is_some_and(|at| later(*at, facts.limits.slack) >= now)
+            || facts.holdings.beliefs().any(|(_, belief)| answers(belief))
+        {
+            return Ok(());
+        }
+        let since = just_given_up.map_or_else(|| "ever".to_owned(), |at| format!("since {at}"));
+        let what = format!("no Owner answers for key {key}, nor did any {since}, though the faults are long over");
+        Err(facts.violation("L1", now, space, vec![key], what))
+    }
+
+    fn judge_lookups(&self, now: TrueTime, facts: &Facts) -> Verdict {
+        let grace = earlier(now, facts.limits.slack);
+        for (node, lookup) in facts.lookups.iter().enumerate() {
+            let Some(lookup) = lookup.filter(|lookup| !lookup.paused && lookup.started < grace) else { continue };
+            let Some(ledger) = facts.committed.ledger(lookup.space) else { continue };
+            let Some(end) = ledger.position() else { continue };
+            let wanted = ledger.log(end.log).map_or(end.lsn, |log| log.end_at(grace));
+            let reached = self.positions.get(node).copied().flatten();
+            if reached.is_some_and(|reached| reached.log == end.log && reached.lsn >= wanted) {
+                continue;
+            }
+            let reached = reached.map_or_else(|| "no table".to_owned(), |at| format!("LSN {} of log {}", at.lsn, at.log));
+            let what = format!("Lookup {node} has {reached}, but LSN {wanted} of log {} is committed", end.log);
+            return Err(facts.violation("L1", now, lookup.space, Vec::new(), what));
+        }
+        Ok(())
+    }
+}
+
+fn has_lost(change: &HoldChange, key: Key) -> bool {
+    change.lost.iter().any(|lot| lot.range.contains(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{Scene, at, create, grant, log_position, range, session, start_session};
+
+    /// A namespace whose keys 0-9 are granted to session 1, with the probe key 5; the faults ended at once.
+    fn scene() -> Scene {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.commit(at(0), vec![create(1), start_session(1), grant(0, 9, 1, 1)]);
+        scene.facts.faults_ended = Some(at(1));
+        scene
+    }
+
+    fn end(scene: &Scene, guard: &mut EveryKeyGetsAnOwner, now: TrueTime) -> Verdict {
+        guard.see(now, &Seen::Ended, &scene.facts)
+    }
+
+    #[test]
+    fn a_key_with_an_owner_is_right() {
+        let mut scene = scene();
+        scene.hold(at(900), 0, &[(range(0, 9), 1)], at(1100));
+        assert_eq!(end(&scene, &mut EveryKeyGetsAnOwner::default(), at(1000)), Ok(()));
+    }
+
+    #[test]
+    fn a_key_without_an_owner_is_found_once_everything_must_have_come_to_rest() {
+        let scene = scene();
+        let mut guard = EveryKeyGetsAnOwner::default();
+        assert_eq!(end(&scene, &mut guard, at(10)), Ok(()), "there is still time");
+        let violation = end(&scene, &mut guard, at(1000)).unwrap_err();
+        assert_eq!((violation.invariant, violation.keys), ("L1", vec![Key(5)]));
+    }
+
+    #[test]
+    fn an_expired_lease_is_no_owner() {
+        let mut scene = scene();
+        scene.hold(at(900), 0, &[(range(0, 9), 1)], at(960));
+        assert!(end(&scene, &mut EveryKeyGetsAnOwner::default(), at(1000)).is_err());
+    }
+
+    #[test]
+    fn a_range_frozen_for_ever_is_no_owner() {
+        let mut scene = scene();
+        scene.hold_frozen(at(10), 0, &[(range(0, 9), 1)], at(2000));
+        let mut guard = EveryKeyGetsAnOwner::default();
+        assert_eq!(end(&scene, &mut guard, at(20)), Ok(()));
+        assert!(end(&scene, &mut guard, at(1000)).is_err());
+    }
+
+    #[test]
+    fn where_nobody_could_own_nobody_must() {
+        let mut scene = scene();
+        let mut guard = EveryKeyGetsAnOwner::default();
+        guard.note_wish(0, &OwnerAction::Left);
+        assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()));
+        *slot(&mut guard.declines, 0) = false;
+        assert!(end(&scene, &mut guard, at(1000)).is_err());
+        scene.facts.holdings.end(at(1000), 0);
+        assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()));
+    }
+
+    #[test]
+    fn a_key_that_is_just_moving_is_excused() {
+        let mut scene = scene();
+        let mut guard = EveryKeyGetsAnOwner::default();
+        scene.hold(at(900), 0, &[(range(0, 9), 1)], at(1100));
+        scene.hold(at(999), 0, &[], at(1100));
+        guard.note_loss(at(999), &scene.facts);
+        assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()));
+        assert!(end(&scene, &mut guard, at(1050)).is_err());
+    }
+
+    #[test]
+    fn a_lookup_that_stays_behind_is_found() {
+        let mut scene = scene();
+        scene.hold(at(900), 0, &[(range(0, 9), 1)], at(1100));
+        scene.start_lookup(0, at(0));
+        let mut guard = EveryKeyGetsAnOwner::default();
+        assert!(end(&scene, &mut guard, at(1000)).is_err(), "it has no table");
+        *slot(&mut guard.positions, 0) = Some(log_position(1, 0));
+        assert!(end(&scene, &mut guard, at(1000)).is_err(), "it has an old one");
+        *slot(&mut guard.positions, 0) = Some(log_position(1, 1));
+        assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()));
+        scene.commit(at(999), vec![grant(20, 29, 2, 1)]);
+        assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()), "the change is on its way");
+        assert!(scene.facts.holdings.home(session(1)).is_some());
+    }
+}

@@ -1,0 +1,11 @@
+//! The deterministic simulator of Centrifuge: the real machines in a seeded world, under an oracle that sees everything.
+
+pub mod bench;
+pub mod campaign;
+pub mod clock;
+pub mod invariants;
+pub mod load_world;
+pub mod oracle;
+pub mod seen;
+pub mod trace;
+pub mod world;

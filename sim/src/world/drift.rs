@@ -1,0 +1,103 @@
+//! The negative control: without network delay, an Owner whose clock runs 1 % beyond the drift bound must be found to
+//! break S1, and one exactly at the bound must not.
+
+use std::time::Duration;
+
+use centrifuge_core::settings::Settings;
+
+use crate::clock::Clock;
+use crate::world::dice::{Dice, mix};
+use crate::world::network::Profile;
+use crate::world::plan::{FaultPlan, Part, Plan, SECOND};
+use crate::world::tally::Fault;
+use crate::world::{Options, Outcome, World};
+
+/// What the two halves of the control found.
+#[derive(Debug)]
+pub struct DriftOutcome {
+    /// The run with a rate exactly at the bound.
+    pub at_bound: Outcome,
+    /// The run with a rate 1 % beyond it.
+    pub beyond: Outcome,
+}
+
+impl DriftOutcome {
+    /// Whether the bound is exactly where the design says it is.
+    #[must_use]
+    pub fn is_as_expected(&self) -> bool {
+        let found = self.beyond.failure.as_ref().map(|failure| failure.violation.invariant);
+        self.at_bound.failure.is_none() && found == Some("S1")
+    }
+}
+
+/// Runs both halves for a seed.
+#[must_use]
+pub fn drift_control(seed: u64) -> DriftOutcome {
+    let run = |numerator, denominator| {
+        let mut dice = Dice::new(mix(seed));
+        let plan = drift_plan(&mut dice, numerator, denominator);
+        World::from_plan(seed, plan, dice, Options::default()).run()
+    };
+    DriftOutcome { at_bound: run(24, 25), beyond: run(2_400, 2_525) }
+}
+
+/// One Manager whose clock is as fast as any may be, Owners whose clocks are as slow as given, and no delay anywhere.
+/// The only fault cuts Owners off.
+fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
+    let mut plan = Plan::draw(dice);
+    let clock = |numerator, denominator| Clock { offset: 0, numerator, denominator, lost: 0 };
+    plan.races_only = false;
+    plan.managers.truncate(1);
+    plan.manager_ids = plan.managers.iter().map(|manager| manager.config.id.clone()).collect();
+    plan.managers[0].clock = clock(26, 25);
+    plan.store.clock = clock(26, 25);
+    plan.store.delay = (0, 0);
+    plan.store.leader_holds.truncate(1);
+    plan.network = Profile::reliable(0, 0);
+    for owner in &mut plan.owners {
+        owner.clock = clock(numerator, denominator);
+    }
+    for lookup in &mut plan.lookups {
+        lookup.config.managers = plan.manager_ids.clone();
+        lookup.clock = clock(1, 1);
+    }
+    for namespace in &mut plan.namespaces {
+        namespace.settings = vec![exact(&namespace.settings[0])];
+    }
+    plan.faults = FaultPlan {
+        mix: vec![(Fault::Isolate, 1)],
+        interval: 40 * SECOND,
+        first: 60 * SECOND,
+        longest: 150 * SECOND,
+        slowest_restart: SECOND,
+        takeovers: 0,
+    };
+    plan.late_wakes = (0, 0);
+    plan.misaddressed = 0;
+    plan.owners.retain(|owner| owner.part == Part::Regular);
+    plan
+}
+
+/// The paper's times, whose ratio is the bound itself.
+fn exact(settings: &Settings) -> std::sync::Arc<Settings> {
+    std::sync::Arc::new(Settings {
+        lease: Duration::from_secs(60),
+        hold: Duration::from_secs(65),
+        renewal: Duration::from_secs(15),
+        answer_allowance: Duration::from_secs(10),
+        ..settings.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_exact() {
+        for seed in 1..=5 {
+            let outcome = drift_control(seed);
+            assert!(outcome.is_as_expected(), "seed {seed}: {outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! How faults end: one by one as planned, and all together when the world must converge.
+
+use std::sync::Arc;
+
+use centrifuge_core::machine::Machine;
+use centrifuge_core::manager::ManagerEvent;
+use centrifuge_core::owner::OwnerEvent;
+use centrifuge_core::time::Instant;
+
+use crate::seen::{Node, Seen};
+use crate::world::World;
+use crate::world::host::Condition;
+use crate::world::network::Profile;
+use crate::world::plan::{MILLISECOND, Part, SECOND};
+use crate::world::queue::{Event, Undo};
+use crate::world::store::Ailments;
+use crate::world::tally::Fault;
+
+impl World {
+    /// Ends one fault, or takes its next step.
+    pub(super) fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Resume { node, life } => {
+                if self.life(node) == life && self.stands_still(node) {
+                    self.resume(node);
+                }
+            }
+            Undo::Start { node } => self.start(node),
+            Undo::Kill { node, life, restart } => {
+                if self.life(node) == life && self.lives(node) {
+                    self.kill(node, restart);
+                }
+            }
+            Undo::Roll { node } => self.roll_one(node),
+            Undo::Heal { cut } => self.network.heal(cut),
+            Undo::Calm => self.network.calm(),
+            Undo::Leave { owner, life } => {
+                if self.owners[owner].life == life && self.owners[owner].is_running() {
+                    self.leave(owner);
+                }
+            }
+            Undo::ManagersBack { node } => {
+                if self.is_running(node) {
+                    self.tell_managers(node, Arc::clone(&self.plan.manager_ids));
+                }
+            }
+            Undo::Unfreeze { namespace } => {
+                if self.faults_happen && !self.unfreeze(namespace) {
+                    let retry = self.now.0 + 3 * SECOND;
+                    self.queue.push(retry, Event::Undo(Undo::Unfreeze { namespace }));
+                }
+            }
+        }
+    }
+
+    fn lives(&self, node: Node) -> bool {
+        match node {
+            Node::Manager(number) => self.managers[number].process.is_some(),
+            Node::Owner(number) => self.owners[number].process.is_some(),
+            Node::Lookup(number) => self.lookups[number].process.is_some(),
+        }
+    }
+
+    /// Starts a process on a node that has none, unless it is one that should not run any more.
+    pub(super) fn start(&mut self, node: Node) {
+        if self.lives(node) || self.stay_dead.contains(&node) || (!self.faults_happen && !self.is_regular(node)) {
+            return;
+        }
+        if self.life(node) > 0 {
+            self.tally.count(Fault::Restart);
+        }
+        match node {
+            Node::Manager(number) => self.start_manager(number),
+            Node::Owner(number) => self.start_owner(number),
+            Node::Lookup(number) => self.start_lookup(number),
+        }
+    }
+
+    fn is_regular(&self, node: Node) -> bool {
+        match node {
+            Node::Owner(number) => self.plan.owners[number].part == Part::Regular,
+            Node::Manager(_) | Node::Lookup(_) => true,
+        }
+    }
+
+    /// One turn of a rolling restart; a leader may be told beforehand.
+    fn roll_one(&mut self, node: Node) {
+        if !self.faults_happen || !self.lives(node) {
+            return;
+        }
+        if let Node::Manager(number) = node
+            && self.dice.chance(500)
+        {
+            self.feed_manager(number, ManagerEvent::Resign);
+            let life = self.managers[number].life;
+            let at = self.now.0 + self.dice.spread(MILLISECOND, SECOND);
+            return self.queue.push(at, Event::Undo(Undo::Kill { node, life, restart: true }));
+        }
+        self.kill(node, true);
+    }
+
+    /// Lets a process go on. What the machine missed comes first or last, as an operating system might have it.
+    pub(super) fn resume(&mut self, node: Node) {
+        let waiting = match node {
+            Node::Manager(number) => {
+                let suspended = self.managers[number].condition != Condition::Paused;
+                let waiting = self.managers[number].resume(self.now);
+                if suspended {
+                    self.feed_manager(number, ManagerEvent::ClockJumped);
+                }
+                waiting
+            }
+            Node::Owner(number) => {
+                let suspended = self.owners[number].condition != Condition::Paused;
+                let waiting = self.owners[number].resume(self.now);
+                if suspended {
+                    self.feed_owner(number, OwnerEvent::ClockJumped);
+                    self.witness.see(self.now, &Seen::OwnerSuspended { node: number, suspended: false });
+                }
+                waiting
+            }
+            Node::Lookup(number) => {
+                let waiting = self.lookups[number].resume(self.now);
+                self.witness.see(self.now, &Seen::LookupPaused { node: number, paused: false });
+                waiting
+            }
+        };
+        let timers_first = self.dice.chance(500);
+        if timers_first {
+            self.catch_up(node);
+        }
+        for event in waiting {
+            self.happen(event);
+        }
+        self.catch_up(node);
+    }
+
+    /// Rings a timer that should have rung while the process stood still, or sees that it rings in time.
+    fn catch_up(&mut self, node: Node) {
+        let now = self.now;
+        if !self.is_running(node) {
+            return;
+        }
+        if self.with_alarm(node, |alarm| alarm.is_overdue(now)) {
+            self.wake(node);
+        } else if let Some(at) = self.with_alarm(node, |alarm| alarm.plan()) {
+            self.plan_ring(node, at, false);
+        }
+    }
+
+    /// Wakes a machine before the time it asked for, and accuses it if it does anything.
+    pub(super) fn wake_early(&mut self, node: Node, wanted: Option<Instant>) {
+        let local = self.read_clock(node);
+        let (actions, wake) = match node {
+            Node::Manager(number) => {
+                let Some(process) = &mut self.managers[number].process else { return };
+                let output = process.machine.on_wake(local);
+                (output.actions.len(), output.wake)
+            }
+            Node::Owner(number) => {
+                let Some(process) = &mut self.owners[number].process else { return };
+                let output = process.machine.on_wake(local);
+                (output.actions.len(), output.wake)
+            }
+            Node::Lookup(number) => {
+                let Some(process) = &mut self.lookups[number].process else { return };
+                let output = process.machine.on_wake(local);
+                (output.actions.len(), output.wake)
+            }
+        };
+        if actions > 0 || wake != wanted {
+            let what = format!("{node:?}, woken at {local} before {wanted:?}, wants {actions} actions and {wake:?}");
+            self.witness.accuse(self.now, "early wake", what);
+        }
+    }
+
+    /// From here on nothing fails any more, and the world must converge.
+    pub(super) fn end_faults(&mut self) {
+        self.faults_happen = false;
+        self.network.heal_all(calm(&self.plan.network, self.plan.races_only));
+        self.store.ailments = Ailments::default();
+        self.choose_who_stays_dead();
+        for number in 0..self.owners.len() {
+            if matches!(self.plan.owners[number].part, Part::Second { .. }) {
+                self.end_owner(number);
+            }
+        }
+        let nodes: Vec<Node> = self.nodes().collect();
+        for node in nodes {
+            if self.stands_still(node) {
+                self.resume(node);
+            }
+            if self.is_running(node) {
+                self.tell_managers(node, Arc::clone(&self.plan.manager_ids));
+            } else if self.is_regular(node) {
+                self.plan_start(node, 2 * SECOND);
+            }
+        }
+        self.witness.see(self.now, &Seen::FaultsEnded);
+    }
+
+    /// Some that are dead, and some that die now, never come back; of each kind and namespace one lives on.
+    fn choose_who_stays_dead(&mut self) {
+        if self.plan.races_only || self.dice.chance(400) {
+            return;
+        }
+        for namespace in 0..self.plan.namespaces.len() {
+            let here = |owner: &usize| {
+                self.plan.owners[*owner].namespace == namespace && self.plan.owners[*owner].part == Part::Regular
+            };
+            let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
+            let dead = Node::Owner(self.dice.pick(&owners));
+            self.stay_dead.push(dead);
+            self.kill(dead, false);
+        }
+        if self.managers.len() > 1 && self.dice.chance(500) {
+            let dead = Node::Manager(self.dice.below(self.managers.len() as u64) as usize);
+            self.stay_dead.push(dead);
+            self.kill(dead, false);
+        }
+    }
+}
+
+/// The network once faults have ended; where races are all there is, they go on.
+fn calm(usual: &Profile, races_only: bool) -> Profile {
+    if races_only { *usual } else { Profile::reliable(usual.shortest.min(MILLISECOND), 20 * MILLISECOND) }
+}

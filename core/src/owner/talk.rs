@@ -104,6 +104,15 @@ impl OwnerMachine {
         }
     }
 
+    /// No message of the conversation may count any more: a lease would count from a send that this clock cannot
+    /// place.
+    pub(super) fn abandon_talk(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        if self.talk.take().is_some() {
+            self.timers.clear(&Timer::Report);
+            self.seek(now, out);
+        }
+    }
+
     pub(super) fn on_hello_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         if let Some(tries) = self.seeking {
             self.seeking = Some(tries.saturating_add(1));

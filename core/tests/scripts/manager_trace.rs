@@ -1,7 +1,7 @@
 //! How the Manager's actions are written in scripts.
 
 use centrifuge_core::id::{Generation, Namespace};
-use centrifuge_core::manager::{ManagerAction, RoleName, Skip};
+use centrifuge_core::manager::{AdminError, ManagerAction, RoleName, Skip};
 use centrifuge_core::message::{Assign, ManagerToLookup, ManagerToOwner, OrderKind, UpdateBody};
 use centrifuge_core::record::{Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::{Entry, PublishedEntry};
@@ -24,6 +24,9 @@ pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> V
         }
         ManagerAction::Compact { index, .. } => format!("compact up to {index}"),
         ManagerAction::AdminReply { result: Ok(()), .. } => "operator: done".into(),
+        ManagerAction::AdminReply { result: Err(AdminError::Settings(why)), .. } => {
+            format!("operator: settings refused, {}", spaced(why))
+        }
         ManagerAction::AdminReply { result: Err(error), .. } => format!("operator: {}", spaced(error)),
         ManagerAction::RoleChanged(RoleName::Leader { term }) => format!("leads term {term}"),
         ManagerAction::RoleChanged(role) => spaced(role),
@@ -140,7 +143,8 @@ fn show_record(record: &Record, names: &mut Aliases) -> String {
         Record::Namespace { namespace, change, reason } => (namespace, change, reason),
     };
     let reason = match reason {
-        Reason::Operator(words) => format!("operator said {words}"),
+        Reason::Operator(words) if words.is_empty() => "operator".into(),
+        Reason::Operator(words) => format!("operator, {words}"),
         reason => spaced(reason),
     };
     format!("{}{}: {reason}", prefix(namespace), show_change(change, names))

@@ -86,6 +86,19 @@ impl Stage {
         self.managers.outcome(node, now, input.print(), || node.step(now, input))
     }
 
+    /// The machines that want to be woken by now.
+    pub(super) fn due<'a>(&'a self, state: &'a State) -> impl Iterator<Item = Node> + 'a {
+        let is_due = |wake: Option<Instant>, now: Instant| wake.is_some_and(|at| at <= now);
+        let managers = state.managers.iter().enumerate();
+        let managers = managers.filter(move |(place, node)| is_due(node.wake, self.manager_time(state, *place)));
+        let owners = state.owners.iter().enumerate();
+        let owners = owners.filter(move |(place, slot)| {
+            let wake = slot.process.as_ref().and_then(|node| node.wake);
+            is_due(wake, self.owner_time(state, *place))
+        });
+        managers.map(|(place, _)| Node::Manager(place)).chain(owners.map(|(place, _)| Node::Owner(place)))
+    }
+
     /// Whether the arrival of a message would change nothing.
     pub(super) fn is_idle(&self, state: &State, packet: &Shared<Packet>) -> bool {
         match packet.to {
@@ -136,9 +149,14 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Lets the store and the applications finish.
+    /// Lets whoever is due, the store and the applications finish.
     fn work_off(&mut self) {
         self.run();
+        let due: Vec<Node> = self.stage.due(&self.state).collect();
+        for node in due {
+            self.wake(node);
+            self.run();
+        }
         while !self.state.store.pending.is_empty() {
             self.commit(0);
             self.run();
@@ -154,10 +172,7 @@ impl<'a> Step<'a> {
         let spent = &mut self.state.spent;
         match action {
             Action::Deliver(packet) => self.deliver(packet),
-            Action::Wake(Node::Owner(slot)) => self.queue.push_back(Event::Owner(*slot, Input::Wake)),
-            Action::Wake(Node::Manager(manager)) => {
-                self.queue.push_back(Event::Manager(*manager, Input::Wake));
-            }
+            Action::Wake(node) => self.wake(*node),
             Action::Advance => {
                 self.state.instant += 1;
                 (0..self.state.owners.len()).for_each(|slot| self.look(slot));
@@ -247,6 +262,13 @@ impl<'a> Step<'a> {
                 self.queue.push_back(Event::Manager(manager, Input::Packet(packet.clone())));
             }
         }
+    }
+
+    fn wake(&mut self, node: Node) {
+        self.queue.push_back(match node {
+            Node::Owner(slot) => Event::Owner(slot, Input::Wake),
+            Node::Manager(manager) => Event::Manager(manager, Input::Wake),
+        });
     }
 
     fn feed_owner(&mut self, slot: usize, input: &Input<OwnerEvent>) {

@@ -28,6 +28,15 @@ pub fn run(json: bool, plant: Option<Plant>) -> ExitCode {
         let name = scenario.name;
         let world = world::World::new(scenario);
         if plant.is_none() { eprintln!("start network {} breach {:?}", world.start.network.len(), world.start.breach); }
+        if std::env::var("DEEP").is_ok() {
+            let (mut at, mut seen) = (vec![(world.start.clone(), vec![])], std::collections::HashSet::new());
+            let mut last = vec![];
+            while !at.is_empty() { let mut next = vec![];
+                for (s, path) in at { let mut acts = vec![]; world.actions(&s, &mut acts);
+                    for a in acts { if let Some(n) = world.next_state(&s, a.clone()) { if world.within_boundary(&n) && seen.insert(self::print::print(&n)) { let mut p: Vec<(world::State, Option<world::Action>)> = path.clone(); p.push((s.clone(), Some(a))); last = p.clone(); last.push((n.clone(), None)); next.push((n, p)); } } } }
+                at = next; }
+            eprintln!("{}", explain::story(&world, &last));
+        }
         let begin = std::time::Instant::now();
         let max: usize = std::env::var("MAX").ok().and_then(|m| m.parse().ok()).unwrap_or(30_000_000);
         let mut builder = world.clone().checker().threads(if plant.is_some() {1} else {2}).target_state_count(max);

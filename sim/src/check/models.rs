@@ -34,9 +34,9 @@ fn restart() -> Scenario {
     ];
     restart.prelude = vec![Prelude::Start(0), Prelude::Start(1)];
     restart.boundary = Boundary {
-        instants: vec![0],
+        instants: vec![0, 1_000, 3_000],
         messages: 8,
-        hellos: 2,
+        hellos: 3,
         crashes: 1,
         starts: 1,
         ..Boundary::default()

@@ -190,6 +190,11 @@ impl Memory {
         self.held.get(slot)?[probe]
     }
 
+    /// Whether the process at a place holds a watched key.
+    fn holds_any(&self, slot: usize) -> bool {
+        (0..PROBES.len()).any(|probe| self.holds(slot, probe).is_some())
+    }
+
     /// Whether the process at a place has lost a lease.
     fn has_lost(&self, slot: usize) -> bool {
         self.past.iter().any(|(place, ..)| *place == slot)
@@ -230,7 +235,7 @@ impl Milestone {
             Milestone::Moved => ("a move is completed", |_, state| state.memory.holds(1, 1).is_some()),
             Milestone::HeldAgain => ("a lease follows one that ended", |_, state| {
                 let memory = &state.memory;
-                (0..state.owners.len()).any(|slot| memory.holds(slot, 1).is_some() && memory.has_lost(slot))
+                (0..state.owners.len()).any(|slot| memory.holds_any(slot) && memory.has_lost(slot))
             }),
             Milestone::RaceAtOwner => ("an Owner drops a racing message", |_, state| {
                 state.processes().any(|node| node.machine.counters().races > 0)
@@ -247,7 +252,7 @@ impl Milestone {
             }),
             Milestone::NewProcessHolds => ("a new process holds a lease", |world, state| {
                 let is_new = |slot: &usize| state.owners[*slot].life > world.start.owners[*slot].life;
-                (0..state.owners.len()).filter(is_new).any(|slot| state.memory.holds(slot, 1).is_some())
+                (0..state.owners.len()).filter(is_new).any(|slot| state.memory.holds_any(slot))
             }),
             Milestone::NewLeaderGrants => ("a new leader grants", |_, state| {
                 state.managers.get(1).is_some_and(|node| node.machine.counters().grants > 0)

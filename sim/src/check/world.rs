@@ -224,19 +224,6 @@ impl World {
         state.network.iter().filter(arrives).cloned().map(Action::Deliver)
     }
 
-    fn wakes<'a>(&'a self, state: &'a State) -> impl Iterator<Item = Action> + 'a {
-        let real = self.stage.real_time(state);
-        let managers = state.managers.iter().zip(&self.stage.scenario.managers).enumerate();
-        let managers = managers.filter(move |(_, (node, clock))| node.wake.is_some_and(|at| at <= clock.read(real)));
-        let owners = state.owners.iter().zip(&self.stage.scenario.owners).enumerate();
-        let owners = owners.filter(move |(_, (slot, plan))| {
-            let wake = slot.process.as_ref().and_then(|node| node.wake);
-            wake.is_some_and(|at| at <= plan.clock.read(real))
-        });
-        let managers = managers.map(|(manager, _)| Node::Manager(manager));
-        managers.chain(owners.map(|(slot, _)| Node::Owner(slot))).map(Action::Wake)
-    }
-
     fn store_actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.extend((0..state.store.pending.len()).map(Action::Commit));
         if state.spent.doubts < self.boundary().doubts {
@@ -288,7 +275,7 @@ impl Model for World {
             return;
         }
         actions.extend(self.deliveries(state));
-        actions.extend(self.wakes(state));
+        actions.extend(self.stage.due(state).map(Action::Wake));
         if state.spent.commands < self.stage.scenario.commands.len() {
             actions.push(Action::Operate);
         }

@@ -515,20 +515,14 @@ fn centrifuge_2_1_2_the_change_log_forgets_after_five_minutes() {
     }
     cluster.run_for(secs(600));
     let old = Position { log: cluster.stored().log, lsn: cluster.stored().lsn };
-    pin(&mut cluster, KeyRange::one(Key(7)), "a");
-    pin(&mut cluster, KeyRange::one(Key(7)), "b");
+    cluster.pin(KeyRange::one(Key(7)), "a");
+    cluster.pin(KeyRange::one(Key(7)), "b");
     assert!(cluster.stored().lsn > old.lsn);
     cluster.run_for(secs(300));
     let changes = ask(&mut cluster, old);
     assert!(matches!(changes, UpdateBody::Changes { from, .. } if from == old.lsn), "{changes:?}");
     cluster.run_for(millis(1));
     assert!(matches!(ask(&mut cluster, old), UpdateBody::Snapshot { .. }));
-}
-
-fn pin(cluster: &mut Cluster, range: KeyRange, owner: &str) {
-    let to = Some(OwnerName::new(owner).expect("a name"));
-    let command = AdminCommand::Move { namespace: pool(), range, to, why: "a test".into() };
-    cluster.admin(command).expect("an Owner to move it to");
 }
 
 /// What a Lookup that has this position is answered.

@@ -1,39 +1,42 @@
 //! The protocol as scripts: `core/testdata/{owner,manager,lookup}/*.txt` is fed to the real machines, and what they do
 //! is compared with what stands there. With `REWRITE=1` the traces are written anew, to be read as a diff.
+//!
+//! A script has prose in lines that begin with `#`, and blocks of commands, `----`, and the trace up to an empty line.
+//! - A command may begin with an instant (`at 15s`, or `after 0.1s` from the last); a machine that wants to be woken
+//!   before then has to be, unless the command says `unwoken`. What is not said of a message is as it should be there:
+//!   the next number, everything heard and applied.
+//! - `00-7f` are the keys whose first byte is in that range; `o1`, `m1`, `n1`, `g1` stand for sessions, Managers,
+//!   conversations and change logs.
+//! - A trace has the actions, messages with `->` before their receiver, then what is held and counted if it has changed,
+//!   and the next wake if it has. A time with `~` was drawn at random or measured, and is rounded.
 
 #[path = "scripts/format.rs"]
 mod format;
-#[path = "scripts/lookup.rs"]
-mod lookup;
-#[path = "scripts/manager.rs"]
-mod manager;
-#[path = "scripts/manager_trace.rs"]
-mod manager_trace;
-#[path = "scripts/owner.rs"]
-mod owner;
-#[path = "scripts/trace.rs"]
-mod trace;
-#[path = "scripts/words.rs"]
-mod words;
+#[path = "scripts/mod.rs"]
+mod stages;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use format::{Script, Stage};
+use format::Script;
+use stages::lookup::LookupStage;
+use stages::manager::ManagerStage;
+use stages::owner::OwnerStage;
+use stages::trace::Stage;
 
 #[test]
 fn owner_scripts() {
-    play_all("owner", || Box::new(owner::OwnerStage::default()));
+    play_all("owner", || Box::new(OwnerStage::default()));
 }
 
 #[test]
 fn manager_scripts() {
-    play_all("manager", || Box::new(manager::ManagerStage::default()));
+    play_all("manager", || Box::new(ManagerStage::default()));
 }
 
 #[test]
 fn lookup_scripts() {
-    play_all("lookup", || Box::new(lookup::LookupStage::default()));
+    play_all("lookup", || Box::new(LookupStage::default()));
 }
 
 /// A script is a specification: it opens with what it specifies, and says where that was decided.

@@ -39,11 +39,13 @@ impl Leader {
             live.ended_by_plant.insert(hello.session);
             live.dirty = true;
         }
-        let id = context.random.nonce();
+        let takes_over = hello.takes_over_previous;
+        // An offer that nobody has taken up is as good as a fresh one, and several hellos may be on their way.
+        let waiting = live.offers.get(&hello.session).filter(|offer| offer.takes_over == takes_over);
+        let id = waiting.map_or_else(|| context.random.nonce(), |offer| offer.id);
         if live.offers.len() >= stored.settings.max_owners * 2 {
             live.offers.pop_first();
         }
-        let takes_over = hello.takes_over_previous;
         live.offers.insert(hello.session, Offer { id, name: hello.name, url: hello.url, takes_over });
         let welcome = Welcome {
             namespace: hello.namespace,
@@ -105,7 +107,7 @@ impl Leader {
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
-        talk.stumbles = talk.stumbles.saturating_add(1);
+        talk.crossed(context.now);
         let pause = if context.plants.has(Plant::NoBackoff) {
             talk.no_backoff(stored.settings.lease)
         } else {

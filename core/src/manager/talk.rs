@@ -13,6 +13,9 @@ use super::live::Offer;
 /// The round trip assumed until one is measured.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
 
+/// A crossing says little about the round trip if the message it crossed is older than this.
+const LONGEST_SAMPLE: Duration = Duration::from_secs(2);
+
 /// A conversation with one session under this leader's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Talk {
@@ -101,6 +104,12 @@ impl Talk {
         }
         self.awaiting = false;
         self.stumbles = 0;
+    }
+
+    /// A report crossed the latest message: the round trip is longer than the time since that was sent.
+    pub(super) fn crossed(&mut self, now: Instant) {
+        self.stumbles = self.stumbles.saturating_add(1);
+        self.round_trip = self.round_trip.max(now.since(self.sent_at).min(LONGEST_SAMPLE));
     }
 
     /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease.

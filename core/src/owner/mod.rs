@@ -22,7 +22,7 @@ use crate::range_map::RangeMap;
 use crate::time::Instant;
 use crate::timers::Timers;
 
-use talk::{Pending, Talk};
+use talk::{Pending, Search, Talk};
 use transfer::Transfers;
 
 /// A copy is kept for this many leases: a grant that follows a clean release may have to wait for the store.
@@ -62,10 +62,9 @@ pub struct OwnerMachine {
     leases: Leases,
     transfers: Transfers,
     talk: Option<Talk>,
-    /// The number of the latest hello; only its welcome counts.
+    /// The number of the latest hello.
     hello: u64,
-    /// Hellos in a row without a welcome; `None` while no Manager is sought.
-    seeking: Option<u32>,
+    seeking: Option<Search>,
     term: Term,
     lease: Duration,
     renewal: Duration,
@@ -220,7 +219,7 @@ impl OwnerMachine {
         match message {
             ManagerToOwner::Welcome(welcome) => self.on_welcome(now, from, &welcome, out),
             ManagerToOwner::Refused(refused) => {
-                if self.seeking.is_some() && refused.session == self.session && refused.number == self.hello {
+                if self.awaits(refused.session, refused.number) {
                     out.push(OwnerAction::JoinRefused(refused.why));
                 }
             }

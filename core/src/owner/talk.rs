@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{ManagerId, Nonce, Seq};
+use crate::id::{ManagerId, Nonce, Seq, SessionId};
 use crate::key::Key;
 use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
 use crate::plant::Plant;
@@ -12,11 +12,14 @@ use crate::time::Instant;
 use super::{OwnerAction, OwnerMachine, Timer};
 
 /// The lease length assumed until a Manager says another; it only paces the first messages.
-pub(super) const FIRST_LEASE: Duration = Duration::from_secs(8);
+pub(super) const FIRST_LEASE: Duration = Duration::from_secs(40);
 /// The round trip assumed until one is measured.
 pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// Hellos are this far apart at first, and at most sixteen times as far.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A search that took longer says nothing about the round trip.
+const LONGEST_SAMPLE: Duration = Duration::from_secs(3);
 
 /// A conversation: one leader, one nonce of its, one numbering.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,16 +30,27 @@ pub(super) struct Talk {
     pub(super) seq: Seq,
     /// ... when it was sent ...
     pub(super) sent_at: Instant,
-    /// ... whether a message acknowledged it ...
+    /// ... and whether a message acknowledged it.
     answered: bool,
-    /// ... and since when none has, through all its resends.
+    /// Since when reports have gone unanswered, if they have.
     unanswered_since: Instant,
+    /// When anything of this conversation was last heard: a leader that is heard is not silent, even in a race.
+    heard_at: Instant,
     /// The highest number heard from the Manager.
     heard: Seq,
     /// The last of its messages that took effect.
     pub(super) applied: Seq,
     /// Races or silent resends in a row.
     stumbles: u32,
+}
+
+/// A search for a leader: one hello after another, to every Manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Search {
+    /// The number of its first hello: welcomes of earlier ones are stale.
+    first: u64,
+    began: Instant,
+    tries: u32,
 }
 
 /// Things to be repeated in every report until the Manager has applied one that had them.
@@ -99,7 +113,7 @@ impl OwnerMachine {
     /// Begins to ask every Manager for a conversation, unless it does already (Centrifuge §2.1.1).
     pub(super) fn seek(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         if self.seeking.is_none() {
-            self.seeking = Some(0);
+            self.seeking = Some(Search { first: self.hello.saturating_add(1), began: now, tries: 0 });
             self.say_hello(now, out);
         }
     }
@@ -114,8 +128,8 @@ impl OwnerMachine {
     }
 
     pub(super) fn on_hello_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
-        if let Some(tries) = self.seeking {
-            self.seeking = Some(tries.saturating_add(1));
+        if let Some(search) = &mut self.seeking {
+            search.tries = search.tries.saturating_add(1);
             self.say_hello(now, out);
         }
     }
@@ -135,7 +149,7 @@ impl OwnerMachine {
             let message = OwnerToManager::Hello(hello.clone());
             out.push(OwnerAction::ToManager { to: to.clone(), message });
         }
-        let tries = self.seeking.unwrap_or_default().min(4);
+        let tries = self.seeking.map_or(0, |search| search.tries.min(4));
         let pause = self.random.around(HELLO_INTERVAL.max(self.round_trip * 2) * 2u32.pow(tries));
         self.timers.set(Timer::Hello, now + pause);
     }
@@ -152,7 +166,13 @@ impl OwnerMachine {
         }
     }
 
-    /// A welcome counts only in answer to the latest hello, while one is awaited.
+    /// Whether an answer to the hello of that number is awaited.
+    pub(super) fn awaits(&self, session: SessionId, number: u64) -> bool {
+        let current = |search: Search| search.first <= number && number <= self.hello;
+        session == self.session && self.seeking.is_some_and(current)
+    }
+
+    /// A welcome counts only in answer to a hello of the search under way.
     pub(super) fn on_welcome(
         &mut self,
         now: Instant,
@@ -160,8 +180,7 @@ impl OwnerMachine {
         welcome: &Welcome,
         out: &mut Vec<OwnerAction>,
     ) {
-        let awaited =
-            self.seeking.is_some() && welcome.number == self.hello && welcome.session == self.session;
+        let awaited = self.awaits(welcome.session, welcome.number);
         if !awaited || welcome.namespace != self.config.namespace {
             self.counters.foreign += 1;
             return;
@@ -171,7 +190,13 @@ impl OwnerMachine {
             return;
         }
         self.term = welcome.term;
-        self.seeking = None;
+        if let Some(search) = self.seeking.take() {
+            // At most this long ago was the hello sent that is answered: a first idea of the round trip.
+            let sample = now.since(search.began);
+            if sample <= LONGEST_SAMPLE {
+                self.round_trip = self.round_trip.max(sample);
+            }
+        }
         self.timers.clear(&Timer::Hello);
         self.talk = Some(Talk {
             manager: from,
@@ -180,6 +205,7 @@ impl OwnerMachine {
             sent_at: now,
             answered: true,
             unanswered_since: now,
+            heard_at: now,
             heard: Seq::ZERO,
             applied: Seq::ZERO,
             stumbles: 0,
@@ -218,9 +244,13 @@ impl OwnerMachine {
             return false;
         }
         talk.heard = talk.heard.max(assign.seq);
+        talk.heard_at = now;
+        self.seeking = None;
+        self.timers.clear(&Timer::Hello);
         if assign.heard < talk.seq && !self.plants.has(Plant::RacingAssignAccepted) {
             self.counters.races += 1;
             talk.stumbles = talk.stumbles.saturating_add(1);
+            self.round_trip = (self.round_trip + now.since(talk.unanswered_since)) / 2;
             let pause = self.backoff();
             self.timers.set(Timer::Report, now + pause);
             return false;
@@ -231,8 +261,6 @@ impl OwnerMachine {
         }
         talk.answered = true;
         talk.stumbles = 0;
-        self.seeking = None;
-        self.timers.clear(&Timer::Hello);
         true
     }
 
@@ -259,7 +287,7 @@ impl OwnerMachine {
         let Some(talk) = &mut self.talk else { return };
         if !talk.answered {
             talk.stumbles = talk.stumbles.saturating_add(1);
-            if now.since(talk.unanswered_since) >= self.renewal {
+            if now.since(talk.unanswered_since.max(talk.heard_at)) >= self.renewal {
                 self.seek(now, out);
             }
         }

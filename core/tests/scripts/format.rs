@@ -2,14 +2,10 @@
 
 use std::fmt;
 
+use crate::stages::trace::Stage;
+
 /// The last number of a counter, which scripts write as `max`.
 const END_OF_COUNTER: &str = "18446744073709551615";
-
-/// What plays a script's commands.
-pub(crate) trait Stage {
-    /// Plays one command and says what it led to, line by line.
-    fn play(&mut self, command: &str) -> Result<Vec<String>, String>;
-}
 
 /// A script, with the traces it expects or those that playing it gave.
 pub(crate) struct Script {

@@ -10,9 +10,8 @@ use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
 
-use crate::format::Stage;
-use crate::trace::{Around, Clock};
-use crate::words::{self, Aliases, Words, show_range, show_ranges, spaced};
+use super::trace::{Around, Clock, Stage};
+use super::words::{self, Aliases, Words, show_range, show_ranges, spaced};
 
 /// One Lookup, and its latest request: commands need to say only what is unusual.
 #[derive(Default)]

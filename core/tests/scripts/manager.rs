@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::{Generation, Index, Lsn, Namespace, OwnerName, Seq, Term};
+use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Seq, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
@@ -15,19 +14,15 @@ use centrifuge_core::message::{
     HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position, Refusal, Release,
     Report,
 };
-use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::record::Batch;
 use centrifuge_core::settings::Settings;
 
-use crate::format::Stage;
-use crate::manager_trace::{show, show_entry};
-use crate::trace::{Around, Clock};
-use crate::words::{self, Aliases, Words, show_range};
-
-/// A time that no script reaches.
-const FAR: Duration = Duration::from_secs(3600);
+use super::manager_trace::{show, show_entry};
+use super::operator::{FAR, admin, namespace, settings};
+use super::trace::{Around, Clock, Stage};
+use super::words::{self, Aliases, Words, show_range};
 
 /// One Manager, its store, and what the other sides would know: commands need to say only what is unusual.
 #[derive(Default)]
@@ -382,54 +377,4 @@ impl ManagerStage {
 
 fn as_held(order: &LeaseOrder) -> HeldLease {
     HeldLease { range: order.range, generation: order.generation, state_since: order.state_since }
-}
-
-/// What an operator says: `freeze because ...`, `move 00-7f b`, `evict a`, `configure lease=30s`.
-fn admin(verb: &str, words: &mut Words) -> Result<AdminCommand, String> {
-    let why: Arc<str> = words.because().into();
-    let namespace = namespace(&words.value("in").unwrap_or_else(|| "pool".into()))?;
-    let owner = |name: &str| OwnerName::new(name).map_err(|error| error.to_string());
-    Ok(match verb {
-        "create" => AdminCommand::Create { namespace, settings: Arc::new(settings(words)?) },
-        "configure" => AdminCommand::Configure { namespace, settings: Arc::new(settings(words)?) },
-        "remove" => AdminCommand::Remove { namespace },
-        "freeze" => AdminCommand::Freeze { namespace, why },
-        "unfreeze" => AdminCommand::Unfreeze { namespace, why },
-        "move" => {
-            let range = words::range(&words.word()?)?;
-            let to = words.value("to").map(|to| owner(&to)).transpose()?;
-            AdminCommand::Move { namespace, range, to, why }
-        }
-        "drain" => AdminCommand::Drain { namespace, owner: owner(&words.word()?)?, why },
-        "evict" => AdminCommand::Evict { namespace, owner: owner(&words.word()?)?, why },
-        _ => return Err("no such command".into()),
-    })
-}
-
-/// Settings of which only the unusual are said: equal slices, and nothing on its own within the time of a script.
-fn settings(words: &mut Words) -> Result<Settings, String> {
-    let usual = Settings::default();
-    let hash = words.flag("consistent-hash");
-    let count = |number: u64| usize::try_from(number).map_err(|_| "too many".to_owned());
-    Ok(Settings {
-        lease: words.time("lease", usual.lease)?,
-        hold: words.time("hold", usual.hold)?,
-        renewal: words.time("renewal", usual.renewal)?,
-        answer_allowance: words.time("answer-allowance", usual.answer_allowance)?,
-        migration_timeout: words.time("migration-timeout", usual.migration_timeout)?,
-        recall_timeout: words.time("recall-timeout", usual.recall_timeout)?,
-        min_owners: count(words.number("min-owners", 1)?)?,
-        settle: words.time("settle", usual.settle)?,
-        max_moves: count(words.number("max-moves", 256)?)?,
-        virtual_nodes: u32::try_from(words.number("nodes", 64)?).map_err(|_| "too many nodes")?,
-        partitioner: if hash { PartitionerKind::ConsistentHash } else { PartitionerKind::Fixed },
-        load_interval: words.time("load-interval", FAR)?,
-        heartbeat: words.time("heartbeat", FAR)?,
-        log_span: words.time("log-span", usual.log_span)?,
-        ..usual
-    })
-}
-
-fn namespace(name: &str) -> Result<Namespace, String> {
-    Namespace::new(name).map_err(|error| error.to_string())
 }

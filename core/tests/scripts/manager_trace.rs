@@ -6,7 +6,7 @@ use centrifuge_core::message::{Assign, ManagerToLookup, ManagerToOwner, OrderKin
 use centrifuge_core::record::{Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::{Entry, PublishedEntry};
 
-use crate::words::{Aliases, show_range, spaced, span};
+use super::words::{Aliases, show_range, spaced, span};
 
 /// Writes one action, `peer` being whom it is sent to.
 pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> Vec<String> {

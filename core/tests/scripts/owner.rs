@@ -7,15 +7,15 @@ use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{
     Assign, Destination, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, RecallOrder, Refused,
-    RefusedWhy, Report, Welcome,
+    RefusedWhy, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 
-use crate::format::Stage;
-use crate::trace::{Around, Clock};
-use crate::words::{self, Aliases, Words, show_range, spaced, time};
+use super::owner_trace::{show, since};
+use super::trace::{Around, Clock, Stage};
+use super::words::{self, Aliases, Words, show_range, spaced, time};
 
 const LEASE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
@@ -62,7 +62,8 @@ impl Around for OwnerStage {
     fn tell(&mut self, output: Output<OwnerAction>) -> Vec<String> {
         let mut lines = Vec::new();
         for action in &output.actions {
-            lines.extend(self.tell_action(action));
+            self.note(action);
+            lines.extend(show(action, &mut self.aliases));
         }
         let Some(machine) = &self.machine else { return lines };
         let leases = machine.leases().iter().map(|(range, lease)| {
@@ -82,6 +83,17 @@ impl Around for OwnerStage {
 }
 
 impl OwnerStage {
+    /// Notes what whoever gets an action would know by it.
+    fn note(&mut self, action: &OwnerAction) {
+        match action {
+            OwnerAction::ToManager { message: OwnerToManager::Hello(hello), .. } => self.hello = hello.number,
+            OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
+                self.reported = report.seq.0;
+            }
+            _ => {}
+        }
+    }
+
     fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
         let verb = words.word()?;
         let event = match verb.as_str() {
@@ -266,98 +278,6 @@ impl OwnerStage {
         words.end()?;
         Ok(LeaseOrder { range, generation: Generation(generation), state_since, kind, recall })
     }
-
-    fn tell_action(&mut self, action: &OwnerAction) -> Vec<String> {
-        let line = match action {
-            OwnerAction::ToManager { to, message: OwnerToManager::Hello(hello) } => {
-                self.hello = hello.number;
-                let takeover = if hello.takes_over_previous { ", takes over" } else { "" };
-                let session = self.aliases.of_session(hello.session);
-                format!(
-                    "-> {to} hello {} from {session}, name {}, term {}{takeover}",
-                    hello.number, hello.name, hello.term
-                )
-            }
-            OwnerAction::ToManager { to, message: OwnerToManager::Report(report) } => {
-                self.reported = report.seq.0;
-                return self.tell_report(to, report);
-            }
-            OwnerAction::Granted(grants) => {
-                return grants
-                    .iter()
-                    .map(|grant| {
-                        let state =
-                            grant.source.map_or("empty".into(), |source| format!("as of lease {source}"));
-                        let since = since(grant.generation, grant.state_since);
-                        format!(
-                            "granted {} gen={}{since}, {state}",
-                            show_range(grant.range),
-                            grant.generation
-                        )
-                    })
-                    .collect();
-            }
-            OwnerAction::Revoked(revoked) => {
-                let one = |gone: &centrifuge_core::owner::Revocation| {
-                    format!(
-                        "revoked {} gen={}: {}",
-                        show_range(gone.range),
-                        gone.generation,
-                        spaced(&gone.why)
-                    )
-                };
-                return revoked.iter().map(one).collect();
-            }
-            OwnerAction::StartTransfer { transfer, range, generation, to } => {
-                let to = self.aliases.of_session(to.session);
-                format!("copy t{} {} gen={generation} to {to}", transfer.0, show_range(*range))
-            }
-            OwnerAction::Freeze { transfer, range, generation, to } => {
-                let then = match to {
-                    Some(to) => format!("send the rest to {}", self.aliases.of_session(to.session)),
-                    None => "give it back".into(),
-                };
-                format!("freeze t{} {} gen={generation}, then {then}", transfer.0, show_range(*range))
-            }
-            OwnerAction::StopTransfer(transfer) => format!("stop t{}", transfer.0),
-            OwnerAction::DiscardImport { range } => format!("discard the copy of {}", show_range(*range)),
-            OwnerAction::Drained => "drained".into(),
-            OwnerAction::Left => "left".into(),
-            OwnerAction::JoinRefused(why) => format!("join refused: {}", spaced(why)),
-            OwnerAction::Joined => "joined".into(),
-        };
-        vec![line]
-    }
-
-    fn tell_report(&mut self, to: &ManagerId, report: &Report) -> Vec<String> {
-        let talk = self.aliases.name(report.conversation, 'n');
-        let (seq, heard, applied) = (report.seq, report.heard, report.applied);
-        let mut lines = vec![format!("-> {to} report {talk} seq={seq} heard={heard} applied={applied}")];
-        lines.extend(report.held.iter().map(|held| {
-            let since = since(held.generation, held.state_since);
-            format!("     holds {} gen={}{since}", show_range(held.range), held.generation)
-        }));
-        for release in &report.released {
-            let to = release.clean_to.map(|to| format!(", its state at {}", self.aliases.of_session(to)));
-            let to = to.unwrap_or_default();
-            lines.push(format!("     released {} gen={}{to}", show_range(release.range), release.generation));
-        }
-        let refusals = report.refused.iter();
-        lines.extend(refusals.map(|r| format!("     refused {} gen={}", show_range(r.range), r.generation)));
-        let loads = report.loads.iter();
-        lines.extend(loads.map(|load| format!("     load {} {}", show_range(load.range), load.load)));
-        let wishes = [(report.draining, "draining"), (report.leaving, "leaving")];
-        lines.extend(wishes.iter().filter(|(wish, _)| *wish).map(|(_, word)| format!("     {word}")));
-        if report.weight != 100 {
-            lines.push(format!("     weight {}", report.weight));
-        }
-        lines
-    }
-}
-
-/// The age of the state, where it is not the lease's own.
-fn since(generation: Generation, state_since: Generation) -> String {
-    if state_since == generation { String::new() } else { format!(" since={state_since}") }
 }
 
 fn transfer(words: &mut Words) -> Result<TransferId, String> {

@@ -6,7 +6,13 @@ use std::fmt::Debug;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::time::Instant;
 
-use crate::words::{Words, duration, spaced, time};
+use super::words::{Words, duration, spaced, time};
+
+/// What plays a script's commands.
+pub(crate) trait Stage {
+    /// Plays one command and says what it led to, line by line.
+    fn play(&mut self, command: &str) -> Result<Vec<String>, String>;
+}
 
 /// Where a stage's clock stands, when its machine wants to be woken, and what was told already.
 #[derive(Default)]
@@ -18,13 +24,17 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Takes the instant that a command begins with, as in `at 5s`. A machine that wants to be woken before then is,
+    /// Takes the instant that a command begins with, as in `at 5s`, or `after 0.1s` from the last. A machine that wants to be woken before then is,
     /// unless the command only looks at it, or says `unwoken`.
     pub(crate) fn advance(&mut self, words: &mut Words) -> Result<(), String> {
-        if !words.flag("at") {
+        let from = if words.flag("at") {
+            Instant::ZERO
+        } else if words.flag("after") {
+            self.now
+        } else {
             return Ok(());
-        }
-        let at = Instant::ZERO + duration(&words.word()?)?;
+        };
+        let at = from + duration(&words.word()?)?;
         if at < self.now {
             return Err(format!("it is {} already", time(self.now)));
         }
@@ -104,7 +114,7 @@ pub(crate) trait Around {
     /// `at 60s wake` wakes the machine at that instant, early or late; `wake` lets time pass until the machine wants to
     /// be woken; `wake until 60s` wakes it whenever it wants until then.
     fn pass(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
-        if command.starts_with("at ") {
+        if command.starts_with("at ") || command.starts_with("after ") {
             return self.wake();
         }
         if !words.flag("until") {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
+use centrifuge_core::key::KeyRange;
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
@@ -93,7 +94,7 @@ enum Work {
 pub struct Cluster {
     /// True time.
     pub now: Instant,
-    /// How long messages travel.
+    /// How long messages travel; the store answers at once.
     pub latency: Duration,
     /// Whether every step of an Owner checks that no key has two owners.
     pub watched: bool,
@@ -256,6 +257,13 @@ impl Cluster {
         self.tell(leader, ManagerEvent::Admin { request, command });
         let mut replies = self.noted.iter().rev();
         replies.find_map(|(_, _, action)| as_reply(action, request)).expect("an answer at once")
+    }
+
+    /// An operator wants a range at an Owner, whatever the partitioner wants.
+    pub fn pin(&mut self, range: KeyRange, owner: &str) {
+        let to = Some(OwnerName::new(owner).expect("a name"));
+        let command = AdminCommand::Move { namespace: pool(), range, to, why: "a test".into() };
+        self.admin(command).expect("an Owner to move it to");
     }
 
     fn random(&mut self) -> Random {

@@ -1,6 +1,7 @@
 //! Who sends what to whom, and the links on which messages stay, get lost, or wait for the test's hand.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use centrifuge_core::manager::{ManagerAction, ManagerEvent};
 use centrifuge_core::message::{
@@ -182,7 +183,11 @@ impl Cluster {
         let envelope = Envelope { sent_at: self.now, from, to, message };
         self.sent.push(envelope.clone());
         match self.links.fate(from, to) {
-            Fate::Arrives => self.push(self.now + self.latency, Work::Arrival(envelope)),
+            Fate::Arrives => {
+                let is_store = |node| matches!(node, Node::Store | Node::Election);
+                let travels = if is_store(from) || is_store(to) { Duration::ZERO } else { self.latency };
+                self.push(self.now + travels, Work::Arrival(envelope));
+            }
             Fate::Waits => self.held.push(envelope),
             Fate::IsLost => {}
         }

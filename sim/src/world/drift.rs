@@ -68,7 +68,9 @@ fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
         mix: vec![(Fault::Isolate, 1)],
         interval: 40 * SECOND,
         first: 60 * SECOND,
+        lulls: 0,
         longest: 150 * SECOND,
+        outlasting: 0,
         slowest_restart: SECOND,
         takeovers: 0,
     };

@@ -21,8 +21,12 @@ impl World {
         if !self.faults_happen {
             return;
         }
-        let next = self.now.0 + self.dice.below(2 * self.plan.faults.interval) + 1;
-        self.queue.push(next, Event::NextFault);
+        let pause = if self.dice.chance(self.plan.faults.lulls) {
+            self.outlasting()
+        } else {
+            self.dice.below(2 * self.plan.faults.interval) + 1
+        };
+        self.queue.push(self.now.0 + pause, Event::NextFault);
         let fault = self.dice.weighted(&self.plan.faults.mix);
         if self.trace.is_on() {
             self.trace.line(self.now, format_args!("fault: {fault:?}"));
@@ -49,6 +53,7 @@ impl World {
             Fault::CutBothWays => self.cut_link(true),
             Fault::Isolate => self.isolate(),
             Fault::CutStore => self.cut_store(),
+            Fault::Split => self.split_brain(),
             Fault::StoreDown => self.ail(|ailments, until| ailments.down_until = until),
             Fault::StoreSlow => self.ail(|ailments, until| ailments.slow_until = until),
             Fault::StoreUnknown => self.ail(|ailments, until| ailments.unknown_until = until),
@@ -83,9 +88,18 @@ impl World {
         true
     }
 
-    /// How long something lasts: milliseconds as often as minutes.
+    /// How long something lasts: milliseconds as often as seconds, and sometimes longer than any lease.
     fn a_while(&mut self) -> u64 {
+        if self.dice.chance(self.plan.faults.outlasting) {
+            return self.outlasting();
+        }
         self.dice.spread(5 * MILLISECOND, self.plan.faults.longest)
+    }
+
+    /// A time in which a lease runs out, and not much more.
+    fn outlasting(&mut self) -> u64 {
+        let hold = u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most");
+        self.dice.between(hold, hold / 2 * 3)
     }
 
     /// Ends a process, and perhaps starts another in its place after a while.
@@ -133,7 +147,12 @@ impl World {
     }
 
     fn cut(&mut self, from: Places, to: Places, both_ways: bool) {
-        let heal = self.now.0 + self.a_while();
+        let length = self.a_while();
+        self.cut_for(length, from, to, both_ways);
+    }
+
+    fn cut_for(&mut self, length: u64, from: Places, to: Places, both_ways: bool) {
+        let heal = self.now.0 + length;
         let cut = self.network.cut(from, to);
         self.queue.push(heal, Event::Undo(Undo::Heal { cut }));
         if both_ways {
@@ -159,6 +178,9 @@ impl World {
 
     /// Cuts some nodes, of one kind or of several, off from all others.
     fn isolate(&mut self) -> bool {
+        if self.dice.chance(250) {
+            return self.strike_one(is_lookup, World::isolate_lookup);
+        }
         let share = self.dice.pick(&[100, 300, 500]);
         let nodes: Vec<Node> = self.nodes().collect();
         let first = self.dice.pick(&nodes);
@@ -169,10 +191,32 @@ impl World {
             }
         }
         let store = 1 << self.network.layout.store();
-        let everything = (store << 1) - 1;
-        let rest = everything & !group & if self.dice.chance(500) { !store } else { !0 };
+        let rest = !group & if self.dice.chance(500) { !store } else { !0 };
         self.cut(group, rest, true);
         true
+    }
+
+    /// Cuts a Lookup off, perhaps for so long that it must take everything for lost.
+    fn isolate_lookup(&mut self, node: Node) {
+        let lookup = self.bit(node);
+        let length = self.dice.between(20 * SECOND, 250 * SECOND);
+        self.cut_for(length, lookup, !lookup, true);
+    }
+
+    /// The leader loses its lease before its time and does not hear of it: it is cut off, together with some of its
+    /// clients, from the store and from everybody else.
+    fn split_brain(&mut self) -> bool {
+        let Some(leader) = self.leader().filter(|_| self.managers.len() > 1) else { return false };
+        let mut group = self.bit(Node::Manager(leader));
+        let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
+        for client in clients {
+            if self.dice.chance(500) {
+                group |= self.bit(client);
+            }
+        }
+        let length = if self.dice.chance(500) { self.outlasting() } else { self.a_while() };
+        self.cut_for(length, group, !group, true);
+        self.store.revoke()
     }
 
     fn cut_store(&mut self) -> bool {

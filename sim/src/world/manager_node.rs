@@ -144,6 +144,14 @@ impl World {
         let handled = self.store.handle(self.now, manager, request);
         if let Some((index, batch)) = handled.committed {
             self.witness.see(self.now, &Seen::Committed { index, batch: &batch, by: manager });
+            if batch.term < self.store.term() {
+                let what = format!(
+                    "the batch of manager {manager} and term {} at {index} is durable, but term {} has begun",
+                    batch.term,
+                    self.store.term(),
+                );
+                self.witness.accuse(self.now, "S5", what);
+            }
         }
         if let Some((delay, append)) = handled.later {
             let request = StoreRequest::LateAppend(append);

@@ -106,8 +106,12 @@ pub(crate) struct FaultPlan {
     /// The mean time between two faults.
     pub(crate) interval: u64,
     pub(crate) first: u64,
-    /// The longest pause and the longest cut.
+    /// How often, in a thousand, a fault is followed by a time without new ones, long enough for leases to run out.
+    pub(crate) lulls: u64,
+    /// The longest pause and the longest cut, but for those that are meant to outlast a lease.
     pub(crate) longest: u64,
+    /// How often, in a thousand, a pause or a cut is meant to outlast a lease.
+    pub(crate) outlasting: u64,
     /// The longest time until a dead node starts again.
     pub(crate) slowest_restart: u64,
     /// How often, in a thousand, a restarted Owner vouches that its earlier process is gone.
@@ -131,7 +135,7 @@ pub(crate) struct AppPlan {
 impl Plan {
     /// What the seed draws for the usual world.
     pub(crate) fn draw(dice: &mut Dice) -> Plan {
-        let races_only = dice.chance(60);
+        let races_only = dice.chance(80);
         let clocks = Clocks::draw(dice);
         let managers = draw_managers(dice, clocks);
         let manager_ids: Arc<[ManagerId]> = managers.iter().map(|manager| manager.config.id.clone()).collect();
@@ -206,19 +210,32 @@ enum Clocks {
     Anywhere,
     /// Every clock runs exactly as fast, or as slowly, as it may.
     Extreme,
+    /// Whoever waits for others has the fastest clock, and whoever relies on a lease the slowest.
+    Worst,
+}
+
+/// Whose clock it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Somebody who waits until others must have stopped.
+    Waiting,
+    /// Somebody who relies on a lease or on contact.
+    Relying,
 }
 
 impl Clocks {
     fn draw(dice: &mut Dice) -> Clocks {
-        dice.weighted(&[(Clocks::Exact, 2), (Clocks::Anywhere, 4), (Clocks::Extreme, 4)])
+        let kinds = [(Clocks::Exact, 2), (Clocks::Anywhere, 3), (Clocks::Extreme, 2), (Clocks::Worst, 3)];
+        dice.weighted(&kinds)
     }
 
-    fn clock(self, dice: &mut Dice) -> Clock {
+    fn clock(self, dice: &mut Dice, whose: Whose) -> Clock {
         let offset = if dice.chance(200) { 0 } else { dice.below(1_000_000 * SECOND) };
         let (numerator, denominator) = match self {
             Clocks::Exact => (1, 1),
             Clocks::Anywhere => (dice.between(24_000, 26_000), 25_000),
             Clocks::Extreme => (dice.pick(&[24, 26]), 25),
+            Clocks::Worst => (if whose == Whose::Waiting { 26 } else { 24 }, 25),
         };
         Clock { offset, numerator, denominator, lost: 0 }
     }
@@ -226,10 +243,10 @@ impl Clocks {
 
 fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
     let count = dice.weighted(&[(1, 2), (2, 4), (3, 4)]);
-    let usual = dice.pick(&[6, 10, 10, 15]);
+    let usual = dice.pick(&[6, 10, 15, 20]);
     let differ = dice.chance(300);
     let manager = |number: u64| {
-        let lease = Duration::from_secs(if differ { dice.pick(&[3, 6, 15]) } else { usual });
+        let lease = Duration::from_secs(if differ { dice.pick(&[3, 6, 20]) } else { usual });
         let drift = Drift::default();
         let config = ManagerConfig {
             id: format!("manager-{number}").as_str().into(),
@@ -239,7 +256,7 @@ fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
             drift,
             compact_every: dice.pick(&[8, 64]),
         };
-        ManagerPlan { config, clock: clocks.clock(dice) }
+        ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }
     };
     (0..count).map(manager).collect()
 }
@@ -316,7 +333,7 @@ fn draw_owner(dice: &mut Dice, clocks: Clocks, number: usize, namespace: usize, 
         url: format!("node-{number}").as_str().into(),
         weight: dice.pick(&[100, 100, 100, 50, 200]),
         migrates: !dice.chance(60),
-        clock: clocks.clock(dice),
+        clock: clocks.clock(dice, Whose::Relying),
         part,
     }
 }
@@ -331,15 +348,17 @@ fn draw_lookups(
     let mut lookups = Vec::new();
     for (namespace, plan) in namespaces.iter().enumerate() {
         for _ in 0..dice.weighted(&[(1, 5), (2, 4), (3, 1)]) {
+            let (poll, contact_timeout) = dice.pick(&[(30, 90), (15, 60), (8, 45)]);
             let config = LookupConfig {
-                poll: Duration::from_secs(dice.pick(&[15, 30, 30])),
-                unowned_delay: Duration::from_secs(dice.between(10, 60)),
+                poll: Duration::from_secs(poll),
+                contact_timeout: Duration::from_secs(contact_timeout),
+                unowned_delay: Duration::from_secs(dice.between(5, 40)),
                 silence: Duration::from_secs(dice.between(3, 8)),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
             let election = plans.iter().map(|manager| manager.config.campaign_interval).max().unwrap_or_default();
             config.check(longest_leader_hold(plans), election).expect("the drawn times are valid");
-            lookups.push(LookupPlan { namespace, config, clock: clocks.clock(dice) });
+            lookups.push(LookupPlan { namespace, config, clock: clocks.clock(dice, Whose::Relying) });
         }
     }
     lookups
@@ -348,7 +367,7 @@ fn draw_lookups(
 fn draw_store(dice: &mut Dice, clocks: Clocks, managers: &[ManagerPlan], races_only: bool) -> StorePlan {
     let longest = if races_only { 5 } else { dice.pick(&[2, 10, 60, 400]) };
     StorePlan {
-        clock: clocks.clock(dice),
+        clock: clocks.clock(dice, Whose::Waiting),
         delay: (MILLISECOND, longest * MILLISECOND),
         slow: dice.pick(&[1, 4, 12]) * SECOND,
         late: dice.pick(&[2, 8, 20]) * SECOND,
@@ -382,7 +401,7 @@ fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
     Profile::reliable(dice.pick(&[MILLISECOND, longest / 4]), longest)
 }
 
-const USUAL_MIX: [(Fault, u64); 32] = [
+const USUAL_MIX: [(Fault, u64); 33] = [
     (Fault::CrashOwner, 10),
     (Fault::CrashManager, 6),
     (Fault::CrashLookup, 2),
@@ -395,6 +414,7 @@ const USUAL_MIX: [(Fault, u64); 32] = [
     (Fault::CutBothWays, 6),
     (Fault::Isolate, 5),
     (Fault::CutStore, 5),
+    (Fault::Split, 4),
     (Fault::StoreDown, 3),
     (Fault::StoreSlow, 3),
     (Fault::StoreUnknown, 6),
@@ -423,11 +443,14 @@ fn draw_faults(dice: &mut Dice) -> FaultPlan {
     if mix.iter().all(|(_, weight)| *weight == 0) {
         mix = USUAL_MIX.to_vec();
     }
+    let (interval, lulls) = dice.pick(&[(5_000, 0), (3_500, 15), (1_500, 30), (1_500, 60)]);
     FaultPlan {
         mix,
-        interval: dice.between(3_000, 9_000) * MILLISECOND,
+        interval: interval * MILLISECOND,
         first: dice.pick(&[1, 20, 60]) * SECOND,
-        longest: dice.pick(&[2, 20, 60, 120]) * SECOND,
+        lulls,
+        longest: dice.pick(&[2, 10, 30, 60]) * SECOND,
+        outlasting: dice.pick(&[0, 50, 200]),
         slowest_restart: dice.pick(&[1, 10, 60, 100]) * SECOND,
         takeovers: dice.pick(&[0, 500, 900]),
     }
@@ -436,9 +459,11 @@ fn draw_faults(dice: &mut Dice) -> FaultPlan {
 fn operators_only(dice: &mut Dice) -> FaultPlan {
     FaultPlan {
         mix: vec![(Fault::Move, 6), (Fault::Weight, 6), (Fault::JoinStorm, 1)],
-        interval: dice.between(1_000, 4_000) * MILLISECOND,
+        interval: dice.between(500, 3_000) * MILLISECOND,
         first: 40 * SECOND,
+        lulls: 0,
         longest: SECOND,
+        outlasting: 0,
         slowest_restart: SECOND,
         takeovers: 0,
     }

@@ -133,6 +133,11 @@ impl Store {
         &self.group
     }
 
+    /// The latest term that was won.
+    pub(crate) fn term(&self) -> Term {
+        self.term
+    }
+
     /// How long a request, or an answer, takes to get through.
     pub(crate) fn delay(&mut self, now: TrueTime) -> u64 {
         let (shortest, longest) = self.plan.delay;

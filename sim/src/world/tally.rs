@@ -41,6 +41,8 @@ faults! {
     Isolate = "isolate",
     /// Nothing gets to the store from a Manager, or back, or both.
     CutStore = "cut_store",
+    /// The leader loses its lease early, and is cut off with some of its clients from everybody else.
+    Split = "split_brain",
     /// The store refuses everything for a while.
     StoreDown = "store_down",
     /// The store takes seconds.

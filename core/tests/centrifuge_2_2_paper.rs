@@ -1,13 +1,12 @@
-//! Centrifuge §2.2 and §3.1, claim by claim: the Lookup's copy of the table, how it follows, what it raises.
+//! Centrifuge §2.2, claim by claim: the Lookup's copy of the table, how it follows the Manager's, what it raises.
 
 mod support;
 
-use centrifuge_core::id::{Generation, Lsn, OwnerName, Term};
+use centrifuge_core::id::{Generation, Lsn};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::LossWhy;
-use centrifuge_core::manager::AdminCommand;
-use centrifuge_core::message::{Position, RefusedWhy, UpdateBody};
-use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent};
+use centrifuge_core::message::{Position, UpdateBody};
+use centrifuge_core::owner::OwnerEvent;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
 use support::*;
@@ -229,110 +228,4 @@ fn centrifuge_2_2_1_the_smaller_of_changes_and_snapshot_is_sent() {
         sizes.push(kind);
     }
     assert_eq!((sizes[0], sizes[3]), ("changes", "snapshot"));
-}
-
-// ---- §3.1: what callers get
-
-/// Centrifuge §3.1, PRS §2.1.
-#[test]
-fn centrifuge_3_1_a_lookup_gives_the_address_that_the_owner_said() {
-    let mut cluster = Cluster::sliced();
-    let said = "Tcp://[::1]:7//ä b?c=%20&&#\u{1f980} ";
-    cluster.owner_with("a", Clock::TRUE, |config| config.url = said.into());
-    let lookup = cluster.lookup();
-    let route = cluster.lookup_machine(lookup).lookup(Key(1)).expect("a table");
-    assert_eq!(route.owner.expect("an owner").url.as_str(), said);
-}
-
-/// Centrifuge §3.1, PRS §2.1.
-#[test]
-fn centrifuge_3_1_a_stale_route_is_rejected_at_the_owner() {
-    let mut cluster = Cluster::sliced();
-    let (a, lookup) = (cluster.owner("a"), cluster.lookup());
-    cluster.run_for(secs(20));
-    cluster.isolate(lookup);
-    let b = cluster.owner("b");
-    assert_eq!(cluster.route(lookup, Key::MAX), Some(a), "a hint, and a stale one");
-    assert_eq!(cluster.check_now(a, Key::MAX), Err(NotOwner::NoLease), "the request is rejected");
-    cluster.reconnect(lookup);
-    cluster.run_for(secs(30));
-    assert_eq!(cluster.route(lookup, Key::MAX), Some(b));
-    assert!(cluster.check_now(b, Key::MAX).is_ok(), "and a later try is not");
-}
-
-/// Centrifuge §3.1.
-#[test]
-fn centrifuge_3_1_at_rest_every_lookup_is_right() {
-    let mut cluster = Cluster::with(Options { managers: 2, ..Options::default() });
-    let early = cluster.lookup();
-    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.owner(name));
-    let between = cluster.lookup();
-    cluster.crash(b);
-    cluster.crash(M1);
-    cluster.run_for(secs(10));
-    let cut_off = cluster.lookup();
-    cluster.isolate(cut_off);
-    cluster.run_for(secs(150));
-    cluster.reconnect(cut_off);
-    cluster.tell(a, OwnerEvent::Drain);
-    let d = cluster.owner("d");
-    let late = cluster.lookup();
-    // Nobody joins or leaves any more.
-    cluster.run_for(secs(120));
-    for lookup in [early, between, cut_off, late] {
-        for key in some_keys() {
-            let route = cluster.route(lookup, key).expect("an owner");
-            assert_eq!(cluster.owners_of(key), [route]);
-            assert!([c, d].contains(&route));
-        }
-    }
-}
-
-/// Centrifuge §3.1, PRS §4.1.
-#[test]
-fn centrifuge_3_1_a_crashed_owner_gets_its_ranges_back_under_new_generations() {
-    for vouches in [true, false] {
-        let mut cluster = Cluster::sliced();
-        let (a, lookup) = (cluster.owner("a"), cluster.lookup());
-        let old = cluster.check_now(a, Key(1)).expect("a lease");
-        cluster.crash(a);
-        let mark = cluster.mark();
-        let again = cluster.owner_with("a", Clock::TRUE, |config| config.takes_over_previous = vouches);
-        if !vouches {
-            // Nothing proves that the first process is dead: the second one waits for the hold to run out.
-            let refused = OwnerAction::JoinRefused(RefusedWhy::NameInUse);
-            assert!(cluster.upcalls(again, mark).contains(&&refused));
-            assert!(cluster.held_keys(again).is_empty());
-            cluster.run_for(secs(75));
-        }
-        assert!(cluster.holds(again, KeyRange::ALL));
-        let new = cluster.check_now(again, Key(1)).expect("a lease");
-        assert!(new > old);
-        assert!(!cluster.check_continuous(again, Key(1), old), "it does not go on with its earlier life's");
-        assert_eq!(cluster.entry(Key(1)).state_since, new);
-        assert_eq!(cluster.lost_keys(lookup, mark), RangeSet::all());
-    }
-}
-
-/// Centrifuge §3.1, Centrifuge §2.3, PRS §2.1.
-#[test]
-fn centrifuge_3_1_every_lookup_raises_the_loss_on_the_right_ranges() {
-    let mut cluster = Cluster::new();
-    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.owner(name));
-    let lookups = [cluster.lookup(), cluster.lookup(), cluster.lookup()];
-    // One is pushed to, one hears answers to its own requests alone, one comes back after a silence.
-    cluster.run_for(secs(10));
-    let lost = cluster.keys_of(b);
-    let (mark, had) = (cluster.mark(), cluster.stored().lsn);
-    cluster.crash(b);
-    cluster.isolate(lookups[2]);
-    cluster.run_for(secs(70));
-    cluster.reconnect(lookups[2]);
-    cluster.run_for(secs(10));
-    assert_eq!(cluster.keys_of(a).union(&cluster.keys_of(c)), RangeSet::all());
-    assert!(cluster.stored().lsn > had, "the crash is in the change log");
-    for lookup in lookups {
-        assert_eq!(cluster.lost_keys(lookup, mark), lost, "{lookup:?}");
-        assert!(cluster.losses(lookup, mark).iter().all(|(_, _, why)| *why == LossWhy::StateBeganAnew));
-    }
 }

@@ -39,17 +39,6 @@ fn lookup_scripts() {
     play_all("lookup", || Box::new(LookupStage::default()));
 }
 
-/// A script is a specification: it opens with what it specifies, and says where that was decided.
-#[test]
-fn every_script_opens_with_prose_and_cites() {
-    for file in ["owner", "manager", "lookup"].into_iter().flat_map(scripts) {
-        let text = fs::read_to_string(&file).expect("a script can be read");
-        let opening: String = text.lines().take_while(|line| line.starts_with('#')).collect();
-        let cites = ["DESIGN §", "Centrifuge §", "PRS §"].iter().any(|source| opening.contains(source));
-        assert!(cites, "{} does not open with what it specifies and where that stands", file.display());
-    }
-}
-
 fn play_all(directory: &str, stage: impl Fn() -> Box<dyn Stage>) {
     let files = scripts(directory);
     assert!(!files.is_empty(), "there are no scripts in {directory}");
@@ -60,6 +49,10 @@ fn play_all(directory: &str, stage: impl Fn() -> Box<dyn Stage>) {
 /// Plays one script; says where it went otherwise, or writes how it went.
 fn play(file: &Path, stage: &mut dyn Stage) -> Vec<String> {
     let text = fs::read_to_string(file).expect("a script can be read");
+    let opening: String = text.lines().take_while(|line| line.starts_with('#')).collect();
+    if !["DESIGN §", "Centrifuge §", "PRS §"].iter().any(|source| opening.contains(source)) {
+        return vec![format!("{}: opens with what it specifies, and where that stands", file.display())];
+    }
     let played = Script::parse(&text).and_then(|script| script.play(stage).map(|played| (script, played)));
     let differences = match played {
         Err(error) => vec![error],

@@ -13,6 +13,8 @@ use super::live::Offer;
 /// The round trip assumed until one is measured.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
 
+/// However quick the network, a resend waits this long.
+const SHORTEST_BACKOFF: Duration = Duration::from_millis(10);
 /// A crossing says little about the round trip if the message it crossed is older than this.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(2);
 
@@ -114,13 +116,13 @@ impl Talk {
 
     /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease.
     pub(super) fn backoff(&self, lease: Duration) -> Duration {
-        let wanted = (self.round_trip * 4).saturating_mul(2u32.pow(self.stumbles.min(16)));
+        let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(self.stumbles.min(16)));
         wanted.min(lease / 8)
     }
 
     /// The pace of a planted fault that knows no backoff.
     pub(super) fn no_backoff(&self, lease: Duration) -> Duration {
-        (self.round_trip * 2).min(lease / 8)
+        (self.round_trip * 2).max(SHORTEST_BACKOFF).min(lease / 8)
     }
 
     /// Forgets leases that are over.

@@ -18,6 +18,8 @@ pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// Hellos are this far apart at first, and at most sixteen times as far.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
 
+/// However quick the network, a resend waits this long.
+const SHORTEST_BACKOFF: Duration = Duration::from_millis(10);
 /// A search that took longer says nothing about the round trip.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(3);
 
@@ -250,7 +252,8 @@ impl OwnerMachine {
         if assign.heard < talk.seq && !self.plants.has(Plant::RacingAssignAccepted) {
             self.counters.races += 1;
             talk.stumbles = talk.stumbles.saturating_add(1);
-            self.round_trip = (self.round_trip + now.since(talk.unanswered_since)) / 2;
+            let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);
+            self.round_trip = self.round_trip.max(sample);
             let pause = self.backoff();
             self.timers.set(Timer::Report, now + pause);
             return false;
@@ -338,9 +341,9 @@ impl OwnerMachine {
         let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
         let cap = self.lease / 8;
         if self.plants.has(Plant::NoBackoff) {
-            return (self.round_trip * 2).min(cap);
+            return (self.round_trip * 2).max(SHORTEST_BACKOFF).min(cap);
         }
-        let wanted = (self.round_trip * 4).saturating_mul(2u32.pow(stumbles));
+        let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(stumbles));
         self.random.around(wanted.min(cap))
     }
 

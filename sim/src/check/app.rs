@@ -47,6 +47,8 @@ pub(super) enum TaskKind {
         /// Where the state goes.
         to: Url,
     },
+    /// Wait for the word that all of it arrived, or give up.
+    Await,
 }
 
 impl Apps {
@@ -69,7 +71,13 @@ impl Apps {
         }
     }
 
-    fn add(&mut self, slot: usize, transfer: TransferId, kind: TaskKind) {
+    /// The word arrived, or cannot be waited for.
+    pub(super) fn stop_waiting(&mut self, slot: usize, transfer: TransferId) {
+        self.tasks.remove(&Task { slot, transfer, kind: TaskKind::Await });
+    }
+
+    /// There is something to do for a transfer; it replaces what there was.
+    pub(super) fn add(&mut self, slot: usize, transfer: TransferId, kind: TaskKind) {
         self.tasks.retain(|task| task.slot != slot || task.transfer != transfer);
         self.tasks.insert(Task { slot, transfer, kind });
     }

@@ -97,6 +97,10 @@ impl Teller<'_> {
             Action::Wake(node) => format!("{} is woken, because it is due", self.node(before, *node)),
             Action::Advance => "time passes".into(),
             Action::Operate => format!("the operator asks for {:?}", self.scenario.commands[before.spent.commands]),
+            Action::Wish(place) => {
+                let (slot, event) = &self.scenario.wishes[*place];
+                format!("the application of {} says {event:?}", self.process(before, *slot))
+            }
             Action::Commit(_) => "the store finishes a batch".into(),
             Action::Doubt(_) => "the store does not know what became of a batch".into(),
             Action::Arrive(_) => "a batch that was in doubt gets to the log".into(),
@@ -105,6 +109,7 @@ impl Teller<'_> {
                 match &task.kind {
                     TaskKind::Quiesce => format!("the last operation at {name} ends"),
                     TaskKind::Copy => format!("{name} has copied the state that it serves on"),
+                    TaskKind::Await => format!("{name} waits"),
                     TaskKind::Finish { to, .. } => format!("{name} sends the rest of its state to {to}"),
                 }
             }

@@ -10,17 +10,45 @@ use super::scenario::{Boundary, Clock, Expect, OwnerPlan, Prelude, Scenario, mov
 
 /// All of them.
 pub(super) fn all() -> Vec<Scenario> {
-    vec![race(), restart(), expiry(), failover(), doubt(), migration(), shortened(), drift()]
+    vec![
+        race(),
+        join(),
+        restart(),
+        expiry(),
+        recall(),
+        shortened(),
+        failover(),
+        doubt(),
+        migration(),
+        recopied(),
+        drift(),
+    ]
 }
 
 /// Two Owners and a range that an operator moves from one to the other: recalls, acknowledgments and grants cross
-/// each other and the renewals (Centrifuge §2.3.2, figures 6 and 7).
+/// each other and the renewals (Centrifuge §2.3.2, figures 6 and 7). The range was at both before.
 fn race() -> Scenario {
     let mut race = pair("race", "recalls, acknowledgments and grants that cross");
+    race.prelude.extend([Prelude::Operate(move_all("b")), Prelude::Operate(move_all("a"))]);
     race.commands = vec![move_all("b"), move_all("a")];
-    race.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 8, ..Boundary::default() };
+    race.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 9, ..Boundary::default() };
     race.milestones = &[Milestone::Moved, Milestone::RaceAtOwner, Milestone::RaceAtManager];
     race
+}
+
+fn join() -> Scenario {
+    let mut join = Scenario::new("join", "an Owner that joins another and gets half of its keys");
+    join.owners = vec![OwnerPlan::plain("a", Clock::steady(200)), OwnerPlan::plain("b", Clock::steady(300))];
+    join.prelude = vec![Prelude::Start(0)];
+    join.boundary = Boundary {
+        instants: vec![0, 1_000],
+        messages: 10,
+        hellos: 2,
+        starts: 1,
+        ..Boundary::default()
+    };
+    join.milestones = &[Milestone::Moved];
+    join
 }
 
 /// Two Owners who each have half of the keys; one dies and starts again, vouching for it, or a second process of its
@@ -34,9 +62,9 @@ fn restart() -> Scenario {
     ];
     restart.prelude = vec![Prelude::Start(0), Prelude::Start(1)];
     restart.boundary = Boundary {
-        instants: vec![0, 1_000, 3_000],
-        messages: 8,
-        hellos: 3,
+        instants: vec![0, 1_000],
+        messages: 10,
+        hellos: 2,
         crashes: 1,
         starts: 1,
         ..Boundary::default()
@@ -49,21 +77,35 @@ fn restart() -> Scenario {
 fn expiry() -> Scenario {
     let mut expiry = pair("expiry", "leases that run out at the drift bound, and what arrives afterwards");
     expiry.managers = vec![Clock { offset: 100, counts: 13, during: 12 }];
-    expiry.boundary =
-        Boundary { instants: vec![0, 3_000, 12_000, 15_000], messages: 7, hellos: 1, ..Boundary::default() };
+    expiry.boundary = Boundary {
+        instants: vec![0, 3_000, 6_000, 14_500, 15_000],
+        messages: 7,
+        hellos: 1,
+        ..Boundary::default()
+    };
     expiry.milestones = &[Milestone::Moved, Milestone::Expired, Milestone::HeldAgain];
     expiry
+}
+
+fn recall() -> Scenario {
+    let mut recall = pair("recall", "a recall that takes longer than the lease");
+    recall.slow_apps = true;
+    recall.commands = vec![move_all("b")];
+    recall.boundary = Boundary { instants: vec![0, 6_000, 13_000], messages: 8, ..Boundary::default() };
+    recall
 }
 
 /// A second Manager takes over while the first may still act by its own clock.
 fn failover() -> Scenario {
     let mut failover = pair("failover", "a new leader while the old one acts by its own clock");
+    failover.prelude = vec![Prelude::Start(0)];
     failover.managers = vec![Clock::steady(100), Clock::steady(500)];
     failover.leader_lease = Duration::from_secs(4);
     failover.boundary = Boundary {
-        instants: vec![0, 3_000, 4_000, 13_000, 18_000],
+        instants: vec![0, 3_000, 6_000, 13_500, 17_500],
         messages: 8,
         hellos: 2,
+        starts: 1,
         elections: 1,
         ..Boundary::default()
     };
@@ -76,10 +118,10 @@ fn doubt() -> Scenario {
     let mut doubt = pair("doubt", "batches in doubt, and a new leader while they are under way");
     doubt.managers = vec![Clock::steady(100), Clock::steady(500)];
     doubt.slow_store = true;
-    doubt.commands = vec![move_all("b")];
+    doubt.commands = vec![move_all("b"), move_all("a")];
     doubt.boundary = Boundary {
         instants: vec![0, 1_000],
-        messages: 5,
+        messages: 6,
         hellos: 1,
         elections: 1,
         doubts: 1,
@@ -111,6 +153,16 @@ fn migration() -> Scenario {
     migration
 }
 
+fn recopied() -> Scenario {
+    let mut recopied = migration();
+    recopied.name = "recopied";
+    recopied.covers = "state that is copied again after a recall was taken back";
+    recopied.commands = vec![move_all("b"), move_all("a"), move_all("b")];
+    recopied.boundary =
+        Boundary { instants: vec![0], messages: 11, writes: 1, failures: 1, ..Boundary::default() };
+    recopied
+}
+
 /// An operator shortens the lease while one runs.
 fn shortened() -> Scenario {
     let mut shortened = pair("shortened", "a lease time that is shortened while leases run");
@@ -120,7 +172,8 @@ fn shortened() -> Scenario {
         renewal: Duration::from_secs(1),
         ..shortened.settings.clone()
     };
-    shortened.commands = vec![AdminCommand::Configure { namespace: namespace(), settings: settings.into() }];
+    let configure = AdminCommand::Configure { namespace: namespace(), settings: settings.into() };
+    shortened.commands = vec![configure, move_all("b")];
     shortened.boundary = Boundary { instants: vec![0, 3_000, 7_000, 13_000], messages: 6, ..Boundary::default() };
     shortened
 }

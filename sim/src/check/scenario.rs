@@ -7,7 +7,7 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager::{AdminCommand, ManagerConfig};
-use centrifuge_core::owner::OwnerConfig;
+use centrifuge_core::owner::{OwnerConfig, OwnerEvent};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::plant::Plants;
 use centrifuge_core::settings::{Drift, Settings};
@@ -53,6 +53,8 @@ pub(super) struct Scenario {
     pub(super) prelude: Vec<Prelude>,
     /// What an operator asks for, in this order, at any time.
     pub(super) commands: Vec<AdminCommand>,
+    /// What applications tell their Owners, each at any time and once at most.
+    pub(super) wishes: Vec<(usize, OwnerEvent)>,
     /// The namespace's settings.
     pub(super) settings: Settings,
     /// How long a Manager may lead without a renewal.
@@ -172,6 +174,7 @@ impl Scenario {
             owners: Vec::new(),
             prelude: Vec::new(),
             commands: Vec::new(),
+            wishes: Vec::new(),
             settings: settings(),
             leader_lease: Duration::from_secs(1_000),
             slow_store: false,

@@ -78,6 +78,8 @@ pub(super) struct Spent {
     pub(super) failures: u8,
     /// Commands of the operator.
     pub(super) commands: usize,
+    /// Wishes of applications, one bit each.
+    pub(super) wishes: u8,
 }
 
 /// A process.
@@ -175,6 +177,8 @@ pub(super) enum Action {
     Advance,
     /// The operator speaks.
     Operate,
+    /// An application tells its Owner something.
+    Wish(usize),
     /// The store finishes a batch.
     Commit(usize),
     /// The store says that it does not know what became of a batch.
@@ -235,9 +239,16 @@ impl World {
     fn app_actions(&self, state: &State, actions: &mut Vec<Action>) {
         let boundary = self.boundary();
         for task in &state.apps.tasks {
-            actions.push(Action::Work(task.clone()));
+            if task.kind != TaskKind::Await {
+                actions.push(Action::Work(task.clone()));
+            }
             if state.spent.failures < boundary.failures && task.kind != TaskKind::Quiesce {
                 actions.push(Action::Fail(task.clone()));
+            }
+        }
+        for (place, (slot, _)) in self.stage.scenario.wishes.iter().enumerate() {
+            if state.spent.wishes & (1 << place) == 0 && state.owners[*slot].process.is_some() {
+                actions.push(Action::Wish(place));
             }
         }
         if state.spent.writes < boundary.writes {

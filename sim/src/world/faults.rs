@@ -31,7 +31,7 @@ impl World {
         if self.trace.is_on() {
             self.trace.line(self.now, format_args!("fault: {fault:?}"));
         }
-        if self.strike(fault) {
+        if self.strike(fault) && fault != Fault::Ambush {
             self.tally.count(fault);
             self.digest(fault as u64);
         }
@@ -65,6 +65,8 @@ impl World {
             Fault::LeaveStorm => self.storm_of_leaves(namespace),
             Fault::SecondProcess => self.start_second(namespace),
             Fault::DrainAndLeave => self.strike_one(is_owner, World::drain_and_leave),
+            Fault::Ambush => self.arm_ambush(),
+            Fault::Dither => self.dither(namespace),
             Fault::Resign => self.resign_leader(),
             Fault::Storm => self.storm_of_packets(),
             Fault::ManagersChanged => self.strike_one(|node| !is_manager(node), World::hide_manager),
@@ -116,7 +118,7 @@ impl World {
         }
     }
 
-    fn pause(&mut self, node: Node) {
+    pub(super) fn pause(&mut self, node: Node) {
         match node {
             Node::Manager(number) => self.managers[number].condition = Condition::Paused,
             Node::Owner(number) => self.owners[number].condition = Condition::Paused,
@@ -194,6 +196,14 @@ impl World {
         let rest = !group & if self.dice.chance(500) { !store } else { !0 };
         self.cut(group, rest, true);
         true
+    }
+
+    /// Cuts a node off from every Manager, or a Manager from everybody.
+    pub(super) fn cut_off_from_managers(&mut self, node: Node) {
+        let managers = (1 << self.managers.len()) - 1;
+        let others = if is_manager(node) { !self.bit(node) } else { managers };
+        let length = if self.dice.chance(700) { self.outlasting() } else { self.a_while() };
+        self.cut_for(length, self.bit(node), others, true);
     }
 
     /// Cuts a Lookup off, perhaps for so long that it must take everything for lost.

@@ -44,6 +44,12 @@ impl World {
                     self.tell_managers(node, Arc::clone(&self.plan.manager_ids));
                 }
             }
+            Undo::Ambush { node, life } => {
+                if self.life(node) == life && self.is_running(node) {
+                    self.strike_from_ambush(node);
+                }
+            }
+            Undo::Dither { namespace, range, to, times } => self.dither_on(namespace, range, to, times),
             Undo::Unfreeze { namespace } => {
                 if self.faults_happen && !self.unfreeze(namespace) {
                     let retry = self.now.0 + 3 * SECOND;

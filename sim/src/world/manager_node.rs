@@ -6,6 +6,7 @@ use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer
 
 use crate::seen::{Node, Seen};
 use crate::world::World;
+use crate::world::ambush::Moment;
 use crate::world::network::{Body, Packet};
 use crate::world::plan::SECOND;
 use crate::world::queue::Event;
@@ -144,6 +145,7 @@ impl World {
         let handled = self.store.handle(self.now, manager, request);
         if let Some((index, batch)) = handled.committed {
             self.witness.see(self.now, &Seen::Committed { index, batch: &batch, by: manager });
+            self.spring(Moment::Commit, Node::Manager(manager));
             if batch.term < self.store.term() {
                 let what = format!(
                     "the batch of manager {manager} and term {} at {index} is durable, but term {} has begun",

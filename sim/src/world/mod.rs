@@ -1,6 +1,7 @@
 //! The seeded world: real machines on nodes with clocks, an unkind network, a store that fails, and honest
 //! applications; one queue of events in real time, and an oracle that sees every one of them.
 
+mod ambush;
 mod app;
 mod dice;
 mod drift;
@@ -29,6 +30,7 @@ use crate::oracle::Oracle;
 use crate::seen::{Node, Seen, TrueTime, Violation};
 use crate::trace::Trace;
 
+use ambush::Moment;
 use dice::{Dice, mix};
 use host::{Host, Ring};
 use lookup_node::LookupProcess;
@@ -101,8 +103,12 @@ pub struct World {
     trace: Trace,
     /// Whether faults still happen.
     faults_happen: bool,
+    /// What an armed fault waits for.
+    ambush: Option<Moment>,
     /// Nodes that stay dead when everything heals.
     stay_dead: Vec<Node>,
+    /// By namespace and probe key: whether it ever had state.
+    known: Vec<Vec<bool>>,
     lineages: u64,
     requests: u64,
     events: u64,
@@ -136,7 +142,9 @@ impl World {
             tally: Tally::default(),
             trace: options.trace,
             faults_happen: true,
+            ambush: None,
             stay_dead: Vec::new(),
+            known: plan.namespaces.iter().map(|space| vec![false; space.keys.len()]).collect(),
             lineages: 0,
             requests: 0,
             events: 0,

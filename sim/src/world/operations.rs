@@ -15,7 +15,7 @@ impl World {
     pub(super) fn operation(&mut self, namespace: usize) {
         let next = self.now.0 + self.dice.below(2 * self.plan.apps.interval) + 1;
         self.queue.push(next, Event::Operation { namespace });
-        let probe = self.dice.below(self.plan.namespaces[namespace].keys.len() as u64) as usize;
+        let probe = self.some_probe(namespace);
         if let Some(owner) = self.route(namespace, probe)
             && self.owners[owner].is_running()
         {
@@ -94,6 +94,7 @@ impl World {
         }
         self.lineages += 1;
         let (before, after) = process.app.operate(probe, generation, self.lineages);
+        let known = std::mem::replace(&mut self.known[self.plan.owners[owner].namespace][probe], true);
         let session = process.machine.session();
         if self.trace.is_on() {
             let text = format_args!("    Owner({owner}) serves {key} under {generation}: {before:?} -> {after:?}");
@@ -102,6 +103,10 @@ impl World {
         let namespace = &namespace.name;
         let served = Seen::Served { session, namespace, key, generation, before, after };
         self.witness.see(self.now, &served);
+        if self.plan.races_only && known && before.is_none() {
+            let what = format!("the state of key {key} is lost though nothing failed (DESIGN §7: migration, drain)");
+            self.witness.accuse(self.now, "S4", what);
+        }
     }
 
     /// Every application tells its library how loaded its ranges are; some keys are far hotter than others.

@@ -9,7 +9,7 @@ use centrifuge_core::manager::{AdminCommand, ManagerEvent};
 use crate::seen::Node;
 use crate::world::World;
 use crate::world::plan::SECOND;
-use crate::world::queue::Event;
+use crate::world::queue::{Event, Undo};
 
 impl World {
     /// Asks the leader for something, if there is one; true if there is.
@@ -98,6 +98,29 @@ impl World {
         self.ask_leader(AdminCommand::Move { namespace, range, to, why: "better there".into() })
     }
 
+    /// Moves the range of the busiest key to and fro between two Owners, faster than migrations end.
+    pub(super) fn dither(&mut self, number: usize) -> bool {
+        let range = self.some_range(number);
+        let to = self.dice.below(self.owners.len() as u64) as usize;
+        let times = self.dice.between(3, 8) as u32;
+        self.dither_on(number, range, to, times);
+        true
+    }
+
+    pub(super) fn dither_on(&mut self, namespace: usize, range: KeyRange, to: usize, times: u32) {
+        if !self.faults_happen || times == 0 {
+            return;
+        }
+        let name = &self.plan.owners[to].name;
+        let to_name = (times % 2 == 0 && self.plan.owners[to].namespace == namespace).then(|| name.clone());
+        let in_namespace = self.plan.namespaces[namespace].name.clone();
+        let why = "or rather there".into();
+        self.ask_leader(AdminCommand::Move { namespace: in_namespace, range, to: to_name, why });
+        let next = self.now.0 + self.dice.spread(SECOND / 4, 12 * SECOND);
+        let again = Undo::Dither { namespace, range, to, times: times - 1 };
+        self.queue.push(next, Event::Undo(again));
+    }
+
     pub(super) fn evict(&mut self, number: usize) -> bool {
         let namespace = self.plan.namespaces[number].name.clone();
         let owner = self.some_owner_name(number);
@@ -115,10 +138,17 @@ impl World {
         self.dice.pick(&here).name.clone()
     }
 
+    /// A probe key, by its place: often the busiest.
+    pub(super) fn some_probe(&mut self, number: usize) -> usize {
+        let plan = &self.plan.namespaces[number];
+        if self.dice.chance(plan.busy) { plan.busiest } else { self.dice.below(plan.keys.len() as u64) as usize }
+    }
+
     /// A range around one probe key, or between two.
     fn some_range(&mut self, number: usize) -> KeyRange {
+        let one = self.some_probe(number);
         let keys = &self.plan.namespaces[number].keys;
-        let (one, two) = (self.dice.pick(keys), self.dice.pick(keys));
+        let (one, two) = (keys[one], self.dice.pick(keys));
         match self.dice.below(3) {
             0 => KeyRange::one(one),
             1 => KeyRange::new(one.min(two), one.max(two)).expect("the keys are in order"),

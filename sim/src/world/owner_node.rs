@@ -9,6 +9,7 @@ use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine,
 
 use crate::seen::{Node, Seen};
 use crate::world::World;
+use crate::world::ambush::Moment;
 use crate::world::app::{App, AppEvent, Copy, CopyAnswer, Transfer};
 use crate::world::network::{Body, Packet};
 use crate::world::plan::{MILLISECOND, Part, SECOND};
@@ -71,6 +72,9 @@ impl World {
     }
 
     pub(super) fn deliver_to_owner(&mut self, number: usize, packet: Packet) {
+        if self.ambush.is_some() {
+            self.watch_packet(number, &packet);
+        }
         match (packet.from, packet.body) {
             (Node::Manager(from), Body::ManagerToOwner(message)) => {
                 let from = self.plan.manager_ids[from].clone();
@@ -123,9 +127,10 @@ impl World {
                     self.send_to_manager(number, to, message);
                 }
             }
-            OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
-                grants.iter().for_each(|grant| app.granted(keys, grant));
-            }),
+            OwnerAction::Granted(grants) => {
+                self.with_app(number, |app, keys| grants.iter().for_each(|grant| app.granted(keys, grant)));
+                self.spring(Moment::Grant, Node::Owner(number));
+            }
             OwnerAction::DiscardImport { range } => {
                 self.with_app(number, |app, keys| app.discard(keys, range));
             }
@@ -156,6 +161,7 @@ impl World {
 
     fn send_to_manager(&mut self, number: usize, to: usize, message: OwnerToManager) {
         let (from, to) = (Node::Owner(number), Node::Manager(to));
+        self.watch_report(number, &message);
         if self.faults_happen && self.dice.chance(self.plan.misaddressed) {
             self.tally.count(Fault::Misaddressed);
             let other = 1 - self.plan.owners[number].namespace;
@@ -264,6 +270,9 @@ impl World {
             if !self.owners[number].process.as_ref().is_some_and(kept) {
                 return;
             }
+        }
+        if copy.last {
+            self.spring(Moment::Import, Node::Owner(number));
         }
         let answer = CopyAnswer { by, to: copy.from, transfer: copy.transfer, last: copy.last };
         self.send(Node::Owner(number), from, Body::CopyAnswer(answer));

@@ -54,6 +54,9 @@ pub(crate) struct NamespacePlan {
     pub(crate) name: Namespace,
     /// The keys that applications serve and the oracle watches.
     pub(crate) keys: Vec<Key>,
+    /// The place of the key that callers and operators care about most, and how often in a thousand they do.
+    pub(crate) busiest: usize,
+    pub(crate) busy: u64,
     /// What it is created with, and what operators change it to.
     pub(crate) settings: Vec<Arc<Settings>>,
 }
@@ -140,8 +143,8 @@ impl Plan {
         let managers = draw_managers(dice, clocks);
         let manager_ids: Arc<[ManagerId]> = managers.iter().map(|manager| manager.config.id.clone()).collect();
         let count = if dice.chance(750) { 1 } else { 2 };
-        let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(dice, number)).collect();
-        let owners = draw_owners(dice, clocks, count);
+        let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(dice, number, races_only)).collect();
+        let owners = draw_owners(dice, clocks, count, races_only);
         let lookups = draw_lookups(dice, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(dice, clocks, &managers, races_only);
         let network = if races_only { draw_races(dice, &namespaces) } else { draw_network(dice) };
@@ -261,11 +264,13 @@ fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
     (0..count).map(manager).collect()
 }
 
-fn draw_namespace(dice: &mut Dice, number: usize) -> NamespacePlan {
+fn draw_namespace(dice: &mut Dice, number: usize, races_only: bool) -> NamespacePlan {
     let name = Namespace::new(["presence", "rooms"][number]).expect("a plain label");
     let mut keys: Vec<Key> = (0..8).map(|_| Key(dice.next())).chain([Key::MIN, Key::MAX]).collect();
     keys.sort_unstable();
-    NamespacePlan { name, keys, settings: draw_settings(dice) }
+    let busiest = dice.below(keys.len() as u64) as usize;
+    let busy = dice.pick(&[0, 300, 700]);
+    NamespacePlan { name, keys, busiest, busy, settings: draw_settings(dice, races_only) }
 }
 
 /// Lease, hold, renewal and answer allowance in seconds.
@@ -274,11 +279,12 @@ type Times = (u64, u64, u64, u64);
 const USUAL_TIMES: Times = (60, 65, 15, 10);
 const OTHER_TIMES: [Times; 3] = [(24, 26, 6, 4), (30, 35, 8, 3), (12, 13, 3, 1)];
 
-fn draw_settings(dice: &mut Dice) -> Vec<Arc<Settings>> {
+fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
     let usual = dice.chance(850);
     let times = if usual { USUAL_TIMES } else { dice.pick(&OTHER_TIMES) };
     let shared = Settings {
-        migration_timeout: Duration::from_secs(dice.between(10, 40)),
+        // Where nothing fails, a migration ends; races may take their time.
+        migration_timeout: Duration::from_secs(if races_only { 150 } else { dice.between(10, 40) }),
         recall_timeout: Duration::from_secs(dice.between(4, 10)),
         min_owners: dice.pick(&[1, 1, 2]),
         settle: Duration::from_secs(dice.between(0, 10)),
@@ -308,10 +314,10 @@ pub(crate) fn with_times(settings: &Settings, (lease, hold, renewal, allowance):
     settings
 }
 
-fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize) -> Vec<OwnerPlan> {
+fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize, races_only: bool) -> Vec<OwnerPlan> {
     let mut owners = Vec::new();
     for namespace in 0..namespaces {
-        let most = if dice.chance(30) { 10 } else { 6 - 2 * namespaces as u64 + 2 };
+        let most = if dice.chance(30) { 10 } else { 8 - 2 * namespaces as u64 };
         let regular = dice.between(2, most) as usize;
         let first = owners.len();
         for _ in 0..regular {
@@ -323,6 +329,7 @@ fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize) -> Vec<OwnerP
         second.name = owners[of].name.clone();
         owners.push(second);
     }
+    owners.iter_mut().for_each(|owner| owner.migrates |= races_only);
     owners
 }
 
@@ -401,7 +408,7 @@ fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
     Profile::reliable(dice.pick(&[MILLISECOND, longest / 4]), longest)
 }
 
-const USUAL_MIX: [(Fault, u64); 33] = [
+const USUAL_MIX: [(Fault, u64); 35] = [
     (Fault::CrashOwner, 10),
     (Fault::CrashManager, 6),
     (Fault::CrashLookup, 2),
@@ -426,7 +433,9 @@ const USUAL_MIX: [(Fault, u64); 33] = [
     (Fault::LeaveStorm, 1),
     (Fault::SecondProcess, 3),
     (Fault::DrainAndLeave, 4),
+    (Fault::Ambush, 8),
     (Fault::Resign, 3),
+    (Fault::Dither, 2),
     (Fault::Storm, 3),
     (Fault::ManagersChanged, 2),
     (Fault::Configure, 3),

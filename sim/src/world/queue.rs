@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use centrifuge_core::key::KeyRange;
+
 use crate::seen::{Node, TrueTime};
 use crate::world::app::AppEvent;
 use crate::world::network::Packet;
@@ -102,6 +104,10 @@ pub(crate) enum Undo {
     Leave { owner: usize, life: u32 },
     /// A process sees the full list of Managers again.
     ManagersBack { node: Node },
+    /// What was waited for has happened at a node.
+    Ambush { node: Node, life: u32 },
+    /// An operator changes where a range belongs, again.
+    Dither { namespace: usize, range: KeyRange, to: usize, times: u32 },
     /// An operator unfreezes a namespace.
     Unfreeze { namespace: usize },
 }

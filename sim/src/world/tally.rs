@@ -65,6 +65,8 @@ faults! {
     SecondProcess = "second_process",
     /// An Owner is emptied and leaves.
     DrainAndLeave = "drain_and_leave",
+    /// A node is struck at a delicate moment.
+    Ambush = "ambush",
     /// The leader resigns.
     Resign = "resign",
     /// Packets are lost or slow for a while.
@@ -77,6 +79,8 @@ faults! {
     Freeze = "operator_freeze",
     /// An operator moves a range.
     Move = "operator_move",
+    /// An operator moves a range to and fro.
+    Dither = "operator_dithers",
     /// An operator evicts an Owner.
     Evict = "operator_evict",
     /// An operator drains an Owner.

@@ -38,12 +38,17 @@ impl Random {
 
     /// A duration between half of `length` and `length`.
     pub fn around(&mut self, length: Duration) -> Duration {
-        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        let half = nanos / 2;
-        if half == 0 {
-            return length;
+        self.between(length / 2, length)
+    }
+
+    /// A duration from `shortest` up to `longest`.
+    pub fn between(&mut self, shortest: Duration, longest: Duration) -> Duration {
+        let nanos = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let span = nanos(longest).saturating_sub(nanos(shortest));
+        if span == 0 {
+            return shortest;
         }
-        Duration::from_nanos(half + self.draw().0 % (nanos - half))
+        Duration::from_nanos(nanos(shortest) + self.draw().0 % span)
     }
 
     fn draw(&mut self) -> (u64, u64) {

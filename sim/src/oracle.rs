@@ -108,8 +108,12 @@ impl Oracle {
             return format!("nothing is known of {namespace}\n");
         };
         let of_keys = |event: &Event| event.space() == Some(space) && event.concerns(keys);
-        let sessions: BTreeSet<SessionId> =
-            self.log.iter().filter(|(_, event)| of_keys(event)).filter_map(|(_, event)| event.session()).collect();
+        let sessions: BTreeSet<SessionId> = self
+            .log
+            .iter()
+            .filter(|(_, event)| of_keys(event))
+            .filter_map(|(_, event)| event.session())
+            .collect();
         let mut text = self.preface(namespace, keys);
         let told = self.log.iter().filter(|(_, event)| of_keys(event) || event.is_about(&sessions));
         for (at, event) in fold_services(told) {
@@ -170,9 +174,21 @@ impl Oracle {
         let (space, session, end) = (change.space, change.session, change.end);
         let expired = change.expired;
         let lost = change.lost.iter();
-        let lost = lost.map(|lot| Event::Lost { space, session, range: lot.range, generation: lot.generation, expired });
+        let lost = lost.map(|lot| Event::Lost {
+            space,
+            session,
+            range: lot.range,
+            generation: lot.generation,
+            expired,
+        });
         let gained = change.gained.iter();
-        let gained = gained.map(|lot| Event::Gained { space, session, range: lot.range, generation: lot.generation, end });
+        let gained = gained.map(|lot| Event::Gained {
+            space,
+            session,
+            range: lot.range,
+            generation: lot.generation,
+            end,
+        });
         self.log.extend(lost.chain(gained).map(|event| (now, event)));
         self.forget_oldest();
     }
@@ -233,9 +249,17 @@ impl Oracle {
 /// Something that belongs into the history of some keys.
 #[derive(Clone, Debug)]
 enum Event {
-    Started { node: usize, session: SessionId },
-    Ended { session: SessionId },
-    Suspended { session: SessionId, suspended: bool },
+    Started {
+        node: usize,
+        session: SessionId,
+    },
+    Ended {
+        session: SessionId,
+    },
+    Suspended {
+        session: SessionId,
+        suspended: bool,
+    },
     Granted {
         space: usize,
         index: Index,
@@ -244,14 +268,49 @@ enum Event {
         session: SessionId,
         source: Option<Generation>,
     },
-    Released { space: usize, index: Index, range: KeyRange, generation: Generation },
-    Recalled { space: usize, index: Index, range: KeyRange, generation: Generation, to: Option<SessionId> },
-    Gained { space: usize, session: SessionId, range: KeyRange, generation: Generation, end: TrueTime },
-    Lost { space: usize, session: SessionId, range: KeyRange, generation: Generation, expired: bool },
+    Released {
+        space: usize,
+        index: Index,
+        range: KeyRange,
+        generation: Generation,
+    },
+    Recalled {
+        space: usize,
+        index: Index,
+        range: KeyRange,
+        generation: Generation,
+        to: Option<SessionId>,
+    },
+    Gained {
+        space: usize,
+        session: SessionId,
+        range: KeyRange,
+        generation: Generation,
+        end: TrueTime,
+    },
+    Lost {
+        space: usize,
+        session: SessionId,
+        range: KeyRange,
+        generation: Generation,
+        expired: bool,
+    },
     Served(Service),
-    ServedOn { session: SessionId, times: usize, last: Value },
-    Raised { space: usize, node: usize, keys: Box<RangeSet>, why: LossWhy },
-    Leads { node: usize, term: Option<Term> },
+    ServedOn {
+        session: SessionId,
+        times: usize,
+        last: Value,
+    },
+    Raised {
+        space: usize,
+        node: usize,
+        keys: Box<RangeSet>,
+        why: LossWhy,
+    },
+    Leads {
+        node: usize,
+        term: Option<Term>,
+    },
     FaultsEnded,
 }
 
@@ -380,7 +439,11 @@ impl fmt::Display for Event {
             }
             Event::Served(service) => service.fmt(f),
             Event::ServedOn { session, times, last } => {
-                write!(f, "{session} has served {times} times in a row by now, up to {last}", last = Shown(*last))
+                write!(
+                    f,
+                    "{session} has served {times} times in a row by now, up to {last}",
+                    last = Shown(*last)
+                )
             }
             Event::Raised { node, keys, why, .. } => {
                 write!(f, "Lookup {node} raises a loss of {} ranges: {why:?}", keys.len())

@@ -111,7 +111,7 @@ impl Leader {
         let pause = if context.plants.has(Plant::NoBackoff) {
             talk.no_backoff(stored.settings.lease)
         } else {
-            context.random.around(talk.backoff(stored.settings.lease))
+            talk.backoff(context.random, stored.settings.lease)
         };
         live.timers.set(LiveTimer::Resend(session), context.now + pause);
     }
@@ -252,7 +252,7 @@ impl Leader {
         };
         let peer = talk.peer;
         if wants_answer {
-            let pause = context.random.around(talk.backoff(stored.settings.lease));
+            let pause = talk.backoff(context.random, stored.settings.lease);
             live.timers.set(LiveTimer::Resend(session), context.now + pause);
         }
         if context.plants.has(Plant::HoldFromPush) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, Nonce, Seq};
 use crate::message::{LeaseOrder, Report};
+use crate::random::Random;
 use crate::time::Instant;
 
 use super::event::{MessageSkip, Peer};
@@ -114,10 +115,12 @@ impl Talk {
         self.round_trip = self.round_trip.max(now.since(self.sent_at).min(LONGEST_SAMPLE));
     }
 
-    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease.
-    pub(super) fn backoff(&self, lease: Duration) -> Duration {
+    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease. At least half
+    /// as long again as an Owner's at the same point, so that after a race the Owner's word comes first and ends it.
+    pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
         let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(self.stumbles.min(16)));
-        wanted.min(lease / 8)
+        let longest = wanted.min(lease / 8);
+        random.between(longest * 3 / 4, longest)
     }
 
     /// The pace of a planted fault that knows no backoff.

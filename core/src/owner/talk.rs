@@ -336,7 +336,8 @@ impl OwnerMachine {
         self.timers.set(Timer::Report, now + pause);
     }
 
-    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease.
+    /// Starts above the round trip, doubles with every stumble, and stays below a sixteenth of the lease. The Manager
+    /// waits longer than any of this, so that after a race the Owner's word comes first and ends it.
     fn backoff(&mut self) -> Duration {
         let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
         let cap = self.lease / 8;
@@ -344,7 +345,8 @@ impl OwnerMachine {
             return (self.round_trip * 2).max(SHORTEST_BACKOFF).min(cap);
         }
         let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(stumbles));
-        self.random.around(wanted.min(cap))
+        let longest = wanted.min(cap);
+        self.random.between(longest / 4, longest / 2)
     }
 
     /// Whether the Owner wants to leave or to be emptied.

@@ -63,8 +63,9 @@ impl Stage {
         self.scenario.owners[slot].clock.read(self.real_time(state))
     }
 
-    fn manager_time(&self, state: &State, manager: usize) -> Instant {
-        self.scenario.managers[manager].read(self.real_time(state))
+    /// What a Manager's clock shows.
+    pub(super) fn manager_time(&self, state: &State, manager: usize) -> Instant {
+        self.scenario.managers[manager].clock.read(self.real_time(state))
     }
 
     fn owner_outcome(

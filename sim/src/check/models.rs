@@ -6,7 +6,7 @@ use centrifuge_core::manager::AdminCommand;
 use centrifuge_core::settings::Settings;
 
 use super::properties::Milestone;
-use super::scenario::{Boundary, Clock, Expect, OwnerPlan, Prelude, Scenario, move_all, namespace};
+use super::scenario::{Boundary, Clock, Expect, ManagerPlan, OwnerPlan, Prelude, Scenario, move_all, namespace};
 
 /// All of them.
 pub(super) fn all() -> Vec<Scenario> {
@@ -76,7 +76,7 @@ fn restart() -> Scenario {
 /// An Owner that is cut off until its lease is over, at the very bound of the clock rates.
 fn expiry() -> Scenario {
     let mut expiry = pair("expiry", "leases that run out at the drift bound, and what arrives afterwards");
-    expiry.managers = vec![Clock { offset: 100, counts: 13, during: 12 }];
+    expiry.managers = vec![ManagerPlan { clock: Clock { offset: 100, counts: 13, during: 12 }, ..ManagerPlan::steady(100) }];
     expiry.boundary = Boundary {
         instants: vec![0, 3_000, 6_000, 14_500, 15_000],
         messages: 7,
@@ -99,11 +99,12 @@ fn recall() -> Scenario {
 fn failover() -> Scenario {
     let mut failover = pair("failover", "a new leader while the old one acts by its own clock");
     failover.prelude = vec![Prelude::Start(0)];
-    failover.managers = vec![Clock::steady(100), Clock::steady(500)];
-    failover.leader_lease = Duration::from_secs(4);
+    let first = ManagerPlan { leader_lease: Duration::from_secs(4), ..ManagerPlan::steady(100) };
+    failover.owners[1].first_manager = 1;
+    failover.managers = vec![first, ManagerPlan::steady(500)];
     failover.boundary = Boundary {
         instants: vec![0, 3_000, 6_000, 13_500, 17_500],
-        messages: 8,
+        messages: 7,
         hellos: 2,
         starts: 1,
         elections: 1,
@@ -116,7 +117,7 @@ fn failover() -> Scenario {
 /// A store that takes its time, leaves a batch in doubt, and a second leader.
 fn doubt() -> Scenario {
     let mut doubt = pair("doubt", "batches in doubt, and a new leader while they are under way");
-    doubt.managers = vec![Clock::steady(100), Clock::steady(500)];
+    doubt.managers = vec![ManagerPlan::steady(100), ManagerPlan::steady(500)];
     doubt.slow_store = true;
     doubt.commands = vec![move_all("b"), move_all("a")];
     doubt.boundary = Boundary {
@@ -182,7 +183,7 @@ fn shortened() -> Scenario {
 fn drift() -> Scenario {
     let mut drift = pair("drift", "clock rates beyond the bound");
     drift.expect = Expect::Violation;
-    drift.managers = vec![Clock { offset: 100, counts: 14, during: 12 }];
+    drift.managers = vec![ManagerPlan { clock: Clock { offset: 100, counts: 14, during: 12 }, ..ManagerPlan::steady(100) }];
     drift.boundary = Boundary { instants: vec![0, 3_000, 11_500, 12_000], messages: 5, ..Boundary::default() };
     drift
 }

@@ -259,7 +259,7 @@ impl Milestone {
             }),
             Milestone::TwoLeaders => ("two Managers lead by their own clocks", |world, state| {
                 let leads = |manager: &usize| {
-                    let now = world.stage.scenario.managers[*manager].read(world.stage.real_time(state));
+                    let now = world.stage.manager_time(state, *manager);
                     state.managers[*manager].machine.leading(now).is_some()
                 };
                 (0..state.managers.len()).filter(leads).count() > 1

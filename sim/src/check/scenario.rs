@@ -45,8 +45,8 @@ pub(super) struct Scenario {
     pub(super) covers: &'static str,
     /// Where it ends.
     pub(super) boundary: Boundary,
-    /// The Managers' clocks; the first leads at the start.
-    pub(super) managers: Vec<Clock>,
+    /// The Managers; the first leads at the start.
+    pub(super) managers: Vec<ManagerPlan>,
     /// The places where Owner processes run.
     pub(super) owners: Vec<OwnerPlan>,
     /// What happens, in this order and undisturbed, before the exploration begins.
@@ -57,8 +57,6 @@ pub(super) struct Scenario {
     pub(super) wishes: Vec<(usize, OwnerEvent)>,
     /// The namespace's settings.
     pub(super) settings: Settings,
-    /// How long a Manager may lead without a renewal.
-    pub(super) leader_lease: Duration,
     /// Whether the store takes time: then a batch waits until the store is done with it.
     pub(super) slow_store: bool,
     /// Whether applications take time to end operations and to copy state.
@@ -110,6 +108,15 @@ impl Default for Boundary {
     }
 }
 
+/// A Manager.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ManagerPlan {
+    /// Its clock.
+    pub(super) clock: Clock,
+    /// How long it may lead without a renewal.
+    pub(super) leader_lease: Duration,
+}
+
 /// A place where an Owner process runs, dies and is started again.
 #[derive(Clone, Debug)]
 pub(super) struct OwnerPlan {
@@ -121,6 +128,8 @@ pub(super) struct OwnerPlan {
     pub(super) takes_over: bool,
     /// Whether its application moves state.
     pub(super) migrates: bool,
+    /// The first of the Managers that it has heard of; it knows all after that one too.
+    pub(super) first_manager: usize,
 }
 
 /// One step of the prelude; after each, every message arrives once and in order.
@@ -155,10 +164,17 @@ impl Clock {
     }
 }
 
+impl ManagerPlan {
+    /// A Manager with an exact clock that need not renew its leader lease within the boundary.
+    pub(super) fn steady(offset: u64) -> ManagerPlan {
+        ManagerPlan { clock: Clock::steady(offset), leader_lease: Duration::from_secs(1_000) }
+    }
+}
+
 impl OwnerPlan {
     /// An Owner whose processes vouch for nothing and move no state.
     pub(super) fn plain(name: &'static str, clock: Clock) -> OwnerPlan {
-        OwnerPlan { name, clock, takes_over: false, migrates: false }
+        OwnerPlan { name, clock, takes_over: false, migrates: false, first_manager: 0 }
     }
 }
 
@@ -170,13 +186,12 @@ impl Scenario {
             expect: Expect::Clean,
             covers,
             boundary: Boundary::default(),
-            managers: vec![Clock::steady(100)],
+            managers: vec![ManagerPlan::steady(100)],
             owners: Vec::new(),
             prelude: Vec::new(),
             commands: Vec::new(),
             wishes: Vec::new(),
             settings: settings(),
-            leader_lease: Duration::from_secs(1_000),
             slow_store: false,
             slow_apps: false,
             milestones: &[],
@@ -191,7 +206,7 @@ impl Scenario {
             namespace: namespace(),
             name: owner_name(plan.name),
             url: address(slot),
-            managers: (0..self.managers.len()).map(manager_id).collect(),
+            managers: (plan.first_manager..self.managers.len()).map(manager_id).collect(),
             takes_over_previous: plan.takes_over,
             weight: 100,
             migrates: plan.migrates,
@@ -201,9 +216,10 @@ impl Scenario {
     /// What a Manager is told at its start. Nobody campaigns again within the boundary.
     pub(super) fn manager_config(&self, manager: usize) -> ManagerConfig {
         let drift = Drift::default();
+        let leader_lease = self.managers[manager].leader_lease;
         ManagerConfig {
-            leader_lease: self.leader_lease,
-            leader_hold: drift.hold_for(self.leader_lease),
+            leader_lease,
+            leader_hold: drift.hold_for(leader_lease),
             campaign_interval: Duration::from_secs(10_000),
             drift,
             ..ManagerConfig::new(manager_id(manager))

@@ -268,7 +268,9 @@ impl World {
             }
         }
         if spent.elections < boundary.elections {
-            actions.extend((0..state.managers.len()).map(Action::Elect));
+            let only = state.managers.len() == 1;
+            let candidates = (0..state.managers.len()).filter(|manager| only || state.election.leader != Some(*manager));
+            actions.extend(candidates.map(Action::Elect));
         }
     }
 }

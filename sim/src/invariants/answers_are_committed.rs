@@ -1,7 +1,8 @@
 //! S6: what was answered was committed; what a new leader loads contains every answer given.
 //!
 //! Every lease that a Manager orders, and every table entry it publishes, is compared with the batches that were
-//! durable by then; so is the table of a Manager that begins to lead.
+//! durable by then; so is the table of a Manager that begins to lead. Where an answer differs in that it makes state
+//! older than it is, it hides a loss, and the sentence that does not hold is S4.
 
 use std::sync::Arc;
 
@@ -90,7 +91,8 @@ impl AnswersAreCommitted {
         };
         let (lsn, entries) = told(&update.body);
         let Some(version) = log.version(lsn) else {
-            let what = format!("Manager {node} told a Lookup of LSN {lsn}, but {} is the last committed", log.end());
+            let what =
+                format!("Manager {node} told a Lookup of LSN {lsn}, but {} is the last committed", log.end());
             return Err(facts.violation("S6", now, space, Vec::new(), what));
         };
         let Some(entries) = entries else { return Ok(()) };
@@ -106,8 +108,12 @@ impl AnswersAreCommitted {
                 Ok(())
             }
             (_, wrong) => {
-                let what = format!("Manager {node} told a Lookup entries of LSN {lsn} that are not the committed ones");
-                Err(facts.violation("S6", now, space, wrong.into_iter().collect(), what))
+                let what = format!(
+                    "Manager {node} told a Lookup entries of LSN {lsn} that are not the committed ones"
+                );
+                let invariant = wrong.map_or("S6", |wrong| wrong.invariant);
+                let keys = wrong.map(|wrong| wrong.key).into_iter().collect();
+                Err(facts.violation(invariant, now, space, keys, what))
             }
         }
     }
@@ -126,7 +132,8 @@ impl AnswersAreCommitted {
                 None => Some("the namespace itself".to_owned()),
             };
             if let Some(lacks) = lacks {
-                let what = format!("Manager {node} leads term {term} without what was committed before: {lacks}");
+                let what =
+                    format!("Manager {node} leads term {term} without what was committed before: {lacks}");
                 return Err(facts.violation("S6", now, space, Vec::new(), what));
             }
         }
@@ -152,7 +159,10 @@ fn judge_assign(now: TrueTime, node: usize, assign: &Assign, facts: &Facts) -> V
         "Manager {node} orders {} as lease {} with state since {} to {}, which is not committed",
         order.range, order.generation, order.state_since, assign.session,
     );
-    Err(facts.violation("S6", now, space, vec![order.range.first()], what))
+    let grant = ledger.grant_numbered(order.generation);
+    let hides_loss = grant.is_some_and(|grant| grant.began_after(order.range, order.state_since));
+    let invariant = if hides_loss { "S4" } else { "S6" };
+    Err(facts.violation(invariant, now, space, vec![order.range.first()], what))
 }
 
 fn nowhere(at: TrueTime, what: String) -> Violation {
@@ -174,18 +184,32 @@ fn is_whole(entries: &[PublishedEntry]) -> bool {
         && entries.windows(2).all(|pair| pair[0].range.touches(pair[1].range))
 }
 
-/// The first key of which the entries, later ones before earlier ones, say something else than the rows.
-fn wrong_entry(entries: &[PublishedEntry], rows: &[(KeyRange, Row)], ledger: &Ledger) -> Option<Key> {
-    let agrees = |range, row| rows_in(rows, range).all(|(_, committed)| *committed == row);
+/// An entry that is not as it was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WrongEntry {
+    key: Key,
+    invariant: &'static str,
+}
+
+/// The first entry, later ones before earlier ones, that says something else than the rows.
+fn wrong_entry(entries: &[PublishedEntry], rows: &[(KeyRange, Row)], ledger: &Ledger) -> Option<WrongEntry> {
     if let Some(entry) = entries.iter().find(|entry| !is_reached(entry, ledger)) {
-        return Some(entry.range.first());
+        return Some(WrongEntry { key: entry.range.first(), invariant: "S6" });
     }
-    if entries.iter().all(|entry| agrees(entry.range, row_of(entry))) {
+    if entries.iter().all(|entry| wrong_row(rows, entry.range, row_of(entry)).is_none()) {
         return None;
     }
     let last_words: RangeMap<Row> = entries.iter().map(|entry| (entry.range, row_of(entry))).collect();
-    let mut wrong = last_words.iter().filter(|(range, row)| !agrees(*range, **row));
-    wrong.next().map(|(range, _)| range.first())
+    last_words.iter().find_map(|(range, row)| wrong_row(rows, range, *row))
+}
+
+/// What is wrong with one row said of a range.
+fn wrong_row(rows: &[(KeyRange, Row)], range: KeyRange, said: Row) -> Option<WrongEntry> {
+    let (part, committed) = rows_in(rows, range).find(|(_, committed)| *committed != said)?;
+    let hides_loss = said == Row { state_since: said.state_since, ..*committed }
+        && said.state_since < committed.state_since;
+    let invariant = if hides_loss { "S4" } else { "S6" };
+    Some(WrongEntry { key: part.first().max(range.first()), invariant })
 }
 
 fn row_of(entry: &PublishedEntry) -> Row {
@@ -228,7 +252,9 @@ fn lacks(stored: &Stored, required: Position, ledger: &Ledger, is_latest: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::invariants::testing::{Scene, at, create, generation, grant, range, release, session, space_name, start_session};
+    use crate::invariants::testing::{
+        Scene, at, create, generation, grant, range, release, session, space_name, start_session,
+    };
     use centrifuge_core::id::{Nonce, Seq};
     use centrifuge_core::message::OrderKind;
     use centrifuge_core::plant::Plants;
@@ -274,14 +300,7 @@ mod tests {
     }
 
     fn update(body: UpdateBody) -> Update {
-        Update {
-            namespace: space_name(),
-            lookup: Nonce(7),
-            term: Term(1),
-            echo: Seq(1),
-            log: Nonce(1),
-            body,
-        }
+        Update { namespace: space_name(), lookup: Nonce(7), term: Term(1), echo: Seq(1), log: Nonce(1), body }
     }
 
     fn judge_update(scene: &Scene, body: UpdateBody) -> Verdict {
@@ -335,6 +354,18 @@ mod tests {
         assert!(judge_update(&scene, UpdateBody::Heartbeat { lsn: Lsn(2) }).is_err());
         let entries: Arc<[PublishedEntry]> = Arc::new([entry(range(0, 9), Some(1), 2)]);
         assert!(judge_update(&scene, UpdateBody::Changes { from: Lsn(0), to: Lsn(1), entries }).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_makes_state_older_hides_a_loss() {
+        let mut scene = scene();
+        scene.commit(at(1), vec![grant(0, 9, 2, 1)]);
+        let older = PublishedEntry { state_since: generation(1), ..entry(range(0, 9), Some(1), 2) };
+        let entries: Arc<[PublishedEntry]> = Arc::new([older]);
+        let violation = judge_update(&scene, UpdateBody::Changes { from: Lsn(1), to: Lsn(2), entries });
+        assert_eq!(violation.unwrap_err().invariant, "S4");
+        let order = assign((range(0, 9), 2, 1), 1);
+        assert_eq!(judge_assign(at(1), 0, &order, &scene.facts).unwrap_err().invariant, "S4");
     }
 
     #[test]

@@ -52,7 +52,9 @@ impl AtMostOneOwner {
     ) -> Verdict {
         let highest = self.served.entry((space, key)).or_default();
         if generation < *highest {
-            let what = format!("key {key} was served under lease {generation} after it was served under lease {highest}");
+            let what = format!(
+                "key {key} was served under lease {generation} after it was served under lease {highest}"
+            );
             return Err(facts.violation("S1", now, space, vec![key], what));
         }
         *highest = generation;
@@ -102,7 +104,11 @@ mod tests {
         let violation = meet(at(59)).expect_err("both hold key 5");
         assert_eq!(violation.invariant, "S1");
         assert!(violation.what.contains(&session(1).to_string()), "{}", violation.what);
-        assert!(violation.what.contains("lease 3") && violation.what.contains("lease 4"), "{}", violation.what);
+        assert!(
+            violation.what.contains("lease 3") && violation.what.contains("lease 4"),
+            "{}",
+            violation.what
+        );
     }
 
     #[test]

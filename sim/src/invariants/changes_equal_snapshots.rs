@@ -88,7 +88,10 @@ impl ChangesEqualSnapshots {
         if reference.position != Some(position) {
             reference.position = Some(position);
             if let Some(key) = first_difference(rows_of(machine), version.rows.iter().copied()) {
-                let what = format!("Lookup {node} has another entry of key {key} at LSN {} than was committed", position.lsn);
+                let what = format!(
+                    "Lookup {node} has another entry of key {key} at LSN {} than was committed",
+                    position.lsn
+                );
                 return Err(facts.violation("S7", now, lookup.space, vec![key], what));
             }
         }
@@ -116,7 +119,8 @@ impl Reference {
         if self.known.is_empty() {
             self.known.push((KeyRange::ALL, NOTHING));
         }
-        let mut next: Vec<(KeyRange, Generation)> = Vec::with_capacity(self.known.len().max(version.rows.len()));
+        let mut next: Vec<(KeyRange, Generation)> =
+            Vec::with_capacity(self.known.len().max(version.rows.len()));
         for (range, known, row) in together(&self.known, &version.rows) {
             if let Some(wrong) = judge_part(range, known, row, raised) {
                 return Some(wrong);
@@ -234,7 +238,9 @@ impl Wrong {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::invariants::testing::{Scene, at, clean_grant, create, generation, grant, log_position, range, release};
+    use crate::invariants::testing::{
+        Scene, at, clean_grant, create, generation, grant, log_position, range, release,
+    };
 
     fn raised(any: &[KeyRange], anew: &[KeyRange]) -> Raised {
         let set = |ranges: &[KeyRange]| RangeSet::from_ranges(ranges.iter().copied());
@@ -257,7 +263,10 @@ mod tests {
         let scene = scene();
         let ledger = scene.facts.committed.ledger(0).unwrap();
         let mut reference = Reference::default();
-        assert_eq!(reference.advance(ledger.version(log_position(1, first)).unwrap(), &Raised::default()), None);
+        assert_eq!(
+            reference.advance(ledger.version(log_position(1, first)).unwrap(), &Raised::default()),
+            None
+        );
         let mut wrong = steps
             .into_iter()
             .map(|(lsn, raised)| reference.advance(ledger.version(log_position(1, lsn)).unwrap(), &raised));

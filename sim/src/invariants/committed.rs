@@ -260,6 +260,11 @@ impl Granting {
         }
         rest.is_none()
     }
+
+    /// Whether the state of some key of `range` began anew later than `state_since`.
+    pub fn began_after(&self, range: KeyRange, state_since: Generation) -> bool {
+        self.parts.iter().any(|(part, since)| part.overlaps(range) && *since > state_since)
+    }
 }
 
 impl Log {

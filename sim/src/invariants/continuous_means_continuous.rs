@@ -86,12 +86,7 @@ mod tests {
     use crate::invariants::testing::{Scene, at, generation, range};
 
     /// Shows a hold to the guard and asks about it a machine that says `continuous` of lease 3 on any key.
-    fn see(
-        guard: &mut ContinuousMeansContinuous,
-        now: TrueTime,
-        scene: &Scene,
-        continuous: bool,
-    ) -> Verdict {
+    fn see(guard: &mut ContinuousMeansContinuous, now: TrueTime, scene: &Scene, continuous: bool) -> Verdict {
         let change = scene.facts.holdings.change().unwrap();
         slot(&mut guard.nodes, change.node).add(change);
         guard.judge(now, change, |_, handle| continuous && handle == generation(3), &scene.facts)

@@ -111,14 +111,17 @@ impl EveryKeyGetsAnOwner {
             return Ok(());
         }
         let since = just_given_up.map_or_else(|| "ever".to_owned(), |at| format!("since {at}"));
-        let what = format!("no Owner answers for key {key}, nor did any {since}, though the faults are long over");
+        let what =
+            format!("no Owner answers for key {key}, nor did any {since}, though the faults are long over");
         Err(facts.violation("L1", now, space, vec![key], what))
     }
 
     fn judge_lookups(&self, now: TrueTime, facts: &Facts) -> Verdict {
         let grace = earlier(now, facts.limits.slack);
         for (node, lookup) in facts.lookups.iter().enumerate() {
-            let Some(lookup) = lookup.filter(|lookup| !lookup.paused && lookup.started < grace) else { continue };
+            let Some(lookup) = lookup.filter(|lookup| !lookup.paused && lookup.started < grace) else {
+                continue;
+            };
             let Some(ledger) = facts.committed.ledger(lookup.space) else { continue };
             let Some(end) = ledger.position() else { continue };
             let wanted = ledger.log(end.log).map_or(end.lsn, |log| log.end_at(grace));
@@ -126,8 +129,10 @@ impl EveryKeyGetsAnOwner {
             if reached.is_some_and(|reached| reached.log == end.log && reached.lsn >= wanted) {
                 continue;
             }
-            let reached = reached.map_or_else(|| "no table".to_owned(), |at| format!("LSN {} of log {}", at.lsn, at.log));
-            let what = format!("Lookup {node} has {reached}, but LSN {wanted} of log {} is committed", end.log);
+            let reached = reached
+                .map_or_else(|| "no table".to_owned(), |at| format!("LSN {} of log {}", at.lsn, at.log));
+            let what =
+                format!("Lookup {node} has {reached}, but LSN {wanted} of log {} is committed", end.log);
             return Err(facts.violation("L1", now, lookup.space, Vec::new(), what));
         }
         Ok(())

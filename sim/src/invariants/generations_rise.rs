@@ -61,7 +61,9 @@ impl GenerationsRise {
         if granted.all.insert(generation) && generation > granted.before_removal {
             return Ok(());
         }
-        let what = format!("lease {generation} was granted before in this namespace, or one above it in an earlier life");
+        let what = format!(
+            "lease {generation} was granted before in this namespace, or one above it in an earlier life"
+        );
         Err(facts.violation("S2", now, space, Vec::new(), what))
     }
 }

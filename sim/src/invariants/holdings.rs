@@ -257,13 +257,7 @@ impl Belief {
     }
 
     /// Notes what the step from the present leases to `incoming` gains and loses.
-    fn compare(
-        &self,
-        still_believed: bool,
-        new_end: TrueTime,
-        incoming: &[Held],
-        change: &mut HoldChange,
-    ) {
+    fn compare(&self, still_believed: bool, new_end: TrueTime, incoming: &[Held], change: &mut HoldChange) {
         let after = if new_end == NEVER_BELIEVED { &[] } else { incoming };
         if still_believed {
             missing(after, &self.leases, &mut change.gained);

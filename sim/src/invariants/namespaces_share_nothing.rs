@@ -56,7 +56,11 @@ impl NamespacesShareNothing {
         if home.is_some_and(|home| facts.spaces.name(home) == namespace) {
             return Ok(());
         }
-        Err(breach(now, namespace, format!("Manager {node} sent {whom} news of {namespace}, which is not its namespace")))
+        Err(breach(
+            now,
+            namespace,
+            format!("Manager {node} sent {whom} news of {namespace}, which is not its namespace"),
+        ))
     }
 
     fn note_request(&mut self, node: usize, action: &LookupAction, facts: &Facts) {
@@ -73,7 +77,11 @@ impl NamespacesShareNothing {
             return Ok(());
         }
         let namespace = facts.spaces.name(lookup.space);
-        Err(breach(now, namespace, format!("Lookup {node} has a table of log {log}, which is not one of {namespace}")))
+        Err(breach(
+            now,
+            namespace,
+            format!("Lookup {node} has a table of log {log}, which is not one of {namespace}"),
+        ))
     }
 }
 
@@ -98,7 +106,8 @@ fn judge_batch(now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
         let Some(session) = named(change) else { continue };
         let home = facts.holdings.home(session);
         if home.is_none_or(|home| facts.spaces.name(home.space) != namespace) {
-            let what = format!("a record of {namespace} names {session}, which was not started in it: {change:?}");
+            let what =
+                format!("a record of {namespace} names {session}, which was not started in it: {change:?}");
             return Err(breach(now, namespace, what));
         }
     }
@@ -126,8 +135,8 @@ mod tests {
     use super::*;
     use crate::invariants::testing::{Scene, at, create, grant, other_space_name};
     use centrifuge_core::id::{Seq, Term};
-    use centrifuge_core::message::{Update, UpdateBody};
     use centrifuge_core::manager::Peer;
+    use centrifuge_core::message::{Update, UpdateBody};
 
     /// Session 1 is of the first namespace, session 2 of the other.
     fn scene() -> Scene {

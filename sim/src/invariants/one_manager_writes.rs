@@ -115,7 +115,8 @@ impl OneManagerWrites {
         if before.session != session || term >= before.term {
             return Ok(());
         }
-        let what = format!("{session} reports to the leader of term {term} after it followed term {}", before.term);
+        let what =
+            format!("{session} reports to the leader of term {term} after it followed term {}", before.term);
         let namespace = facts.holdings.home(session).map(|home| facts.spaces.name(home.space).clone());
         Err(Violation { invariant: "S5", at: now, what, keys: Vec::new(), namespace })
     }

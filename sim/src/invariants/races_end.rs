@@ -63,7 +63,8 @@ impl RacesEnd {
         if racing.in_a_row <= facts.limits.races_in_a_row {
             return Ok(());
         }
-        let what = format!("{} reports of {session} in a row crossed a message of the Manager", racing.in_a_row);
+        let what =
+            format!("{} reports of {session} in a row crossed a message of the Manager", racing.in_a_row);
         let space = facts.holdings.home(session).map_or(0, |home| home.space);
         Err(facts.violation("L2", now, space, Vec::new(), what))
     }
@@ -96,7 +97,8 @@ fn believed_too_long(facts: &Facts) -> Option<KeyRange> {
 
 fn lease_lost(now: TrueTime, session: SessionId, range: KeyRange, facts: &Facts) -> Verdict {
     let space = facts.holdings.home(session).map_or(0, |home| home.space);
-    let what = format!("a lease of {session} on {range} ran out though nothing but races could disturb its renewal");
+    let what =
+        format!("a lease of {session} on {range} ran out though nothing but races could disturb its renewal");
     Err(facts.violation("L2", now, space, vec![range.first()], what))
 }
 

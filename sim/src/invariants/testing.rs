@@ -60,8 +60,13 @@ impl Scene {
     }
 
     fn step(&mut self, now: TrueTime, node: usize, leases: &[(KeyRange, u64)], end: TrueTime, frozen: bool) {
-        let held =
-            || leases.iter().map(|(range, number)| Held { range: *range, generation: generation(*number), frozen });
+        let held = || {
+            leases.iter().map(|(range, number)| Held {
+                range: *range,
+                generation: generation(*number),
+                frozen,
+            })
+        };
         self.facts.holdings.forget_change();
         self.facts.holdings.step(now, node, Instant(end.0), held, || end);
     }
@@ -82,7 +87,8 @@ impl Scene {
     }
 
     pub(super) fn commit_to(&mut self, namespace: &Namespace, now: TrueTime, changes: Vec<Change>) -> Batch {
-        let record = |change| Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
+        let record =
+            |change| Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
         let batch = Batch { term: Term(1), records: changes.into_iter().map(record).collect() };
         self.facts.committed.forget_changes();
         self.facts.committed.apply(now, &batch, &mut self.facts.spaces);

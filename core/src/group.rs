@@ -18,10 +18,10 @@ use crate::table::{Entry, PublishedEntry, PublishedOwner, Recall, Table};
 pub struct Group {
     /// The term of the latest batch.
     pub term: Term,
-    /// How long a leader other than the latest, or the latest itself, may go on acting by its own clock.
-    pub leader_hold: Duration,
-    /// The hold of the latest leader itself.
+    /// How long the latest leader may go on acting without the store; zero once it has resigned.
     pub latest_leader_hold: Duration,
+    /// The same of the leaders before it; zero once their time has passed.
+    pub earlier_leaders_hold: Duration,
     /// The namespaces by name.
     pub namespaces: BTreeMap<Namespace, Stored>,
     /// The last generation of each namespace that was removed: they are never used again.
@@ -59,15 +59,11 @@ impl Group {
         for record in &batch.records {
             match record {
                 Record::LeaderStarted { leader_hold } => {
-                    self.leader_hold = self.leader_hold.max(*leader_hold);
+                    self.earlier_leaders_hold = self.leader_hold();
                     self.latest_leader_hold = *leader_hold;
                 }
-                Record::LeaderSettled => self.leader_hold = self.latest_leader_hold,
-                Record::LeaderResigned => {
-                    if self.leader_hold == self.latest_leader_hold {
-                        self.leader_hold = Duration::ZERO;
-                    }
-                }
+                Record::LeaderSettled => self.earlier_leaders_hold = Duration::ZERO,
+                Record::LeaderResigned => self.latest_leader_hold = Duration::ZERO,
                 Record::Namespace { namespace, change, .. } => {
                     let changes = self.apply_change(namespace, change, plants);
                     if !changes.is_empty() {
@@ -82,6 +78,12 @@ impl Group {
             }
         }
         published
+    }
+
+    /// How long some leader may go on acting without the store: what a new one waits.
+    #[must_use]
+    pub fn leader_hold(&self) -> Duration {
+        self.latest_leader_hold.max(self.earlier_leaders_hold)
     }
 
     /// Applies one change without moving the change log; what Lookups see change is returned.

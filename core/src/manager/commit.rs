@@ -70,7 +70,7 @@ impl Leader {
         context.counters.commits += 1;
         let published = self.committed.apply(&batch, context.plants);
         self.draft.term = self.committed.term;
-        self.draft.leader_hold = self.committed.leader_hold;
+        self.draft.earlier_leaders_hold = self.committed.earlier_leaders_hold;
         self.draft.latest_leader_hold = self.committed.latest_leader_hold;
         for (namespace, session, seq) in in_flight.decided {
             if let Some(talk) = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session)) {

@@ -48,9 +48,9 @@ impl Leader {
         let waits = if context.plants.has(Plant::LeaderDoesNotWait) {
             Duration::ZERO
         } else if context.plants.has(Plant::StandbyUsesOwnTimes) {
-            group.leader_hold / 2
+            group.leader_hold() / 2
         } else {
-            group.leader_hold
+            group.leader_hold()
         };
         let silent_from = won_at + waits;
         let live = group

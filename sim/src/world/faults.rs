@@ -361,9 +361,7 @@ impl World {
         if std::mem::replace(&mut process.leaving, true) {
             return;
         }
-        let restart = self.plan.owners[owner].part == Part::Regular;
-        let kill = Undo::Kill { node: Node::Owner(owner), life, restart };
-        self.queue.push(self.now.0 + 20 * SECOND, Event::Undo(kill));
+        self.queue.push(self.now.0 + 20 * SECOND, Event::Undo(Undo::Exit { owner, life }));
         self.feed_owner(owner, OwnerEvent::Leave);
     }
 

@@ -27,15 +27,23 @@ impl World {
             }
             Undo::Start { node } => self.start(node),
             Undo::Kill { node, life, restart } => {
-                if self.life(node) == life && self.lives(node) {
+                if self.faults_happen && self.life(node) == life && self.lives(node) {
                     self.kill(node, restart);
+                }
+            }
+            Undo::Exit { owner, life } => {
+                if self.owners[owner].life == life && self.owners[owner].process.is_some() {
+                    let node = Node::Owner(owner);
+                    self.kill(node, self.is_regular(node));
                 }
             }
             Undo::Roll { node } => self.roll_one(node),
             Undo::Heal { cut } => self.network.heal(cut),
             Undo::Calm => self.network.calm(),
             Undo::Leave { owner, life } => {
-                if self.owners[owner].life == life && self.owners[owner].is_running() {
+                let host = &self.owners[owner];
+                let drains = || host.process.as_ref().is_some_and(|process| process.machine.is_going());
+                if host.life == life && host.is_running() && (self.faults_happen || drains()) {
                     self.leave(owner);
                 }
             }

@@ -12,7 +12,7 @@ use crate::world::World;
 use crate::world::ambush::Moment;
 use crate::world::app::{App, AppEvent, Copy, CopyAnswer, Transfer};
 use crate::world::network::{Body, Packet};
-use crate::world::plan::{MILLISECOND, Part, SECOND};
+use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::queue::{Event, Undo};
 use crate::world::tally::Fault;
 
@@ -306,8 +306,7 @@ impl World {
 
     /// The process ends by itself, and a new one takes its place.
     fn restart_owner(&mut self, number: usize) {
-        let restart = self.plan.owners[number].part == Part::Regular;
-        let kill = Undo::Kill { node: Node::Owner(number), life: self.owners[number].life, restart };
-        self.queue.push(self.now.0, Event::Undo(kill));
+        let exit = Undo::Exit { owner: number, life: self.owners[number].life };
+        self.queue.push(self.now.0, Event::Undo(exit));
     }
 }

@@ -92,8 +92,10 @@ pub(crate) enum Undo {
     Resume { node: Node, life: u32 },
     /// A dead node starts a process.
     Start { node: Node },
-    /// A process is killed, if it is still the one.
+    /// A process is killed, if it is still the one and faults still happen.
     Kill { node: Node, life: u32, restart: bool },
+    /// An Owner's process ends by itself, if it is still the one.
+    Exit { owner: usize, life: u32 },
     /// Whatever runs at a node is restarted, as in a rolling restart.
     Roll { node: Node },
     /// A cut in the network heals.

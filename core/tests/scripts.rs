@@ -8,7 +8,7 @@
 //! - `00-7f` are the keys whose first byte is in that range; `o1`, `m1`, `n1`, `g1` stand for sessions, Managers,
 //!   conversations and change logs.
 //! - A trace has the actions, messages with `->` before their receiver, then what is held and counted if it has changed,
-//!   and the next wake if it has. A time with `~` was drawn at random or measured, and is rounded.
+//!   and the next wake if it has: `soon` if it was drawn at random. A time or key with `~` is rounded or cut.
 
 #[path = "scripts/format.rs"]
 mod format;

@@ -85,6 +85,10 @@ impl Decision<'_> {
             self.live.short_since = None;
             return owners > 0;
         }
+        if stored.table.iter().all(|(_, entry)| entry.owner.is_some()) {
+            self.live.short_since = None;
+            return false;
+        }
         let since = *self.live.short_since.get_or_insert(self.now);
         if self.now >= since + settle {
             return owners > 0;

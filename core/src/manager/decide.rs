@@ -163,6 +163,12 @@ impl Decision<'_> {
             return false;
         }
         let Some(offer) = self.live.talks.get(&session).map(|talk| talk.offer.clone()) else { return false };
+        let namesakes = usize::from(offer.takes_over && self.stored().session_named(&offer.name).is_some());
+        let full = self.stored().sessions.len() - namesakes >= self.stored().settings.max_owners;
+        if full || self.live.evicted.contains(&session) {
+            self.live.forget(session);
+            return false;
+        }
         if let Some(namesake) = self.stored().session_named(&offer.name) {
             if !offer.takes_over && !self.plants.has(Plant::SecondProcessTakesLeases) {
                 // Its next report finds no conversation, and its next hello is refused with the reason.
@@ -279,7 +285,7 @@ impl Decision<'_> {
         let emptied: Vec<SessionId> = stored.sessions.iter().filter_map(emptied).collect();
         for session in emptied {
             self.live.evicted.insert(session);
-            self.emit(Change::SessionEnded { session }, Reason::Left);
+            self.emit(Change::SessionEnded { session }, Reason::Operator("evicted".into()));
         }
     }
 }

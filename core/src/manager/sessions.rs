@@ -1,9 +1,9 @@
 //! What sessions say and are told.
 
-use crate::id::{Namespace, SessionId};
+use crate::id::{Namespace, Seq, SessionId};
 use crate::message::{
-    Assign, Destination, Hello, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder, Refused, RefusedWhy,
-    Report, Welcome,
+    Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder, Refused,
+    RefusedWhy, Report, Welcome,
 };
 use crate::plant::Plant;
 use crate::range_set::RangeSet;
@@ -15,15 +15,20 @@ use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
 use super::lookups::count;
-use super::talk::Talk;
+use super::talk::{Talk, objection};
+
+/// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
+const MAX_WEIGHT: u32 = 10_000;
 
 impl Leader {
     /// A hello changes nothing but the offer that its sender may take up.
     pub(super) fn on_hello(&mut self, from: Peer, hello: Hello, context: &mut Context<'_>) {
-        if hello.term > self.lead.term {
-            return count(context, MessageSkip::StaleTerm);
-        }
         if let Some(why) = self.refusal(&hello, context) {
+            match why {
+                RefusedWhy::StaleTerm => count(context, MessageSkip::StaleTerm),
+                RefusedWhy::UnknownNamespace => count(context, MessageSkip::UnknownNamespace),
+                _ => {}
+            }
             let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
             return context.send_owner(from, ManagerToOwner::Refused(refused));
         }
@@ -58,6 +63,9 @@ impl Leader {
     }
 
     fn refusal(&self, hello: &Hello, context: &Context<'_>) -> Option<RefusedWhy> {
+        if hello.term > self.lead.term {
+            return Some(RefusedWhy::StaleTerm);
+        }
         let (Some(stored), Some(live)) =
             (self.committed.namespaces.get(&hello.namespace), self.live.get(&hello.namespace))
         else {
@@ -77,19 +85,24 @@ impl Leader {
     }
 
     /// Takes a report: extends the hold whatever it says, and acts on it only if it acknowledges the latest message.
-    pub(super) fn on_report(&mut self, from: Peer, report: Report, context: &mut Context<'_>) {
+    pub(super) fn on_report(&mut self, from: Peer, mut report: Report, context: &mut Context<'_>) {
         let namespace = report.namespace.clone();
         let session = report.session;
+        report.weight = report.weight.min(MAX_WEIGHT);
         let Some(live) = self.live.get_mut(&namespace) else {
-            return count(context, MessageSkip::UnknownNamespace);
+            return skip(context, session, MessageSkip::UnknownNamespace);
         };
+        if let Some(why) = live.objection_to_first(&report) {
+            return skip(context, session, why);
+        }
         if !live.take_up_offer(from, &report, context) {
             count(context, MessageSkip::ForeignNonce);
             let unknown = ManagerToOwner::Unknown { session, conversation: report.conversation };
             return context.send_owner(from, unknown);
         }
         let Some(talk) = live.talks.get_mut(&session) else { return };
-        if let Some(why) = talk.objection(&report, !context.plants.has(Plant::SeqNotChecked)) {
+        let highest = if context.plants.has(Plant::SeqNotChecked) { Seq::ZERO } else { talk.heard };
+        if let Some(why) = objection(&report, talk.seq, highest) {
             return skip(context, session, why);
         }
         talk.heard = talk.heard.max(report.seq);
@@ -128,16 +141,19 @@ impl Leader {
         let mut not_granted = false;
         for held in &report.held {
             let granted = |entry: &Entry| entry.owner == Some(session) && entry.generation == held.generation;
-            let mut under = stored.table.overlapping(held.range).map(|(_, entry)| granted(entry)).peekable();
-            if under.by_ref().any(|granted| granted) {
+            let under = || stored.table.overlapping(held.range).map(|(_, entry)| granted(entry));
+            if under().any(|granted| granted) {
                 talk.accepted.insert(held.generation);
-            } else {
-                not_granted = true;
             }
+            not_granted |= !under().all(|granted| granted);
         }
-        let foreign =
-            |generation| !stored.table.of_session(session).any(|(_, entry)| entry.generation == generation);
-        let not_its = report.released.iter().any(|release| foreign(release.generation));
+        let before = talk.report.as_ref();
+        let not_its = report.released.iter().any(|release| {
+            let its = |(_, entry): (_, &Entry)| entry.generation == release.generation;
+            // A release is said again until its sender hears that it was applied.
+            let said_before = before.is_some_and(|before| before.released.contains(release));
+            !said_before && !stored.table.of_session(session).any(its)
+        });
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
             info.weight != report.weight || (report.draining && !info.draining) || report.leaving
@@ -225,9 +241,9 @@ impl Leader {
             live.talks.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
-        let news = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
-        let wants_answer = orders.iter().any(news) || differs(&orders, &talk.told);
-        for order in orders.iter().filter(|order| news(order)) {
+        let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
+        let wants_answer = talk.awaiting || orders.iter().any(is_grant) || has_news(&orders, talk);
+        for order in orders.iter().filter(|order| is_grant(order)) {
             talk.first_sent.entry(order.generation).or_insert(seq);
         }
         talk.seq = seq;
@@ -296,6 +312,12 @@ impl Leader {
 }
 
 impl Live {
+    /// Why a report cannot take up the offer that it names, if it cannot.
+    fn objection_to_first(&self, report: &Report) -> Option<MessageSkip> {
+        self.offers.get(&report.session).filter(|offer| offer.id == report.conversation)?;
+        objection(report, Seq::ZERO, Seq::ZERO)
+    }
+
     /// Finds the report's conversation, or opens the one it takes up; says whether there is one.
     fn take_up_offer(&mut self, from: Peer, report: &Report, context: &Context<'_>) -> bool {
         let talk = self.talks.get(&report.session);
@@ -330,12 +352,19 @@ fn order(
     LeaseOrder { range, generation: entry.generation, state_since: entry.state_since, kind, recall }
 }
 
-/// Whether the Owner has something to do that it was not told before.
-fn differs(orders: &[LeaseOrder], told: &[LeaseOrder]) -> bool {
-    orders.len() != told.len()
-        || orders.iter().zip(told).any(|(new, old)| {
-            (new.range, new.generation, &new.recall) != (old.range, old.generation, &old.recall)
-        })
+/// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.
+fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
+    let told = |order: &LeaseOrder| {
+        let same =
+            |told: &&LeaseOrder| told.generation == order.generation && told.range.overlaps(order.range);
+        talk.told.iter().filter(same).all(|told| told.recall == order.recall)
+            && (order.recall.is_none() || talk.told.iter().any(|told| same(&told)))
+    };
+    let listed = |held: &HeldLease| {
+        let same = orders.iter().filter(|order| order.generation == held.generation);
+        RangeSet::from_ranges(same.map(|order| order.range)).contains_range(held.range)
+    };
+    !orders.iter().all(told) || !talk.report.iter().flat_map(|report| &report.held).all(listed)
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

@@ -86,19 +86,6 @@ impl Talk {
         }
     }
 
-    /// Why a report cannot count at all, if it cannot.
-    pub(super) fn objection(&self, report: &Report, check_seq: bool) -> Option<MessageSkip> {
-        if report.heard > self.seq || report.applied > report.heard {
-            Some(MessageSkip::FromTheFuture)
-        } else if report.seq <= self.heard && check_seq {
-            Some(MessageSkip::Duplicate)
-        } else if !in_order(report) {
-            Some(MessageSkip::OverlappingRanges)
-        } else {
-            None
-        }
-    }
-
     /// The Owner answered the latest message.
     pub(super) fn answered(&mut self, now: Instant) {
         if self.awaiting {
@@ -118,7 +105,8 @@ impl Talk {
     /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease. At least half
     /// as long again as an Owner's at the same point, so that after a race the Owner's word comes first and ends it.
     pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
-        let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(self.stumbles.min(16)));
+        let wanted =
+            (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(self.stumbles.min(16)));
         let longest = wanted.min(lease / 8);
         random.between(longest * 3 / 4, longest)
     }
@@ -140,6 +128,19 @@ impl Talk {
         self.accepted.contains(&generation)
             || self.earlier.contains(&generation)
             || self.first_sent.get(&generation).is_some_and(|first| *first <= applied)
+    }
+}
+
+/// Why a report cannot count at all, if it cannot, where `sent` and `heard` are the highest numbers of both sides.
+pub(super) fn objection(report: &Report, sent: Seq, heard: Seq) -> Option<MessageSkip> {
+    if report.heard > sent || report.applied > report.heard {
+        Some(MessageSkip::FromTheFuture)
+    } else if report.seq <= heard {
+        Some(MessageSkip::Duplicate)
+    } else if !in_order(report) {
+        Some(MessageSkip::OverlappingRanges)
+    } else {
+        None
     }
 }
 

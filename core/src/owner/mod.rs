@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use event::{Grant, OwnerAction, OwnerEvent, Revocation, RevokedWhy, TransferId};
 pub use leases::{Lease, Leases};
 
-use crate::id::{Generation, ManagerId, Namespace, OwnerName, SessionId, Term, Url};
+use crate::id::{Generation, ManagerId, Namespace, OwnerName, Seq, SessionId, Term, Url};
 use crate::key::Key;
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
@@ -274,6 +274,10 @@ impl OwnerMachine {
             self.released.settle(assign.applied);
         }
         self.refused.settle(assign.applied);
+        if assign.applied > Seq::ZERO {
+            // The session is real. Whoever has the name after it is not a process that the application spoke of.
+            self.config.takes_over_previous = false;
+        }
         let nothing_left = assign.orders.is_empty() && self.leases.held().is_empty();
         if self.draining.is_settled(assign.applied) && nothing_left && !self.drained {
             self.drained = true;

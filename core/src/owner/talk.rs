@@ -237,7 +237,7 @@ impl OwnerMachine {
             self.counters.stale_terms += 1;
             return false;
         }
-        if assign.heard > talk.seq || !in_order(&assign.orders) {
+        if assign.heard > talk.seq || assign.applied > assign.heard || !in_order(&assign.orders) {
             self.counters.malformed += 1;
             return false;
         }
@@ -254,7 +254,8 @@ impl OwnerMachine {
             talk.stumbles = talk.stumbles.saturating_add(1);
             let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);
             self.round_trip = self.round_trip.max(sample);
-            let pause = self.backoff();
+            let longest = self.longest_backoff();
+            let pause = self.random.between(longest / 4, longest / 2);
             self.timers.set(Timer::Report, now + pause);
             return false;
         }
@@ -270,7 +271,10 @@ impl OwnerMachine {
     /// After a message took effect: report at once if there is a reason, else at the next renewal.
     pub(super) fn answer(&mut self, now: Instant, wanted: bool, out: &mut Vec<OwnerAction>) {
         let Some(talk) = &self.talk else { return };
-        if wanted || self.news {
+        if wanted && !self.news && self.transfers.are_quiescing() {
+            // The answer can say what is given back if it waits until operations have ended, but not for long.
+            self.timers.set(Timer::Report, now + self.round_trip.max(SHORTEST_BACKOFF));
+        } else if wanted || self.news {
             self.report(now, out);
         } else {
             self.timers.set(Timer::Report, talk.sent_at + self.renewal);
@@ -332,21 +336,22 @@ impl OwnerMachine {
         };
         let to = talk.manager.clone();
         out.push(OwnerAction::ToManager { to, message: OwnerToManager::Report(report) });
-        let pause = self.backoff();
+        let longest = self.longest_backoff();
+        let pause = self.random.around(longest);
         self.timers.set(Timer::Report, now + pause);
     }
 
-    /// Starts above the round trip, doubles with every stumble, and stays below a sixteenth of the lease. The Manager
-    /// waits longer than any of this, so that after a race the Owner's word comes first and ends it.
-    fn backoff(&mut self) -> Duration {
+    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease. After a race
+    /// an Owner waits at most half as long and a Manager more than that, so that the Owner's word comes first and
+    /// ends the race.
+    fn longest_backoff(&self) -> Duration {
         let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
         let cap = self.lease / 8;
         if self.plants.has(Plant::NoBackoff) {
             return (self.round_trip * 2).max(SHORTEST_BACKOFF).min(cap);
         }
         let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(stumbles));
-        let longest = wanted.min(cap);
-        self.random.between(longest / 4, longest / 2)
+        wanted.min(cap)
     }
 
     /// Whether the Owner wants to leave or to be emptied.

@@ -50,6 +50,11 @@ impl Transfers {
         id
     }
 
+    /// Whether a range is about to be given back as soon as its operations have ended.
+    pub(super) fn are_quiescing(&self) -> bool {
+        self.running.values().any(|transfer| transfer.stage == Stage::Frozen && transfer.to.is_none())
+    }
+
     /// Forgets the transfers whose range is no longer held as they know it, and names them.
     pub(super) fn void(&mut self, leases: &Leases) -> Vec<TransferId> {
         let alive = |id: &TransferId, transfer: &Transfer| {

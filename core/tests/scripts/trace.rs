@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::time::Instant;
 
-use super::words::{Words, duration, spaced, time};
+use super::words::{Words, duration, is_drawn, spaced, time};
 
 /// What plays a script's commands.
 pub(crate) trait Stage {
@@ -73,8 +73,10 @@ impl Clock {
         lines.extend(changed.map(|(name, count)| format!("counted {name}={count}")));
         self.counts = counts;
         let wake = match self.wake {
-            Some(wake) if wake != Instant::NEVER => format!("wake at {}", time(wake)),
-            _ => "no wake".to_owned(),
+            None | Some(Instant::NEVER) => "no wake".to_owned(),
+            // How soon is drawn at random, by what the round trip is taken for: nothing to specify.
+            Some(wake) if is_drawn(wake) => "wake soon".to_owned(),
+            Some(wake) => format!("wake at {}", time(wake)),
         };
         self.tell("wake", wake, lines);
     }

@@ -101,9 +101,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An instant in seconds. What is no multiple of a tenth was drawn or measured, and is rounded and marked with `~`.
+/// An instant in seconds. What is no multiple of a tenth is rounded, and marked with `~`.
 pub(crate) fn time(at: Instant) -> String {
     span(at.since(Instant::ZERO))
+}
+
+/// Whether an instant was drawn at random: scripts speak of tenths of seconds.
+pub(crate) fn is_drawn(at: Instant) -> bool {
+    !at.0.is_multiple_of(100_000_000)
 }
 
 /// A length of time, as [`time`] writes it.

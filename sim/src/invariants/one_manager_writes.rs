@@ -59,8 +59,7 @@ impl OneManagerWrites {
                 Ok(())
             }
             Seen::OwnerStepped { node, machine, actions, .. } => {
-                let reports = actions.iter().filter_map(reported_to);
-                let last = reports.last();
+                let last = actions.iter().rev().find_map(reported_to);
                 last.map_or(Ok(()), |to| self.judge_report(now, *node, machine.session(), to, facts))
             }
             Seen::LookupStarted { node, .. } => {

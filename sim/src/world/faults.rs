@@ -180,7 +180,7 @@ impl World {
 
     /// Cuts some nodes, of one kind or of several, off from all others.
     fn isolate(&mut self) -> bool {
-        if self.dice.chance(250) {
+        if self.dice.chance(400) {
             return self.strike_one(is_lookup, World::isolate_lookup);
         }
         let share = self.dice.pick(&[100, 300, 500]);

@@ -127,10 +127,9 @@ impl World {
                     self.send_to_manager(number, to, message);
                 }
             }
-            OwnerAction::Granted(grants) => {
-                self.with_app(number, |app, keys| grants.iter().for_each(|grant| app.granted(keys, grant)));
-                self.spring(Moment::Grant, Node::Owner(number));
-            }
+            OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
+                grants.iter().for_each(|grant| app.granted(keys, grant));
+            }),
             OwnerAction::DiscardImport { range } => {
                 self.with_app(number, |app, keys| app.discard(keys, range));
             }

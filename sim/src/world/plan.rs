@@ -391,9 +391,9 @@ fn draw_network(dice: &mut Dice) -> Profile {
     };
     Profile {
         lost: dice.pick(&[0, 0, 10, 50, 150]),
-        duplicated: dice.pick(&[0, 10, 50, 200]),
-        straggling: dice.pick(&[0, 300, 900]),
-        straggle: dice.pick(&[20, 90, 240]) * SECOND,
+        duplicated: dice.pick(&[0, 20, 100, 300]),
+        straggling: dice.pick(&[0, 500, 900]),
+        straggle: dice.pick(&[30, 120, 300]) * SECOND,
         ..usual
     }
 }

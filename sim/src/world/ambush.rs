@@ -1,0 +1,82 @@
+//! Faults that wait for their moment: armed like any other, they strike when something delicate has just happened.
+
+use centrifuge_core::message::{LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager};
+
+use crate::seen::Node;
+use crate::world::World;
+use crate::world::network::{Body, Packet};
+use crate::world::plan::SECOND;
+use crate::world::queue::{Event, Undo};
+use crate::world::tally::Fault;
+
+/// What an armed ambush waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// An Owner is told to give a range back.
+    Recall,
+    /// An Owner hears of a lease it was granted.
+    Grant,
+    /// An answer reached an Owner late.
+    LateAnswer,
+    /// An Owner says that it gave a range back.
+    Release,
+    /// An application took all of a range's state in.
+    Import,
+    /// A batch became durable, and the Manager that wrote it does not know yet.
+    Commit,
+}
+
+const MOMENTS: [Moment; 6] =
+    [Moment::Recall, Moment::Grant, Moment::LateAnswer, Moment::Release, Moment::Import, Moment::Commit];
+
+impl World {
+    /// Waits for one of the moments from now on.
+    pub(super) fn arm_ambush(&mut self) -> bool {
+        self.ambush = Some(self.dice.pick(&MOMENTS));
+        true
+    }
+
+    /// Strikes a node if this is what was waited for: cuts it off before it can say another word, or stops it right
+    /// after what happens now.
+    pub(super) fn spring(&mut self, moment: Moment, node: Node) {
+        if self.ambush != Some(moment) || !self.faults_happen {
+            return;
+        }
+        self.ambush = None;
+        self.tally.count(Fault::Ambush);
+        if self.dice.chance(600) {
+            return self.cut_off_from_managers(node);
+        }
+        self.queue.push(self.now.0, Event::Undo(Undo::Ambush { node, life: self.life(node) }));
+    }
+
+    /// Sees whether a packet that an Owner is about to take is what was waited for.
+    pub(super) fn watch_packet(&mut self, owner: usize, packet: &Packet) {
+        let Body::ManagerToOwner(ManagerToOwner::Assign(assign)) = &packet.body else { return };
+        let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
+        let moment = match self.ambush {
+            Some(Moment::LateAnswer) if self.now.0 - packet.sent.0 >= SECOND => Moment::LateAnswer,
+            Some(Moment::Recall) if assign.orders.iter().any(|order| order.recall.is_some()) => Moment::Recall,
+            Some(Moment::Grant) if assign.orders.iter().any(is_grant) => Moment::Grant,
+            _ => return,
+        };
+        self.spring(moment, Node::Owner(owner));
+    }
+
+    /// Sees whether a report that an Owner sends is what was waited for.
+    pub(super) fn watch_report(&mut self, owner: usize, message: &OwnerToManager) {
+        if let OwnerToManager::Report(report) = message
+            && !report.released.is_empty()
+        {
+            self.spring(Moment::Release, Node::Owner(owner));
+        }
+    }
+
+    pub(super) fn strike_from_ambush(&mut self, node: Node) {
+        if self.dice.chance(500) {
+            self.kill(node, true);
+        } else {
+            self.pause(node);
+        }
+    }
+}

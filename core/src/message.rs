@@ -32,6 +32,8 @@ pub struct Hello {
     pub url: Url,
     /// The application knows that the previous process of this name is gone.
     pub takes_over_previous: bool,
+    /// How long the process has been running, by its own clock.
+    pub age: Duration,
     /// The highest term the Owner has seen.
     pub term: Term,
 }
@@ -51,6 +53,8 @@ pub struct Report {
     pub heard: Seq,
     /// The last of the Manager's messages that took effect here.
     pub applied: Seq,
+    /// How long the process has been running, by its own clock: its word about a previous process is as old.
+    pub age: Duration,
     /// Every lease held, in key order.
     pub held: Vec<HeldLease>,
     /// What was given up on purpose; repeated until the Manager has applied it.

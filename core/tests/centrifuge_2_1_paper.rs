@@ -66,7 +66,7 @@ fn centrifuge_2_each_owner_has_64_virtual_nodes() {
         [(Settings::default(), 64), (Settings { virtual_nodes: 8, ..Settings::default() }, 8)]
     {
         let mut cluster = Cluster::with(Options { settings, ..Options::default() });
-        let owners = names.map(|name| cluster.owner(name));
+        let owners = cluster.owners(names);
         let stored = cluster.stored();
         assert!(stored.sessions.values().all(|info| info.virtual_nodes == virtual_nodes));
         let mut nodes: BTreeMap<Key, Node> = BTreeMap::new();
@@ -391,7 +391,7 @@ fn centrifuge_2_1_2_every_leased_range_has_a_generation() {
         leased.count()
     };
     assert_eq!(check(&cluster), 0);
-    let [a, _, _] = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let [a, _, _] = cluster.owners(["a", "b", "c"]);
     assert!(check(&cluster) > 100);
     cluster.crash(a);
     cluster.run_for(secs(70));
@@ -402,11 +402,9 @@ fn centrifuge_2_1_2_every_leased_range_has_a_generation() {
 #[test]
 fn centrifuge_2_1_2_a_join_recalls_only_what_the_new_owner_gets() {
     let mut cluster = Cluster::new();
-    for name in ["a", "b", "c"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c"]);
     let (before, committed) = (cluster.table().clone(), cluster.store.log.len());
-    let d = cluster.owner("d");
+    let [d] = cluster.owners(["d"]);
     let gets = desired(&["a", "b", "c", "d"], 3);
     let mut recalled = RangeSet::new();
     for change in cluster.store.changes_after(committed) {
@@ -441,7 +439,7 @@ fn desired(names: &[&str], of: usize) -> RangeSet {
 #[test]
 fn centrifuge_2_1_2_recalled_ranges_are_granted_one_by_one_as_they_come_free() {
     let mut cluster = Cluster::new();
-    let (a, b) = (cluster.owner("a"), cluster.owner("b"));
+    let [a, b] = cluster.owners(["a", "b"]);
     let (of_a, of_b) = (cluster.keys_of(a), cluster.keys_of(b));
     cluster.by_hand(a);
     cluster.by_hand(b);
@@ -460,9 +458,11 @@ fn centrifuge_2_1_2_recalled_ranges_are_granted_one_by_one_as_they_come_free() {
     assert_eq!(cluster.held_keys(c), RangeSet::from_ranges([range]));
     // Then all that one Owner had; the other has not moved at all.
     cluster.let_move(a);
+    cluster.run_for(secs(2));
     assert_eq!(cluster.held_keys(c), gets.intersection(&of_a));
     assert_eq!(cluster.held_keys(b), of_b);
     cluster.let_move(b);
+    cluster.run_for(secs(2));
     assert_eq!(cluster.held_keys(c), gets);
     assert!(gets.intersection(&of_a).len() > 10 && gets.intersection(&of_b).len() > 10);
 }
@@ -491,7 +491,7 @@ fn centrifuge_2_1_2_the_ranges_of_an_owner_that_is_gone_go_to_the_others() {
     ];
     for remove in removals {
         let mut cluster = Cluster::new();
-        let [a, b, c] = ["a", "b", "c"].map(|name| cluster.owner(name));
+        let [a, b, c] = cluster.owners(["a", "b", "c"]);
         let (before, of_b) = (cluster.table().clone(), cluster.keys_of(b));
         remove(&mut cluster, b);
         cluster.run_for(secs(70));
@@ -510,9 +510,7 @@ fn centrifuge_2_1_2_the_ranges_of_an_owner_that_is_gone_go_to_the_others() {
 #[test]
 fn centrifuge_2_1_2_the_change_log_forgets_after_five_minutes() {
     let mut cluster = Cluster::new();
-    for name in ["a", "b", "c"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c"]);
     cluster.run_for(secs(600));
     let old = Position { log: cluster.stored().log, lsn: cluster.stored().lsn };
     cluster.pin(KeyRange::one(Key(7)), "a");
@@ -583,7 +581,7 @@ fn centrifuge_2_1_2_a_recall_names_the_next_owner_so_that_state_can_move() {
 /// Three Owners with the default settings, whose loads are these, measured and reported.
 fn loaded(loads: [u64; 3]) -> (Cluster, [Node; 3]) {
     let mut cluster = Cluster::new();
-    let owners = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let owners = cluster.owners(["a", "b", "c"]);
     for (owner, load) in owners.into_iter().zip(loads) {
         load_evenly(&mut cluster, owner, load);
     }

@@ -18,6 +18,7 @@ use support::*;
 fn centrifuge_2_2_the_table_has_a_range_for_each_virtual_node() {
     let mut cluster = Cluster::new();
     let owners: Vec<Node> = (0..10).map(|number| cluster.owner(&format!("owner-{number}"))).collect();
+    cluster.run_for(secs(20));
     assert!((10 * 50..=10 * 64 + 1).contains(&cluster.table().len()), "{}", cluster.table().len());
     // So a complete set stays small, too. A range is missing where two virtual nodes of one Owner are neighbours.
     for owner in &owners {
@@ -37,7 +38,7 @@ fn centrifuge_2_2_the_table_has_a_range_for_each_virtual_node() {
 #[test]
 fn centrifuge_2_2_a_lookup_answers_from_its_own_copy() {
     let mut cluster = Cluster::new();
-    let [a, _, _] = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let [a, _, _] = cluster.owners(["a", "b", "c"]);
     let lookup = cluster.lookup();
     let before = cluster.published();
     assert_eq!(cluster.lookup_machine(lookup).table(), Some(&before));
@@ -83,7 +84,7 @@ fn centrifuge_2_2_a_new_lease_without_its_state_is_a_loss() {
 #[test]
 fn centrifuge_2_2_a_clean_migration_is_no_loss() {
     let mut cluster = Cluster::new();
-    let (a, b, lookup) = (cluster.owner("a"), cluster.owner("b"), cluster.lookup());
+    let ([a, b], lookup) = (cluster.owners(["a", "b"]), cluster.lookup());
     let before = cluster.table().clone();
     cluster.tell(a, OwnerEvent::Drain);
     cluster.run_for(secs(120));
@@ -123,9 +124,7 @@ fn centrifuge_2_2_1_a_lookup_asks_every_30_seconds() {
 fn centrifuge_2_2_1_changes_bring_a_lookup_to_the_managers_table() {
     let mut cluster = Cluster::new();
     let (lookup, other) = (cluster.lookup(), cluster.lookup());
-    for name in ["a", "b", "c"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c"]);
     cluster.run_for(secs(40));
     let had = cluster.lookup_machine(lookup).position().expect("a table");
     assert_eq!(had, Position { log: cluster.stored().log, lsn: cluster.stored().lsn });
@@ -178,9 +177,7 @@ fn centrifuge_2_2_1_a_split_keeps_the_generation_of_what_its_owner_keeps() {
 #[test]
 fn centrifuge_2_2_1_a_forgotten_position_gets_a_snapshot() {
     let mut cluster = Cluster::new();
-    for name in ["a", "b", "c"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c"]);
     let lookup = cluster.lookup();
     cluster.run_for(secs(40));
     let had = cluster.lookup_machine(lookup).position();
@@ -202,9 +199,7 @@ fn centrifuge_2_2_1_a_forgotten_position_gets_a_snapshot() {
 #[test]
 fn centrifuge_2_2_1_the_smaller_of_changes_and_snapshot_is_sent() {
     let mut cluster = Cluster::sliced();
-    for name in ["a", "b", "c"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c"]);
     let mut sizes = Vec::new();
     for moves in [1, 2, 5, 20] {
         let lookup = cluster.lookup();

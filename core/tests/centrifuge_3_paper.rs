@@ -50,7 +50,7 @@ fn centrifuge_3_1_a_stale_route_is_rejected_at_the_owner() {
 fn centrifuge_3_1_at_rest_every_lookup_is_right() {
     let mut cluster = Cluster::with(Options { managers: 2, ..Options::default() });
     let early = cluster.lookup();
-    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let [a, b, c] = cluster.owners(["a", "b", "c"]);
     let between = cluster.lookup();
     cluster.crash(b);
     cluster.crash(M1);
@@ -103,7 +103,7 @@ fn centrifuge_3_1_a_crashed_owner_gets_its_ranges_back_under_new_generations() {
 #[test]
 fn centrifuge_3_1_every_lookup_raises_the_loss_on_the_right_ranges() {
     let mut cluster = Cluster::new();
-    let [a, b, c] = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let [a, b, c] = cluster.owners(["a", "b", "c"]);
     let lookups = [cluster.lookup(), cluster.lookup(), cluster.lookup()];
     cluster.run_for(secs(10));
     let lost = cluster.keys_of(b);
@@ -306,6 +306,7 @@ fn centrifuge_3_2_ownership_changes_name_what_was_granted_and_taken() {
     assert_eq!(told_to_hold(&cluster, a), RangeSet::all());
     let b = cluster.owner("b");
     let c = cluster.owner_with("c", Clock::TRUE, |config| config.migrates = false);
+    cluster.run_for(secs(5));
     let all_agree = |cluster: &Cluster| {
         for owner in [a, b, c] {
             assert_eq!(told_to_hold(cluster, owner), cluster.held_keys(owner), "{owner:?}");

@@ -31,7 +31,7 @@ fn prs_2_the_whole_key_space_is_assigned() {
         held == RangeSet::all() && cluster.table().iter().all(|(_, entry)| entry.owner.is_some())
     };
     for name in ["a", "b", "c", "d", "e"] {
-        owners.push(cluster.owner(name));
+        owners.extend(cluster.owners([name]));
         assert!(assigned(&cluster, &owners), "with {}", owners.len());
     }
     while owners.len() > 1 {
@@ -125,7 +125,7 @@ fn prs_2_1_a_key_is_the_hash_of_a_name() {
 #[test]
 fn prs_2_1_one_key_is_never_divided() {
     let mut cluster = Cluster::new();
-    let owners = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let owners = cluster.owners(["a", "b", "c"]);
     let lookup = cluster.lookup();
     // Two things of one key go to one Owner, and whatever is moved with the key is moved with both.
     let key = Key::of(b"one name");
@@ -143,9 +143,7 @@ fn prs_2_1_one_key_is_never_divided() {
 #[test]
 fn prs_2_1_chosen_keys_keep_their_order() {
     let mut cluster = Cluster::new();
-    for name in ["a", "b", "c"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c"]);
     let lookup = cluster.lookup();
     let machine = cluster.lookup_machine(lookup);
     let mut next = Some(Key::MIN);
@@ -186,7 +184,7 @@ fn prs_2_1_a_lookup_out_of_contact_raises_a_loss_on_everything() {
 #[test]
 fn prs_2_2_checks_are_local() {
     let mut cluster = Cluster::new();
-    let (a, b) = (cluster.owner("a"), cluster.owner("b"));
+    let [a, b] = cluster.owners(["a", "b"]);
     cluster.isolate(M1);
     cluster.run_for(secs(30));
     let (sent, now) = (cluster.sent.len(), cluster.now);
@@ -280,9 +278,7 @@ fn prs_2_4_a_clean_migration_is_told_to_owners_and_not_to_lookups() {
 #[test]
 fn prs_2_4_derived_keys_fall_to_several_owners() {
     let mut cluster = Cluster::new();
-    for name in ["a", "b", "c", "d", "e"] {
-        cluster.owner(name);
-    }
+    cluster.owners(["a", "b", "c", "d", "e"]);
     let lookup = cluster.lookup();
     let spread = |name: u32| {
         let key = |copy: u32| Key::of(format!("{name}/{copy}").as_bytes());
@@ -301,7 +297,7 @@ fn prs_2_4_derived_keys_fall_to_several_owners() {
 #[test]
 fn prs_4_1_every_grant_has_a_new_generation() {
     let mut cluster = Cluster::with(Options { managers: 2, ..Options::default() });
-    let [a, b] = ["a", "b"].map(|name| cluster.owner(name));
+    let [a, b] = cluster.owners(["a", "b"]);
     cluster.crash(b);
     cluster.run_for(secs(70));
     cluster.owner("b");
@@ -358,7 +354,7 @@ fn prs_4_1_the_partitioner_can_be_exchanged() {
     assert!(many > 100);
     // And in a running pool, by its settings: its ranges move to where the other one wants them.
     let mut cluster = Cluster::sliced();
-    let owners = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let owners = cluster.owners(["a", "b", "c"]);
     assert!(owners.into_iter().all(|owner| cluster.keys_of(owner).len() == 1));
     let settings = Arc::new(Settings::default());
     cluster.admin(AdminCommand::Configure { namespace: pool(), settings }).expect("good settings");
@@ -437,7 +433,7 @@ fn prs_4_2_changes_are_applied_in_order() {
 #[test]
 fn prs_4_2_a_snapshot_replaces_the_table() {
     let mut cluster = Cluster::new();
-    let [a, _, _] = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let [a, _, _] = cluster.owners(["a", "b", "c"]);
     let lookup = cluster.lookup();
     cluster.isolate(lookup);
     cluster.crash(a);
@@ -460,7 +456,7 @@ fn counts(cluster: &Cluster, lookup: Node) -> (u64, u64) {
 #[test]
 fn prs_4_2_a_snapshot_raises_the_losses_of_the_changes_it_replaces() {
     let mut cluster = Cluster::new();
-    let [_, b, c] = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let [_, b, c] = cluster.owners(["a", "b", "c"]);
     let by_changes = cluster.lookup();
     let by_snapshot = cluster.lookup_with(|config| config.contact_timeout = secs(3_600));
     cluster.run_for(secs(5));
@@ -590,7 +586,7 @@ fn prs_4_4_a_new_leader_waits_out_earlier_leases() {
 #[test]
 fn prs_4_4_a_failover_moves_no_range_and_loses_no_state() {
     let mut cluster = Cluster::with(Options { managers: 3, ..Options::default() });
-    let owners = ["a", "b", "c"].map(|name| cluster.owner(name));
+    let owners = cluster.owners(["a", "b", "c"]);
     let lookup = cluster.lookup();
     cluster.run_for(secs(20));
     let (table, mark) = (cluster.table().clone(), cluster.mark());
@@ -662,7 +658,7 @@ fn prs_4_5_one_manager_serves_400_owners() {
 #[test]
 fn prs_4_5_a_virtual_node_moves_no_key_of_third_parties() {
     let mut cluster = Cluster::new();
-    let owners = ["a", "b", "c", "d", "e"].map(|name| cluster.owner(name));
+    let owners = cluster.owners(["a", "b", "c", "d", "e"]);
     let before = cluster.table().clone();
     let counts = |cluster: &Cluster| {
         owners.map(|owner| cluster.stored().sessions[&cluster.session(owner)].virtual_nodes)

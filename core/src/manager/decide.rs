@@ -7,6 +7,7 @@ use crate::message::Report;
 use crate::plant::{Plant, Plants};
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record, SessionInfo};
+use crate::settings::Drift;
 use crate::time::Instant;
 
 use super::Context;
@@ -31,6 +32,7 @@ pub(super) struct Decision<'a> {
     pub(super) plan: &'a mut Plan,
     pub(super) now: Instant,
     pub(super) plants: Plants,
+    pub(super) drift: Drift,
 }
 
 /// What a report says of a lease that its session does not hold, or not all of.
@@ -78,8 +80,15 @@ impl Leader {
         live.dirty = false;
         let earlier = std::mem::take(&mut live.skips);
         let draft = &mut self.draft;
-        let mut decision =
-            Decision { namespace, draft, live, plan, now: context.now, plants: context.plants };
+        let mut decision = Decision {
+            namespace,
+            draft,
+            live,
+            plan,
+            now: context.now,
+            plants: context.plants,
+            drift: context.config.drift,
+        };
         decision.end_silent_sessions();
         decision.hear_reports();
         decision.settle_hold();
@@ -170,7 +179,9 @@ impl Decision<'_> {
             return false;
         }
         if let Some(namesake) = self.stored().session_named(&offer.name) {
-            if !offer.takes_over && !self.plants.has(Plant::SecondProcessTakesLeases) {
+            let age = self.drift.hold_for(report.age);
+            let covered = offer.takes_over && self.live.is_covered(namesake, offer.made_at, age);
+            if !covered && !self.plants.has(Plant::SecondProcessTakesLeases) {
                 // Its next report finds no conversation, and its next hello is refused with the reason.
                 self.live.forget(session);
                 return false;
@@ -188,6 +199,7 @@ impl Decision<'_> {
         if self.plants.has(Plant::NamespaceIgnored) {
             self.join_everywhere(session, &info);
         }
+        self.live.joined.insert(session, self.now);
         self.emit(Change::SessionStarted { session, info }, Reason::Joined);
         true
     }

@@ -33,6 +33,8 @@ pub(super) struct Live {
     pub(super) heard: BTreeMap<SessionId, Instant>,
     /// The longest hold that any lease may have been promised, as committed.
     pub(super) hold: Duration,
+    /// When each session had joined at the latest.
+    pub(super) joined: BTreeMap<SessionId, Instant>,
     /// Leases up to this one may have been sent by an earlier leader.
     pub(super) taken_over_at: Generation,
     /// No range is moved before this: stored sessions count as live until they had the time to speak.
@@ -82,6 +84,8 @@ pub(super) struct Offer {
     pub(super) name: OwnerName,
     pub(super) url: Url,
     pub(super) takes_over: bool,
+    /// Whoever takes it up was alive at this instant.
+    pub(super) made_at: Instant,
 }
 
 /// What a namespace waits for.
@@ -115,6 +119,7 @@ impl Live {
             talks: BTreeMap::new(),
             offers: BTreeMap::new(),
             heard: BTreeMap::new(),
+            joined: BTreeMap::new(),
             hold: stored.longest_hold,
             taken_over_at: Generation::ZERO,
             balance_from: now,
@@ -148,6 +153,7 @@ impl Live {
         live.balance_from = silent_from + live.hold;
         live.timers.set(LiveTimer::Balance, live.balance_from);
         for session in stored.sessions.keys() {
+            live.joined.insert(*session, context.now);
             let forget = context.plants.has(Plant::LeaderForgetsHolds);
             live.hear(*session, if forget { Instant::ZERO } else { silent_from });
         }
@@ -180,10 +186,17 @@ impl Live {
         self.heard.get(&session).is_some_and(|heard| now >= *heard + self.hold)
     }
 
+    /// Whether the word of a process that is `age` old and was alive at `alive_at` covers a session: it speaks of
+    /// processes that were there before it, and of no later one.
+    pub(super) fn is_covered(&self, session: SessionId, alive_at: Instant, age: Duration) -> bool {
+        self.joined.get(&session).is_some_and(|joined| *joined + age <= alive_at)
+    }
+
     /// Forgets a session that is over.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.talks.remove(&session);
         self.heard.remove(&session);
+        self.joined.remove(&session);
         self.timers.clear(&LiveTimer::Hold(session));
         self.timers.clear(&LiveTimer::Resend(session));
     }

@@ -47,11 +47,13 @@ impl Leader {
         let takes_over = hello.takes_over_previous;
         // An offer that nobody has taken up is as good as a fresh one, and several hellos may be on their way.
         let waiting = live.offers.get(&hello.session).filter(|offer| offer.takes_over == takes_over);
-        let id = waiting.map_or_else(|| context.random.nonce(), |offer| offer.id);
+        let (id, made_at) =
+            waiting.map_or_else(|| (context.random.nonce(), context.now), |offer| (offer.id, offer.made_at));
         if live.offers.len() >= stored.settings.max_owners * 2 {
             live.offers.pop_first();
         }
-        live.offers.insert(hello.session, Offer { id, name: hello.name, url: hello.url, takes_over });
+        live.offers
+            .insert(hello.session, Offer { id, name: hello.name, url: hello.url, takes_over, made_at });
         let welcome = Welcome {
             namespace: hello.namespace,
             session: hello.session,
@@ -80,7 +82,10 @@ impl Leader {
         }
         let namesake = stored.session_named(&hello.name).filter(|session| *session != hello.session);
         let in_use = namesake.is_some_and(|session| !live.hold_is_over(session, context.now));
-        let takes = hello.takes_over_previous || context.plants.has(Plant::SecondProcessTakesLeases);
+        let age = context.config.drift.hold_for(hello.age);
+        let covered = namesake.is_some_and(|session| live.is_covered(session, context.now, age));
+        let planted = context.plants.has(Plant::SecondProcessTakesLeases);
+        let takes = (hello.takes_over_previous && covered) || planted;
         (in_use && !takes).then_some(RefusedWhy::NameInUse)
     }
 

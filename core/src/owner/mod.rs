@@ -62,6 +62,7 @@ pub struct OwnerMachine {
     leases: Leases,
     transfers: Transfers,
     talk: Option<Talk>,
+    started_at: Instant,
     /// The number of the latest hello.
     hello: u64,
     seeking: Option<Search>,
@@ -137,6 +138,7 @@ impl OwnerMachine {
             leases: Leases::default(),
             transfers: Transfers::default(),
             talk: None,
+            started_at: Instant::NEVER,
             hello: 0,
             seeking: None,
             term: Term::ZERO,
@@ -345,7 +347,10 @@ impl Machine for OwnerMachine {
         let mut out = Vec::new();
         self.expire(now, &mut out);
         match event {
-            OwnerEvent::Start => self.seek(now, &mut out),
+            OwnerEvent::Start => {
+                self.started_at = self.started_at.min(now);
+                self.seek(now, &mut out);
+            }
             OwnerEvent::FromManager { from, message } => self.on_manager(now, from, message, &mut out),
             OwnerEvent::ManagersChanged(managers) => self.on_managers_changed(now, managers, &mut out),
             OwnerEvent::TransferReady(transfer) => self.on_transfer_ready(transfer, &mut out),

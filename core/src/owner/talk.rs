@@ -145,6 +145,7 @@ impl OwnerMachine {
             name: self.config.name.clone(),
             url: self.config.url.clone(),
             takes_over_previous: self.config.takes_over_previous,
+            age: now.since(self.started_at),
             term: self.term,
         };
         for to in self.config.managers.iter() {
@@ -326,6 +327,7 @@ impl OwnerMachine {
             seq,
             heard: talk.heard,
             applied: talk.applied,
+            age: now.since(self.started_at),
             held: self.leases.report(),
             released: self.released.report(seq),
             refused: self.refused.report(seq),

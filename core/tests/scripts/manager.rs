@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Seq, Term};
@@ -283,6 +284,7 @@ impl ManagerStage {
             name: OwnerName::new(owner).map_err(|error| error.to_string())?,
             url: session.into(),
             takes_over_previous: words.flag("takeover"),
+            age: Duration::from_secs(words.number("age", 0)?),
             term: Term(words.number("term", 0)?),
         })
     }
@@ -309,6 +311,7 @@ impl ManagerStage {
             seq: Seq(seq),
             heard: Seq(heard),
             applied: Seq(0),
+            age: Duration::from_secs(words.number("age", 0)?),
             held: told.iter().map(as_held).collect(),
             released: Vec::new(),
             refused: Vec::new(),

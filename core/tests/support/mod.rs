@@ -177,6 +177,13 @@ impl Cluster {
         self.owner_with(name, Clock::TRUE, |_| {})
     }
 
+    /// Starts several Owners, and gives them the time to share the keys.
+    pub fn owners<const N: usize>(&mut self, names: [&str; N]) -> [Node; N] {
+        let owners = names.map(|name| self.owner(name));
+        self.run_for(secs(5));
+        owners
+    }
+
     /// Starts an Owner process with its own clock and whatever `set` makes of the usual configuration.
     pub fn owner_with(&mut self, name: &str, clock: Clock, set: impl FnOnce(&mut OwnerConfig)) -> Node {
         let mut config = OwnerConfig {

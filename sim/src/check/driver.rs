@@ -94,7 +94,9 @@ impl Stage {
     pub(super) fn due<'a>(&'a self, state: &'a State) -> impl Iterator<Item = Node> + 'a {
         let is_due = |wake: Option<Instant>, now: Instant| wake.is_some_and(|at| at <= now);
         let managers = state.managers.iter().enumerate();
-        let managers = managers.filter(move |(place, node)| is_due(node.wake, self.manager_time(state, *place)));
+        let managers = managers.filter(move |(place, node)| {
+            !self.scenario.managers[*place].starved && is_due(node.wake, self.manager_time(state, *place))
+        });
         let owners = state.owners.iter().enumerate();
         let owners = owners.filter(move |(place, slot)| {
             let wake = slot.process.as_ref().and_then(|node| node.wake);

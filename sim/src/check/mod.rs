@@ -28,14 +28,29 @@ pub fn run(json: bool, plant: Option<Plant>) -> ExitCode {
         let name = scenario.name;
         let world = world::World::new(scenario);
         if plant.is_none() { eprintln!("start network {} breach {:?}", world.start.network.len(), world.start.breach); }
-        if std::env::var("DEEP").is_ok() {
-            let (mut at, mut seen) = (vec![(world.start.clone(), vec![])], std::collections::HashSet::new());
-            let mut last = vec![];
-            while !at.is_empty() { let mut next = vec![];
-                for (s, path) in at { let mut acts = vec![]; world.actions(&s, &mut acts);
-                    for a in acts { if let Some(n) = world.next_state(&s, a.clone()) { if world.within_boundary(&n) && seen.insert(self::print::print(&n)) { let mut p: Vec<(world::State, Option<world::Action>)> = path.clone(); p.push((s.clone(), Some(a))); last = p.clone(); last.push((n.clone(), None)); next.push((n, p)); } } } }
+        if let Ok(limit) = std::env::var("DEEP") {
+            use std::collections::{HashSet, HashMap};
+            let limit: usize = limit.parse().unwrap();
+            let (mut at, mut seen) = (vec![world.start.clone()], HashSet::new());
+            let mut parts: HashMap<String, HashSet<u64>> = HashMap::new();
+            let mut acts_count: HashMap<String, usize> = HashMap::new();
+            while !at.is_empty() && seen.len() < limit { let mut next = vec![];
+                for s in at { let mut acts = vec![]; world.actions(&s, &mut acts);
+                    for a in acts { let kind = format!("{a:?}").chars().take(7).collect::<String>(); if let Some(n) = world.next_state(&s, a) { if world.within_boundary(&n) && seen.insert(self::print::print(&n)) {
+                        *acts_count.entry(kind).or_default() += 1;
+                        for (i, m) in n.managers.iter().enumerate() { parts.entry(format!("m{i}")).or_default().insert(m.print()); }
+                        for (i, o) in n.owners.iter().enumerate() { if let Some(p) = &o.process { parts.entry(format!("o{i}")).or_default().insert(p.print()); } }
+                        parts.entry("net".into()).or_default().insert(self::print::print(&n.network));
+                        parts.entry("store".into()).or_default().insert(n.store.print());
+                        parts.entry("memory".into()).or_default().insert(n.memory.print());
+                        parts.entry("apps".into()).or_default().insert(n.apps.print());
+                        parts.entry("spent".into()).or_default().insert(self::print::print(&n.spent));
+                        next.push(n); } } } }
                 at = next; }
-            eprintln!("{}", explain::story(&world, &last));
+            eprintln!("{} states", seen.len());
+            for (k, v) in parts { eprintln!("{k}: {}", v.len()); }
+            eprintln!("{acts_count:?}");
+            continue;
         }
         let begin = std::time::Instant::now();
         let max: usize = std::env::var("MAX").ok().and_then(|m| m.parse().ok()).unwrap_or(30_000_000);

@@ -18,6 +18,7 @@ pub(super) fn all() -> Vec<Scenario> {
         recall(),
         shortened(),
         failover(),
+        deposed(),
         doubt(),
         migration(),
         recopied(),
@@ -97,21 +98,28 @@ fn recall() -> Scenario {
 
 /// A second Manager takes over while the first may still act by its own clock.
 fn failover() -> Scenario {
-    let mut failover = pair("failover", "a new leader while the old one acts by its own clock");
-    failover.prelude = vec![Prelude::Start(0)];
-    let first = ManagerPlan { leader_lease: Duration::from_secs(4), ..ManagerPlan::steady(100) };
-    failover.owners[1].first_manager = 1;
-    failover.managers = vec![first, ManagerPlan::steady(500)];
-    failover.boundary = Boundary {
-        instants: vec![0, 3_000, 6_000, 13_500, 17_500],
-        messages: 7,
-        hellos: 2,
-        starts: 1,
-        elections: 1,
-        ..Boundary::default()
-    };
-    failover.milestones = &[Milestone::TwoLeaders];
+    let mut failover = succession("failover", "a new leader while the old one acts by its own clock");
+    failover.boundary.instants = vec![0, 3_000, 13_500];
+    failover.milestones = &[Milestone::TwoLeaders, Milestone::NewLeaderGrants];
     failover
+}
+
+fn deposed() -> Scenario {
+    let mut deposed = succession("deposed", "an old leader that is asked after its time");
+    deposed.boundary.instants = vec![0, 6_000, 17_500];
+    deposed.milestones = &[Milestone::TwoLeaders, Milestone::NewLeaderGrants];
+    deposed
+}
+
+fn succession(name: &'static str, covers: &'static str) -> Scenario {
+    let mut scenario = pair(name, covers);
+    let first =
+        ManagerPlan { leader_lease: Duration::from_secs(4), starved: true, ..ManagerPlan::steady(100) };
+    scenario.managers = vec![first, ManagerPlan::steady(500)];
+    scenario.owners[1].first_manager = 1;
+    scenario.prelude = vec![Prelude::Start(0)];
+    scenario.boundary = Boundary { messages: 8, hellos: 2, starts: 1, elections: 1, ..Boundary::default() };
+    scenario
 }
 
 /// A store that takes its time, leaves a batch in doubt, and a second leader.

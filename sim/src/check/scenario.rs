@@ -115,6 +115,8 @@ pub(super) struct ManagerPlan {
     pub(super) clock: Clock,
     /// How long it may lead without a renewal.
     pub(super) leader_lease: Duration,
+    /// Whether its timers are starved: then it does nothing but answer.
+    pub(super) starved: bool,
 }
 
 /// A place where an Owner process runs, dies and is started again.
@@ -167,7 +169,7 @@ impl Clock {
 impl ManagerPlan {
     /// A Manager with an exact clock that need not renew its leader lease within the boundary.
     pub(super) fn steady(offset: u64) -> ManagerPlan {
-        ManagerPlan { clock: Clock::steady(offset), leader_lease: Duration::from_secs(1_000) }
+        ManagerPlan { clock: Clock::steady(offset), leader_lease: Duration::from_secs(1_000), starved: false }
     }
 }
 

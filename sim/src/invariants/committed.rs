@@ -317,3 +317,99 @@ pub fn first_difference(
 fn beyond(range: KeyRange, other: KeyRange) -> Option<KeyRange> {
     if range.last() <= other.last() { None } else { range.difference(other).1 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{
+        Scene, at, clean_grant, create, generation, grant, log_position, range, release, remove, session,
+        start_session,
+    };
+    use centrifuge_core::group::Group;
+    use centrifuge_core::plant::Plants;
+
+    #[test]
+    fn every_change_of_the_table_is_one_position() {
+        let mut scene = Scene::new();
+        scene.commit(at(0), vec![create(1)]);
+        scene.commit(at(1), vec![start_session(1)]);
+        scene.commit(at(2), vec![grant(0, 9, 1, 1), grant(20, 29, 2, 1)]);
+        scene.commit(at(3), vec![release(0, 4, 1)]);
+        scene.commit(at(4), vec![release(0, 9, 7)]);
+        let ledger = scene.facts.committed.ledger(0).unwrap();
+        assert_eq!(ledger.position(), Some(log_position(1, 2)));
+        let log = ledger.log(Nonce(1)).unwrap();
+        assert_eq!([at(0), at(2), at(9)].map(|at| log.end_at(at)), [Lsn(0), Lsn(1), Lsn(2)]);
+        let rows = &ledger.version(log_position(1, 2)).unwrap().rows;
+        assert_eq!(
+            rows[0],
+            (range(0, 4), Row { owner: None, generation: generation(1), state_since: generation(1) })
+        );
+        assert_eq!(rows[1].1.owner, Some(session(1)));
+        assert!(ledger.version(log_position(1, 3)).is_none());
+    }
+
+    #[test]
+    fn the_sum_is_that_of_the_core_though_computed_apart() {
+        let mut scene = Scene::new();
+        let mut group = Group::default();
+        let batches = [
+            vec![create(1), start_session(1), start_session(2), grant(0, 99, 1, 1), grant(100, 199, 2, 2)],
+            vec![clean_grant(50, 99, 3, 2, 1), release(150, 160, 2)],
+            vec![grant(90, 155, 4, 1)],
+            vec![clean_grant(60, 120, 5, 2, 4)],
+        ];
+        for changes in batches {
+            let batch = scene.commit(at(1), changes);
+            group.apply(&batch, Plants::NONE);
+            let stored = group.namespaces.values().next().unwrap();
+            let theirs = stored.table.iter().map(|(range, entry)| {
+                let row =
+                    Row { owner: entry.owner, generation: entry.generation, state_since: entry.state_since };
+                (range, row)
+            });
+            let ledger = scene.facts.committed.ledger(0).unwrap();
+            let ours = ledger.version(Position { log: stored.log, lsn: stored.lsn }).unwrap();
+            assert_eq!(first_difference(theirs, ours.rows.iter().copied()), None);
+            assert_eq!(ledger.position().unwrap().lsn, stored.lsn);
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_is_removed_and_created_again_begins_anew() {
+        let mut scene = Scene::new();
+        scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
+        scene.commit(at(1), vec![remove()]);
+        assert_eq!(scene.facts.committed.ledger(0).unwrap().position(), None);
+        scene.commit(at(2), vec![grant(0, 9, 2, 1)]);
+        scene.commit(at(3), vec![create(2)]);
+        let ledger = scene.facts.committed.ledger(0).unwrap();
+        assert_eq!(ledger.position(), Some(log_position(2, 0)));
+        assert!(ledger.version(log_position(1, 1)).is_some(), "the earlier life is remembered");
+    }
+
+    #[test]
+    fn a_grant_covers_what_was_granted_with_state_of_one_age() {
+        let parts =
+            vec![(range(0, 4), generation(1)), (range(5, 9), generation(2)), (range(10, 19), generation(2))];
+        let granting = Granting { session: session(1), parts };
+        assert!(granting.covers(range(5, 19), generation(2)));
+        assert!(!granting.covers(range(4, 19), generation(2)));
+        assert!(!granting.covers(range(5, 20), generation(2)));
+        assert!(granting.began_after(range(4, 5), generation(1)));
+        assert!(!granting.began_after(range(4, 5), generation(2)));
+    }
+
+    #[test]
+    fn tables_that_are_cut_differently_are_the_same() {
+        let row =
+            |number| Row { owner: None, generation: generation(number), state_since: generation(number) };
+        let whole = [(range(0, 9), row(1)), (range(10, 19), row(2))];
+        let cut = [(range(0, 3), row(1)), (range(4, 9), row(1)), (range(10, 19), row(2))];
+        assert_eq!(first_difference(whole, cut), None);
+        assert_eq!(first_difference(cut, whole), None);
+        assert_eq!(first_difference(whole, cut[..2].iter().copied()), Some(Key(10)));
+        let other = [(range(0, 4), row(1)), (range(5, 19), row(2))];
+        assert_eq!(first_difference(whole, other), Some(Key(5)));
+    }
+}

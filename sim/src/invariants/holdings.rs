@@ -218,6 +218,11 @@ impl Holdings {
         self.homes.get(&session).copied()
     }
 
+    /// The namespace of the process on a node.
+    pub fn space_of(&self, node: usize) -> usize {
+        self.beliefs.get(node).map_or(0, |belief| belief.space)
+    }
+
     /// What the process on each node believes.
     pub fn beliefs(&self) -> impl Iterator<Item = (usize, &Belief)> {
         self.beliefs.iter().enumerate()
@@ -308,5 +313,94 @@ fn missing(these: &[Held], those: &[Held], parts: &mut Vec<Lot>) {
             }
         }
         parts.extend(rest.map(|range| Lot { range, generation }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{Scene, at, generation, range, session};
+
+    fn lots(lots: &[Lot]) -> Vec<(KeyRange, u64)> {
+        lots.iter().map(|lot| (lot.range, lot.generation.0)).collect()
+    }
+
+    fn change(scene: &Scene) -> &HoldChange {
+        scene.facts.holdings.change().expect("something changed")
+    }
+
+    #[test]
+    fn a_renewal_gains_and_loses_nothing() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 1)], at(60));
+        assert_eq!(lots(&change(&scene).gained), [(range(0, 9), 1)]);
+        scene.hold(at(30), 0, &[(range(0, 9), 1)], at(90));
+        assert!(change(&scene).gained.is_empty() && change(&scene).lost.is_empty());
+        scene.hold(at(31), 0, &[(range(0, 9), 1)], at(90));
+        assert!(scene.facts.holdings.change().is_none());
+    }
+
+    #[test]
+    fn only_the_keys_that_differ_are_gained_and_lost() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 1), (range(20, 29), 2)], at(60));
+        scene.hold(at(1), 0, &[(range(2, 5), 1), (range(6, 7), 3), (range(20, 30), 2)], at(61));
+        assert_eq!(lots(&change(&scene).lost), [(range(0, 1), 1), (range(6, 9), 1)]);
+        assert_eq!(lots(&change(&scene).gained), [(range(6, 7), 3), (range(30, 30), 2)]);
+    }
+
+    #[test]
+    fn a_lease_ends_by_itself() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 1)], at(60));
+        let belief = |scene: &Scene, now| {
+            let (_, belief) = scene.facts.holdings.beliefs().next().unwrap();
+            belief.holds(Key(5), now).map(|held| held.generation)
+        };
+        assert_eq!(belief(&scene, TrueTime(at(60).0 - 1)), Some(generation(1)));
+        assert_eq!(belief(&scene, at(60)), None);
+        scene.hold(at(60), 0, &[(range(0, 9), 1)], at(60));
+        assert!(change(&scene).expired && change(&scene).gained.is_empty());
+        scene.hold(at(61), 0, &[(range(0, 9), 1)], at(60));
+        assert!(scene.facts.holdings.change().is_none(), "it is told once");
+    }
+
+    #[test]
+    fn a_lease_that_comes_too_late_is_never_held() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.hold(at(10), 0, &[(range(0, 9), 1)], at(9));
+        assert!(change(&scene).gained.is_empty());
+    }
+
+    #[test]
+    fn the_holder_before_is_met() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.start_owner(1, 2);
+        scene.hold(at(0), 0, &[(range(0, 9), 1)], at(60));
+        scene.hold(at(5), 0, &[(range(0, 4), 1)], at(65));
+        scene.hold(at(6), 1, &[(range(3, 9), 2)], at(66));
+        let meeting = |other_until| Meeting {
+            range: range(3, 9),
+            generation: generation(2),
+            other: session(1),
+            other_generation: generation(1),
+            other_until,
+        };
+        assert_eq!(change(&scene).meetings, [meeting(at(65))]);
+    }
+
+    #[test]
+    fn what_a_process_held_is_lost_with_it() {
+        let mut scene = Scene::new();
+        scene.start_owner(0, 1);
+        scene.hold(at(0), 0, &[(range(0, 9), 1)], at(60));
+        scene.facts.holdings.end(at(5), 0);
+        assert_eq!(lots(&change(&scene).lost), [(range(0, 9), 1)]);
+        assert!(!change(&scene).expired);
     }
 }

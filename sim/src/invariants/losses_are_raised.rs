@@ -5,7 +5,7 @@
 //! table shows it: a range is released, or granted without its state. Each loss is a debt of every Lookup that had a
 //! table before it, and a raised loss pays the debts on its keys. It is due when the Lookup's knowledge of the time
 //! before the loss is too old to be relied on. A Lookup that is paused, or that has declared everything lost and is
-//! still out of contact, owes nothing until it is back.
+//! still out of contact, owes nothing until it is back. Nor is state given up as lost that its Owner said it moved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,10 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
+use centrifuge_core::message::{OwnerToManager, Release};
+use centrifuge_core::owner::OwnerAction;
 use centrifuge_core::range_set::RangeSet;
+use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::time::Instant;
 
 use crate::oracle::Limits;
@@ -28,6 +31,8 @@ use super::{Facts, Verdict, later, slot};
 pub struct LossesAreRaised {
     left: BTreeMap<(usize, Key), Left>,
     listeners: Vec<Listening>,
+    /// The keys that Owners said they moved, by namespace and lease.
+    moved: BTreeMap<(usize, Generation), RangeSet>,
     /// No debt is due before this; `None`: there is none.
     next_deadline: Option<TrueTime>,
 }
@@ -88,7 +93,14 @@ impl LossesAreRaised {
             Seen::LookupStepped { node, machine, clock, actions } => {
                 self.hear_step(now, *node, machine, clock.read(now), actions, &facts.limits);
             }
-            Seen::Committed { .. } => self.judge_batch(now, facts)?,
+            Seen::OwnerStepped { node, actions, .. } => {
+                let space = facts.holdings.space_of(*node);
+                actions.iter().flat_map(releases).for_each(|release| self.note_release(space, release));
+            }
+            Seen::Committed { batch, .. } => {
+                self.judge_batch(now, facts)?;
+                self.judge_drops(now, batch, facts)?;
+            }
             Seen::Served { session, namespace, key, generation, before, after } => {
                 if let Some(space) = facts.spaces.find(namespace) {
                     let (session, key, generation) = (*session, *key, *generation);
@@ -142,9 +154,32 @@ impl LossesAreRaised {
         for group in changes.chunk_by(|one, next| one.space == next.space) {
             let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, facts)).collect();
             if !lost.is_empty() {
-                let deadline = later(now, allowance(&facts.limits));
+                // The leader may be the last to learn that its batch is durable, and a Lookup is in contact with it.
+                let deadline = later(now, facts.limits.hold + allowance(&facts.limits));
                 let debt = Debt { keys: lost.into(), lost_at: now, deadline, how: HowLost::Published };
                 self.owe(group[0].space, &debt, facts, |listening| listening.since.is_some());
+            }
+        }
+        Ok(())
+    }
+
+    fn note_release(&mut self, space: usize, release: &Release) {
+        if release.clean_to.is_some() {
+            self.moved.entry((space, release.generation)).or_default().insert(release.range);
+        }
+    }
+
+    /// An Owner repeats that it moved a range until this is committed, so that no Manager can take it for dropped.
+    fn judge_drops(&self, now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
+        for record in &batch.records {
+            let Record::Namespace { namespace, change, reason: Reason::Dropped } = record else { continue };
+            let Change::Released { range, generation } = change else { continue };
+            let Some(space) = facts.spaces.find(namespace) else { continue };
+            if self.moved.get(&(space, *generation)).is_some_and(|moved| moved.overlaps(*range)) {
+                let what = format!(
+                    "{range} was given up as dropped, though the owner of lease {generation} had moved its state"
+                );
+                return Err(facts.violation("S4", now, space, vec![range.first()], what));
             }
         }
         Ok(())
@@ -256,6 +291,14 @@ impl Debt {
     }
 }
 
+/// What an action of an Owner releases.
+fn releases(action: &OwnerAction) -> &[Release] {
+    match action {
+        OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => &report.released,
+        _ => &[],
+    }
+}
+
 /// How long after it came to light a loss may be raised. A Lookup that waits for a key's next owner does not wait
 /// longer than this either.
 fn allowance(limits: &Limits) -> Duration {
@@ -317,8 +360,9 @@ fn lost_keys(change: &RowChange, facts: &Facts) -> Vec<KeyRange> {
 mod tests {
     use super::*;
     use crate::invariants::testing::{
-        Scene, at, clean_grant, create, generation, grant, range, release, session,
+        Scene, at, clean_grant, create, generation, grant, range, release, session, space_name,
     };
+    use centrifuge_core::id::Term;
 
     /// With the limits of [`Scene`] a loss must be raised within this many seconds.
     const ALLOWED: u64 = 100;
@@ -348,12 +392,7 @@ mod tests {
         (scene, guard)
     }
 
-    fn commit(
-        scene: &mut Scene,
-        guard: &mut LossesAreRaised,
-        now: TrueTime,
-        change: super::super::testing::Change,
-    ) -> Verdict {
+    fn commit(scene: &mut Scene, guard: &mut LossesAreRaised, now: TrueTime, change: Change) -> Verdict {
         scene.commit(now, vec![change]);
         guard.judge_batch(now, &scene.facts)
     }
@@ -459,6 +498,23 @@ mod tests {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), release(0, 9, 1)).unwrap();
         assert!(commit(&mut scene, &mut guard, at(11), clean_grant(0, 9, 3, 2, 1)).is_err());
+    }
+
+    /// The verdict on a release for this reason of keys 5-9, after an Owner said that it moved keys 0-`moved`.
+    fn drop_after_move(moved: u64, reason: Reason) -> Verdict {
+        let (scene, mut guard) = listening();
+        let (range, generation) = (range(0, moved), generation(1));
+        guard.note_release(0, &Release { range, generation, clean_to: Some(session(2)) });
+        let change = release(5, 9, 1);
+        let record = Record::Namespace { namespace: space_name(), change, reason };
+        guard.judge_drops(at(1), &Batch { term: Term(1), records: vec![record] }, &scene.facts)
+    }
+
+    #[test]
+    fn state_that_was_moved_is_not_given_up_as_dropped() {
+        assert!(drop_after_move(6, Reason::Dropped).is_err());
+        assert_eq!(drop_after_move(4, Reason::Dropped), Ok(()), "other keys");
+        assert_eq!(drop_after_move(6, Reason::DestinationGone), Ok(()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub mod committed;
 pub mod holdings;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

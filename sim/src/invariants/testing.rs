@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(super) use centrifuge_core::record::Change;
-
 use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::Position;
-use centrifuge_core::record::{Batch, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
 
@@ -19,13 +17,13 @@ use super::holdings::Held;
 use super::{Facts, Listener, slot};
 
 /// Facts that a test makes up.
-pub(super) struct Scene {
-    pub(super) facts: Facts,
+pub(crate) struct Scene {
+    pub(crate) facts: Facts,
 }
 
 impl Scene {
     /// One namespace with the probe key 5, and limits in round numbers.
-    pub(super) fn new() -> Scene {
+    pub(crate) fn new() -> Scene {
         let limits = Limits {
             hold: Duration::from_secs(65),
             contact_timeout: Duration::from_secs(90),
@@ -39,17 +37,17 @@ impl Scene {
         Scene { facts: Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits) }
     }
 
-    pub(super) fn start_owner(&mut self, node: usize, number: u64) {
+    pub(crate) fn start_owner(&mut self, node: usize, number: u64) {
         self.facts.holdings.start(node, session(number), 0);
     }
 
     /// An Owner's step, after which it holds these leases until `end`.
-    pub(super) fn hold(&mut self, now: TrueTime, node: usize, leases: &[(KeyRange, u64)], end: TrueTime) {
+    pub(crate) fn hold(&mut self, now: TrueTime, node: usize, leases: &[(KeyRange, u64)], end: TrueTime) {
         self.step(now, node, leases, end, false);
     }
 
     /// Likewise, but it refuses new operations on them.
-    pub(super) fn hold_frozen(
+    pub(crate) fn hold_frozen(
         &mut self,
         now: TrueTime,
         node: usize,
@@ -71,22 +69,22 @@ impl Scene {
         self.facts.holdings.step(now, node, Instant(end.0), held, || end);
     }
 
-    pub(super) fn start_lookup(&mut self, node: usize, now: TrueTime) {
+    pub(crate) fn start_lookup(&mut self, node: usize, now: TrueTime) {
         *slot(&mut self.facts.lookups, node) = Some(Listener { space: 0, started: now, paused: false });
     }
 
-    pub(super) fn pause_lookup(&mut self, node: usize, paused: bool) {
+    pub(crate) fn pause_lookup(&mut self, node: usize, paused: bool) {
         if let Some(listener) = slot(&mut self.facts.lookups, node) {
             listener.paused = paused;
         }
     }
 
     /// Commits changes of the namespace as one batch.
-    pub(super) fn commit(&mut self, now: TrueTime, changes: Vec<Change>) -> Batch {
+    pub(crate) fn commit(&mut self, now: TrueTime, changes: Vec<Change>) -> Batch {
         self.commit_to(&space_name(), now, changes)
     }
 
-    pub(super) fn commit_to(&mut self, namespace: &Namespace, now: TrueTime, changes: Vec<Change>) -> Batch {
+    pub(crate) fn commit_to(&mut self, namespace: &Namespace, now: TrueTime, changes: Vec<Change>) -> Batch {
         let record =
             |change| Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
         let batch = Batch { term: Term(1), records: changes.into_iter().map(record).collect() };
@@ -96,44 +94,44 @@ impl Scene {
     }
 }
 
-pub(super) fn space_name() -> Namespace {
+pub(crate) fn space_name() -> Namespace {
     Namespace::new("presence").unwrap()
 }
 
-pub(super) fn other_space_name() -> Namespace {
+pub(crate) fn other_space_name() -> Namespace {
     Namespace::new("queues").unwrap()
 }
 
 /// That many seconds after the start.
-pub(super) fn at(seconds: u64) -> TrueTime {
+pub(crate) fn at(seconds: u64) -> TrueTime {
     TrueTime(seconds * 1_000_000_000)
 }
 
-pub(super) fn range(first: u64, last: u64) -> KeyRange {
+pub(crate) fn range(first: u64, last: u64) -> KeyRange {
     KeyRange::new(Key(first), Key(last)).unwrap()
 }
 
-pub(super) fn session(number: u64) -> SessionId {
+pub(crate) fn session(number: u64) -> SessionId {
     SessionId(Nonce(u128::from(number) << 96))
 }
 
-pub(super) fn generation(number: u64) -> Generation {
+pub(crate) fn generation(number: u64) -> Generation {
     Generation(number)
 }
 
-pub(super) fn log_position(log: u128, lsn: u64) -> Position {
+pub(crate) fn log_position(log: u128, lsn: u64) -> Position {
     Position { log: Nonce(log), lsn: Lsn(lsn) }
 }
 
-pub(super) fn create(log: u128) -> Change {
+pub(crate) fn create(log: u128) -> Change {
     Change::Created { settings: Settings::default().into(), log: Nonce(log) }
 }
 
-pub(super) fn remove() -> Change {
+pub(crate) fn remove() -> Change {
     Change::Removed
 }
 
-pub(super) fn start_session(number: u64) -> Change {
+pub(crate) fn start_session(number: u64) -> Change {
     let info = SessionInfo {
         name: OwnerName::new(&format!("owner-{number}")).unwrap(),
         url: format!("url-{number}").as_str().into(),
@@ -146,17 +144,17 @@ pub(super) fn start_session(number: u64) -> Change {
 }
 
 /// A grant without its state.
-pub(super) fn grant(first: u64, last: u64, number: u64, to: u64) -> Change {
+pub(crate) fn grant(first: u64, last: u64, number: u64, to: u64) -> Change {
     let (range, generation, session) = (range(first, last), generation(number), session(to));
     Change::Granted { range, generation, session, source: None }
 }
 
 /// A grant with the state of lease `source`.
-pub(super) fn clean_grant(first: u64, last: u64, number: u64, to: u64, source: u64) -> Change {
+pub(crate) fn clean_grant(first: u64, last: u64, number: u64, to: u64, source: u64) -> Change {
     let (range, number, session) = (range(first, last), generation(number), session(to));
     Change::Granted { range, generation: number, session, source: Some(generation(source)) }
 }
 
-pub(super) fn release(first: u64, last: u64, number: u64) -> Change {
+pub(crate) fn release(first: u64, last: u64, number: u64) -> Change {
     Change::Released { range: range(first, last), generation: generation(number) }
 }

@@ -147,9 +147,6 @@ impl Stored {
             Change::Created { .. } | Change::Removed => {}
             Change::Configured { settings } => {
                 self.longest_hold = self.longest_hold.max(settings.hold);
-                if plants.has(Plant::ShortenedAtOnce) {
-                    self.longest_hold = settings.hold;
-                }
                 self.settings = settings.clone();
             }
             Change::HoldSettled => self.longest_hold = self.settings.hold,

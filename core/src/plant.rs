@@ -73,13 +73,13 @@ plants! {
     ExpiryFromReceipt = "expiry-from-receipt" breaks "S1",
     /// The Owner trusts a timer callback to end its leases, and the callback can be late.
     ExpiryByTimer = "expiry-by-timer" breaks "S1",
-    /// The Manager acts on a report that crossed its own message on the way.
+    /// The Manager acts on a report that crossed its own message, and takes what the report could not yet list as gone.
     RacingReportAccepted = "racing-report-accepted" breaks "S1",
     /// The Owner acts on a message that crossed its own report on the way.
     RacingAssignAccepted = "racing-assign-accepted" breaks "S1",
     /// A release names keys but no lease, so the Owner repeats it and the Manager takes it for any lease on them.
     ReleaseWithoutGeneration = "release-without-generation" breaks "S1",
-    /// A restarted Owner accepts renewals of its earlier life's leases.
+    /// The table names Owners, not processes, and a restarted one accepts renewals of its earlier life's leases.
     RestartAcceptsRenewal = "restart-accepts-renewal" breaks "S3",
     /// A new leader counts holds from its election without waiting for the old leader's lease.
     LeaderDoesNotWait = "leader-does-not-wait" breaks "S1",
@@ -93,13 +93,12 @@ plants! {
     UnknownTakenAsFailed = "unknown-taken-as-failed" breaks "S6",
     /// After a commit with unknown outcome the leader goes on at the next index as if it had succeeded.
     UnknownThenNextIndex = "unknown-then-next-index" breaks "S6",
-    /// A clean release keeps the state's age though its destination is another life of that Owner.
+    /// A clean release keeps the state's age though its destination is gone, and whoever gets the range accepts that
+    /// without having the copy.
     CleanThoughRestarted = "clean-though-restarted" breaks "S4",
-    /// The destination accepts a clean grant without having the copy.
-    CleanWithoutCopy = "clean-without-copy" breaks "S4",
     /// A lease that ended without a release keeps its state's age at the next grant.
     LossKeepsStateSince = "loss-keeps-state-since" breaks "S4",
-    /// A migration that failed is released as if it were clean.
+    /// A migration that failed is released as if it were clean, and its destination accepts that without the copy.
     FailedTransferIsClean = "failed-transfer-is-clean" breaks "S4",
     /// The source serves on while the rest of its state is on its way.
     TransferWithoutFreeze = "transfer-without-freeze" breaks "S4",
@@ -114,15 +113,15 @@ plants! {
     ContactFromArrival = "contact-from-arrival" breaks "S4",
     /// A Lookup applies changes that do not begin where it stands.
     ChangesWithGap = "changes-with-gap" breaks "S7",
-    /// A Lookup raises no loss for changes whose key has an owner before and after.
-    OnlyUnownedIsLoss = "only-unowned-is-loss" breaks "S7",
+    /// A Lookup that catches up on several changes at once raises no losses for them.
+    CatchingUpHidesLoss = "catching-up-hides-loss" breaks "S7",
     /// A new leader numbers generations from what it has granted itself.
     GenerationReused = "generation-reused" breaks "S2",
     /// The Manager grants again under the number of a lease that was accepted before, and the Owner accepts it.
     AcceptedTwice = "accepted-twice" breaks "S3",
     /// The Manager's hold counts from its latest push.
     HoldFromPush = "hold-from-push" breaks "L1",
-    /// The Manager pushes every change at once, however many pushes are unanswered.
+    /// The Manager pushes every change to everyone at once, however many pushes are unanswered.
     PushesWithoutLimit = "pushes-without-limit" breaks "L2",
     /// Races are answered at once and at the same pace by both sides.
     NoBackoff = "no-backoff" breaks "L2",
@@ -142,7 +141,7 @@ plants! {
     StandbyUsesOwnTimes = "standby-uses-own-times" breaks "S1",
     /// A shortened lease time shortens the holds of leases that run under the old one.
     ShortenedAtOnce = "shortened-at-once" breaks "S1",
-    /// Owners and Lookups follow a leader of a lower term.
+    /// Owners and Lookups follow a leader of a lower term, and do not tell it of the higher.
     TermNotChecked = "term-not-checked" breaks "S5",
     /// The store's fence is not asked for: a commit names no term.
     UnfencedCommit = "unfenced-commit" breaks "S5",
@@ -150,7 +149,7 @@ plants! {
     SecondProcessTakesLeases = "second-process-takes-leases" breaks "S1",
     /// A message of an earlier conversation is taken for one of this.
     NonceNotChecked = "nonce-not-checked" breaks "S1",
-    /// A duplicate or straggler is processed.
+    /// A duplicate or straggler is processed, and what it grants is accepted again.
     SeqNotChecked = "seq-not-checked" breaks "S1",
     /// A session that joins one namespace is given a share of all.
     NamespaceIgnored = "namespace-ignored" breaks "S8",

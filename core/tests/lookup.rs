@@ -1015,9 +1015,13 @@ mod plants {
     }
 
     #[test]
-    fn only_unowned_is_loss() {
-        let mut world = World::with_table_and(Plant::OnlyUnownedIsLoss);
-        assert_eq!(losses(&world.change(&[owned(0, 3, 'b', 2, 2), unowned(4, 7, 1, 1)])), []);
+    fn catching_up_hides_loss() {
+        let mut world = World::with_table_and(Plant::CatchingUpHidesLoss);
+        let entries = [owned(0, 3, 'b', 2, 2)].into();
+        let both = UpdateBody::Changes { from: Lsn(1), to: Lsn(3), entries };
+        let caught_up = world.hear(ManagerToLookup::Update(world.update(both)));
+        assert_eq!(losses(&caught_up), []);
+        world.lsn = 3;
         let actions = world.change(&[owned(4, 7, 'b', 3, 3)]);
         assert_eq!(losses(&actions), [(keys(4, 7), LossWhy::StateBeganAnew)]);
     }

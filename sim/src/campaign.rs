@@ -87,7 +87,7 @@ impl Campaign {
             }
             let mut summary = shared.summary.lock().expect("no worker panics while it adds");
             summary.add(outcome);
-            if self.progress && summary.seeds % 64 == 0 {
+            if self.progress && summary.seeds.is_multiple_of(64) {
                 show_progress(summary.seeds, self.seeds, summary.violations());
             }
         }

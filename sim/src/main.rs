@@ -200,15 +200,20 @@ fn replay(args: &RunArgs) -> ExitCode {
 
 fn drift(args: &RunArgs) -> ExitCode {
     campaign::catch_panics_quietly();
-    let seeds = args.seed.map_or(args.first..args.first.saturating_add(args.seeds.min(20)), |seed| seed..seed + 1);
+    let seeds =
+        args.seed.map_or(args.first..args.first.saturating_add(args.seeds.min(20)), |seed| seed..seed + 1);
     let outcomes: Vec<_> = seeds.map(|seed| (seed, drift_control(seed))).collect();
     let wrong: Vec<_> = outcomes.iter().filter(|(_, outcome)| !outcome.is_as_expected()).collect();
     let found = |failure: Option<&Failure>| failure.map_or("nothing", |failure| failure.violation.invariant);
     for (seed, outcome) in &wrong {
-        let (at_bound, beyond) = (found(outcome.at_bound.failure.as_ref()), found(outcome.beyond.failure.as_ref()));
-        eprintln!("seed {seed}: found {at_bound} at the bound, where nothing is wrong, and {beyond} beyond it, where S1 is");
+        let (at_bound, beyond) =
+            (found(outcome.at_bound.failure.as_ref()), found(outcome.beyond.failure.as_ref()));
+        eprintln!(
+            "seed {seed}: found {at_bound} at the bound, where nothing is wrong, and {beyond} beyond it, where S1 is"
+        );
     }
-    let broken = |(_, outcome): &&(u64, centrifuge_sim::world::DriftOutcome)| outcome.beyond.failure.is_some();
+    let broken =
+        |(_, outcome): &&(u64, centrifuge_sim::world::DriftOutcome)| outcome.beyond.failure.is_some();
     let (runs, breaches) = (outcomes.len(), outcomes.iter().filter(broken).count());
     let false_alarms = outcomes.iter().filter(|(_, outcome)| outcome.at_bound.failure.is_some()).count();
     if args.json {
@@ -244,7 +249,8 @@ fn plants(args: &PlantsArgs) -> ExitCode {
         found.push((*plant, failure));
     }
     if args.json {
-        let list: Vec<_> = found.iter().map(|(plant, failure)| plant_json(*plant, failure.as_ref(), args)).collect();
+        let list: Vec<_> =
+            found.iter().map(|(plant, failure)| plant_json(*plant, failure.as_ref(), args)).collect();
         println!("{}", json!({ "plants": list }));
     }
     exit_code(found.iter().all(|(_, failure)| failure.is_some()))

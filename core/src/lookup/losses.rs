@@ -38,7 +38,8 @@ struct Vacant {
 /// How a row came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    Changes,
+    OneChange,
+    SeveralChanges,
     Snapshot,
 }
 
@@ -129,10 +130,7 @@ impl Judge {
         if self.plants.has(Plant::SnapshotHidesLoss) && self.source == Source::Snapshot {
             return false;
         }
-        if self.plants.has(Plant::OnlyUnownedIsLoss)
-            && self.source == Source::Changes
-            && told.vacant.is_none()
-        {
+        if self.plants.has(Plant::CatchingUpHidesLoss) && self.source == Source::SeveralChanges {
             return false;
         }
         row.owner.is_some() && told.is_lost_by(row)

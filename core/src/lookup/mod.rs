@@ -314,7 +314,7 @@ impl LookupMachine {
     }
 
     fn hear_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
-        self.term = self.term.max(update.term);
+        self.term = update.term;
         self.asking.answered(from, update.echo, &self.config);
         self.take_news(now, update, actions);
         self.keep_contact(now, update.echo, self.has_all_up_to(news::end_of(update)), actions);
@@ -377,7 +377,7 @@ impl LookupMachine {
             lookup: self.asking.nonce(),
             seq,
             position: self.position,
-            term: self.term,
+            term: if self.plants.has(Plant::TermNotChecked) { Term::ZERO } else { self.term },
         };
         self.counters.requests += 1;
         self.counters.broadcasts += u64::from(self.asking.asks_all());

@@ -67,7 +67,9 @@ impl LookupMachine {
             _ if self.has_all_up_to(end) => self.counters.duplicates += 1,
             UpdateBody::Changes { from, entries, .. } if self.begins_here(end.log, *from) => {
                 self.counters.changes += 1;
-                self.apply(now, end, Source::Changes, entries, actions);
+                let one = from.next() == Some(end.lsn);
+                let source = if one { Source::OneChange } else { Source::SeveralChanges };
+                self.apply(now, end, source, entries, actions);
             }
             UpdateBody::Changes { .. } => {}
             UpdateBody::Snapshot { entries, .. } => {

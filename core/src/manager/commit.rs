@@ -88,7 +88,7 @@ impl Leader {
             live.publish(&namespace, term, stored.lsn, entries.into(), stored.settings.log_span, context);
         }
         debug_assert!(context.plants != Plants::NONE || self.draft == self.committed);
-        self.mark_affected(&in_flight.affected);
+        self.mark_affected(&in_flight.affected, context.plants);
         for (request, result) in in_flight.replies {
             context.push(ManagerAction::AdminReply { request, result });
         }
@@ -111,7 +111,11 @@ impl Leader {
         Next::Stay
     }
 
-    pub(super) fn mark_affected(&mut self, affected: &BTreeSet<(Namespace, SessionId)>) {
+    pub(super) fn mark_affected(&mut self, affected: &BTreeSet<(Namespace, SessionId)>, plants: Plants) {
+        if plants.has(Plant::PushesWithoutLimit) {
+            let talks = self.live.values_mut().flat_map(|live| live.talks.values_mut());
+            return talks.for_each(|talk| talk.push_due = true);
+        }
         for (namespace, session) in affected {
             if let Some(talk) = self.live.get_mut(namespace).and_then(|live| live.talks.get_mut(session)) {
                 talk.push_due = true;

@@ -68,7 +68,7 @@ impl Leader {
         let affected = plan.in_flight.affected.clone();
         self.append(plan.records, plan.in_flight, context);
         if context.plants.has(Plant::AnswerBeforeCommit) {
-            self.mark_affected(&affected);
+            self.mark_affected(&affected, context.plants);
         }
     }
 
@@ -186,6 +186,9 @@ impl Decision<'_> {
                 self.live.forget(session);
                 return false;
             }
+            if self.plants.has(Plant::RestartAcceptsRenewal) {
+                self.inherit(namesake, session);
+            }
             self.end(namesake, &Reason::TakenOver);
         }
         let info = SessionInfo {
@@ -202,6 +205,19 @@ impl Decision<'_> {
         self.live.joined.insert(session, self.now);
         self.emit(Change::SessionStarted { session, info }, Reason::Joined);
         true
+    }
+
+    /// A planted fault: the leases of an Owner's earlier life become those of its next.
+    fn inherit(&mut self, from: SessionId, to: SessionId) {
+        let leases: Vec<_> =
+            self.stored().table.of_session(from).map(|(range, entry)| (range, entry.generation)).collect();
+        for (range, generation) in leases {
+            let source = Some(generation);
+            self.emit(Change::Granted { range, generation, session: to, source }, Reason::TakenOver);
+            if let Some(talk) = self.live.talks.get_mut(&to) {
+                talk.accepted.insert(generation);
+            }
+        }
     }
 
     fn join_everywhere(&mut self, session: SessionId, info: &SessionInfo) {
@@ -233,6 +249,11 @@ impl Decision<'_> {
             let alive = self.stored().sessions.contains_key(&to) && !self.live.hold_is_over(to, self.now);
             if alive && to != source {
                 return self.grant(range, to, Some(generation), Reason::Migrated);
+            }
+            if self.plants.has(Plant::CleanThoughRestarted)
+                && let Some(other) = self.stored().sessions.keys().copied().find(|session| *session != source)
+            {
+                return self.grant(range, other, Some(generation), Reason::Migrated);
             }
         }
         let reason = match finding {
@@ -337,7 +358,9 @@ pub(super) fn reconcile(
                 missing.remove(range);
             }
         }
-        let had = generation <= taken_over_at || talk.may_have_had(generation, report.applied);
+        let had = generation <= taken_over_at
+            || talk.may_have_had(generation, report.applied)
+            || (plants.has(Plant::RacingReportAccepted) && talk.first_sent.contains_key(&generation));
         if had && !plants.has(Plant::AcceptedTwice) {
             findings.extend(missing.iter().map(|range| Finding { range, ..finding }));
         }

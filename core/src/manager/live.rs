@@ -172,8 +172,13 @@ impl Live {
     /// Uses the hold that the stored settings, and those before them, promise. A longer one counts for leases that
     /// are already out, because the next message may lengthen them.
     pub(super) fn follow_hold(&mut self, stored: &Stored, plants: Plants) {
-        let no_drift = plants.has(Plant::NoDriftAllowance);
-        self.hold = if no_drift { stored.settings.lease } else { stored.longest_hold };
+        self.hold = stored.longest_hold;
+        if plants.has(Plant::NoDriftAllowance) {
+            self.hold = stored.settings.lease;
+        }
+        if plants.has(Plant::ShortenedAtOnce) {
+            self.hold = stored.settings.hold;
+        }
     }
 
     pub(super) fn settle_hold_at(&mut self, at: Instant) {

@@ -369,7 +369,9 @@ fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
         let same = orders.iter().filter(|order| order.generation == held.generation);
         RangeSet::from_ranges(same.map(|order| order.range)).contains_range(held.range)
     };
-    !orders.iter().all(told) || !talk.report.iter().flat_map(|report| &report.held).all(listed)
+    let was_told = |held: &&HeldLease| talk.told.iter().any(|told| told.generation == held.generation);
+    let mut held = talk.report.iter().flat_map(|report| &report.held).filter(was_told);
+    !orders.iter().all(told) || !held.all(listed)
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

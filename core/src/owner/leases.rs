@@ -240,8 +240,9 @@ impl Leases {
         }
         let held_before = self.highest.overlapping(order.range).any(|(_, highest)| *highest >= generation);
         let has_copy = source.is_none_or(|source| self.has_import(order.range, source));
-        let accept_twice = plants.has(Plant::AcceptedTwice);
-        let copy_needed = !plants.has(Plant::CleanWithoutCopy);
+        let accept_twice = plants.has(Plant::AcceptedTwice) || plants.has(Plant::SeqNotChecked);
+        let copy_needed =
+            !plants.has(Plant::FailedTransferIsClean) && !plants.has(Plant::CleanThoughRestarted);
         if !open || (held_before && !accept_twice) || (!has_copy && copy_needed) {
             applied.refused.push(Refusal { range: order.range, generation });
             return;

@@ -319,7 +319,7 @@ impl OwnerMachine {
     }
 
     fn expire(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
-        if !self.plants.has(Plant::ExpiryByTimer) {
+        if !self.plants.has(Plant::ExpiryByTimer) && !self.plants.has(Plant::RenewalRevives) {
             let expired = self.leases.expire(now);
             self.revoked(expired, out);
         }
@@ -386,6 +386,7 @@ impl Machine for OwnerMachine {
             match timer {
                 Timer::Report => self.on_report_due(now, &mut out),
                 Timer::Hello => self.on_hello_due(now, &mut out),
+                Timer::Expiry if self.plants.has(Plant::RenewalRevives) => {}
                 Timer::Expiry => {
                     let expired = self.leases.expire(now);
                     self.revoked(expired, &mut out);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{ManagerId, Nonce, Seq, SessionId};
+use crate::id::{ManagerId, Nonce, Seq, SessionId, Term};
 use crate::key::Key;
 use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
 use crate::plant::Plant;
@@ -146,7 +146,7 @@ impl OwnerMachine {
             url: self.config.url.clone(),
             takes_over_previous: self.config.takes_over_previous,
             age: now.since(self.started_at),
-            term: self.term,
+            term: if self.plants.has(Plant::TermNotChecked) { Term::ZERO } else { self.term },
         };
         for to in self.config.managers.iter() {
             let message = OwnerToManager::Hello(hello.clone());
@@ -303,10 +303,7 @@ impl OwnerMachine {
     }
 
     fn report(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
-        if !self.plants.has(Plant::ExpiryByTimer) {
-            let expired = self.leases.expire(now);
-            self.revoked(expired, out);
-        }
+        self.expire(now, out);
         let Some(talk) = &mut self.talk else { return };
         let Some(seq) = talk.seq.next() else {
             // The numbering is used up: only a new conversation can number on.

@@ -146,11 +146,8 @@ impl OwnerMachine {
         if transfer.stage != Stage::Frozen || transfer.to.is_none() {
             return;
         }
-        let named = transfer.to.as_ref().map(|destination| destination.session);
         if same_process(transfer.to.as_ref(), to) {
             self.release(now, id, Some(to), out);
-        } else if self.plants.has(Plant::CleanThoughRestarted) {
-            self.release(now, id, named, out);
         } else {
             self.on_transfer_failed(now, id, out);
         }

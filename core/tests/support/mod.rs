@@ -236,8 +236,7 @@ impl Cluster {
 
     pub fn resume(&mut self, node: Node) {
         self.paused.remove(&node);
-        let (waiting, held) = self.held.drain(..).partition(|envelope| envelope.to == node);
-        self.held = held;
+        let waiting = self.held.extract_if(.., |envelope| envelope.to == node).collect();
         self.arrive(waiting);
     }
 
@@ -249,9 +248,8 @@ impl Cluster {
     /// The application of this Owner moves what it was asked to, and whatever it is asked to from now on.
     pub fn let_move(&mut self, owner: Node) {
         self.by_hand.remove(&owner);
-        let (asked, others) = self.undone.drain(..).partition(|(node, _)| *node == owner);
-        self.undone = others;
-        for (node, action) in Vec::<(Node, OwnerAction)>::from(asked) {
+        let asked: Vec<_> = self.undone.extract_if(.., |(node, _)| *node == owner).collect();
+        for (node, action) in asked {
             self.move_state(node, &action);
         }
         self.settle();

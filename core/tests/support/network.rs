@@ -132,9 +132,8 @@ impl Cluster {
     /// What waited arrives, in order, and nothing waits any more.
     pub fn release(&mut self, from: Node, to: Node) {
         self.links.held.remove(&(from, to));
-        let on_link = |envelope: &Envelope| (envelope.from, envelope.to) == (from, to);
-        let (waiting, held) = self.held.drain(..).partition(on_link);
-        self.held = held;
+        let on_link = |envelope: &mut Envelope| (envelope.from, envelope.to) == (from, to);
+        let waiting = self.held.extract_if(.., on_link).collect();
         self.arrive(waiting);
     }
 

@@ -134,6 +134,7 @@ impl<'a> Step<'a> {
         for prelude in &scenario.prelude {
             match prelude {
                 Prelude::Start(slot) => step.start(*slot),
+                Prelude::Crash(slot) => step.crash(*slot),
                 Prelude::Operate(command) => step.operate(command.clone()),
             }
             step.settle();

@@ -20,6 +20,8 @@ pub(super) fn all() -> Vec<Scenario> {
         failover(),
         deposed(),
         doubt(),
+        fenced(),
+        reborn(),
         migration(),
         recopied(),
         drift(),
@@ -61,10 +63,10 @@ fn restart() -> Scenario {
         OwnerPlan::plain("b", Clock::steady(300)),
         OwnerPlan::plain("a", Clock::steady(400)),
     ];
-    restart.prelude = vec![Prelude::Start(0), Prelude::Start(1)];
+    restart.prelude = vec![Prelude::Start(0), Prelude::Start(1), Prelude::Crash(0), Prelude::Start(0)];
     restart.boundary = Boundary {
-        instants: vec![0, 1_000],
-        messages: 10,
+        instants: vec![0, 1_000, 3_000],
+        messages: 9,
         hellos: 2,
         crashes: 1,
         starts: 1,
@@ -77,10 +79,10 @@ fn restart() -> Scenario {
 /// An Owner that is cut off until its lease is over, at the very bound of the clock rates.
 fn expiry() -> Scenario {
     let mut expiry = pair("expiry", "leases that run out at the drift bound, and what arrives afterwards");
-    expiry.managers = vec![ManagerPlan { clock: Clock { offset: 100, counts: 13, during: 12 }, ..ManagerPlan::steady(100) }];
+    expiry.managers[0].clock = Clock { offset: 100, counts: 13, during: 12 };
     expiry.boundary = Boundary {
-        instants: vec![0, 3_000, 6_000, 14_500, 15_000],
-        messages: 7,
+        instants: vec![0, 3_000, 5_000, 15_000],
+        messages: 8,
         hellos: 1,
         ..Boundary::default()
     };
@@ -90,9 +92,12 @@ fn expiry() -> Scenario {
 
 fn recall() -> Scenario {
     let mut recall = pair("recall", "a recall that takes longer than the lease");
+    recall.managers[0].clock = Clock { offset: 100, counts: 13, during: 12 };
     recall.slow_apps = true;
+    let settings = recall.settings.clone().into();
+    recall.prelude.push(Prelude::Operate(AdminCommand::Configure { namespace: namespace(), settings }));
     recall.commands = vec![move_all("b")];
-    recall.boundary = Boundary { instants: vec![0, 6_000, 13_000], messages: 8, ..Boundary::default() };
+    recall.boundary = Boundary { instants: vec![0, 6_000, 11_500, 12_000], messages: 8, ..Boundary::default() };
     recall
 }
 
@@ -122,21 +127,34 @@ fn succession(name: &'static str, covers: &'static str) -> Scenario {
     scenario
 }
 
-/// A store that takes its time, leaves a batch in doubt, and a second leader.
+/// A store that takes its time and leaves a batch in doubt.
 fn doubt() -> Scenario {
-    let mut doubt = pair("doubt", "batches in doubt, and a new leader while they are under way");
-    doubt.managers = vec![ManagerPlan::steady(100), ManagerPlan::steady(500)];
+    let mut doubt = pair("doubt", "batches in doubt, and what is decided after them");
     doubt.slow_store = true;
     doubt.commands = vec![move_all("b"), move_all("a")];
-    doubt.boundary = Boundary {
-        instants: vec![0, 1_000],
-        messages: 6,
-        hellos: 1,
-        elections: 1,
-        doubts: 1,
-        ..Boundary::default()
-    };
+    doubt.boundary =
+        Boundary { instants: vec![0, 1_000], messages: 7, doubts: 1, ..Boundary::default() };
     doubt
+}
+
+/// A store that takes its time, and a second leader while batches of the first are under way.
+fn fenced() -> Scenario {
+    let mut fenced = pair("fenced", "a new leader while batches of the old one are under way");
+    fenced.managers = vec![ManagerPlan::steady(100), ManagerPlan::steady(500)];
+    fenced.slow_store = true;
+    fenced.commands = vec![move_all("b"), move_all("a")];
+    fenced.boundary =
+        Boundary { instants: vec![0, 1_000], messages: 5, hellos: 1, elections: 1, ..Boundary::default() };
+    fenced
+}
+
+/// The only Manager dies and starts again at the same place, where everything that was said to it still arrives.
+fn reborn() -> Scenario {
+    let mut reborn = pair("reborn", "a Manager that starts again where it was");
+    reborn.commands = vec![move_all("b")];
+    reborn.boundary =
+        Boundary { instants: vec![0, 3_000], messages: 8, hellos: 2, elections: 1, ..Boundary::default() };
+    reborn
 }
 
 /// A range moves with its state while the destination dies and starts again, transfers fail and writes are served.
@@ -168,7 +186,7 @@ fn recopied() -> Scenario {
     recopied.covers = "state that is copied again after a recall was taken back";
     recopied.commands = vec![move_all("b"), move_all("a"), move_all("b")];
     recopied.boundary =
-        Boundary { instants: vec![0], messages: 11, writes: 1, failures: 1, ..Boundary::default() };
+        Boundary { instants: vec![0], messages: 14, writes: 1, failures: 1, ..Boundary::default() };
     recopied
 }
 
@@ -191,7 +209,7 @@ fn shortened() -> Scenario {
 fn drift() -> Scenario {
     let mut drift = pair("drift", "clock rates beyond the bound");
     drift.expect = Expect::Violation;
-    drift.managers = vec![ManagerPlan { clock: Clock { offset: 100, counts: 14, during: 12 }, ..ManagerPlan::steady(100) }];
+    drift.managers[0].clock = Clock { offset: 100, counts: 14, during: 12 };
     drift.boundary = Boundary { instants: vec![0, 3_000, 11_500, 12_000], messages: 5, ..Boundary::default() };
     drift
 }

@@ -139,6 +139,8 @@ pub(super) struct OwnerPlan {
 pub(super) enum Prelude {
     /// A process starts.
     Start(usize),
+    /// A process dies.
+    Crash(usize),
     /// An operator wants something.
     Operate(AdminCommand),
 }

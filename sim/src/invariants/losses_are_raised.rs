@@ -4,17 +4,18 @@
 //! What counts as lost is seen twice. Applications show it: an operation that finds nothing where a value was left. The
 //! table shows it: a range is released, or granted without its state. Each loss is a debt of every Lookup that had a
 //! table before it, and a raised loss pays the debts on its keys. It is due when the Lookup's knowledge of the time
-//! before the loss is too old to be relied on. A Lookup that is paused, or that has declared everything lost and is
+//! before a leader knew of the loss is too old to be relied on. A Lookup that is paused, or that has declared everything lost and is
 //! still out of contact, owes nothing until it is back. Nor is state given up as lost that its Owner said it moved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
-use centrifuge_core::message::{OwnerToManager, Release};
+use centrifuge_core::message::{OwnerToManager, Position, Release};
 use centrifuge_core::owner::OwnerAction;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
@@ -23,14 +24,19 @@ use centrifuge_core::time::Instant;
 use crate::oracle::Limits;
 use crate::seen::{Seen, TrueTime, Value};
 
-use super::committed::{How, RowChange};
+use super::committed::{How, Ledger, RowChange};
 use super::{Facts, Verdict, later, slot};
+
+/// The deadline of what nobody can know yet.
+const NOT_YET: TrueTime = TrueTime(u64::MAX);
 
 /// Guards S4.
 #[derive(Debug, Default)]
 pub struct LossesAreRaised {
     left: BTreeMap<(usize, Key), Left>,
     listeners: Vec<Listening>,
+    /// Published losses of which no leader knows yet.
+    unlearned: Vec<Unlearned>,
     /// The keys that Owners said they moved, by namespace and lease.
     moved: BTreeMap<(usize, Generation), RangeSet>,
     /// No debt is due before this; `None`: there is none.
@@ -64,6 +70,14 @@ struct Debt {
     how: HowLost,
 }
 
+/// A loss that is durable at a position of which no leader knows yet.
+#[derive(Clone, Copy, Debug)]
+struct Unlearned {
+    space: usize,
+    lost_at: TrueTime,
+    position: Position,
+}
+
 /// How a loss came to light.
 #[derive(Clone, Copy, Debug)]
 enum HowLost {
@@ -92,6 +106,9 @@ impl LossesAreRaised {
             Seen::LookupPaused { node, paused: false } => self.postpone(now, *node, facts.limits.slack),
             Seen::LookupStepped { node, machine, clock, actions } => {
                 self.hear_step(now, *node, machine, clock.read(now), actions, &facts.limits);
+            }
+            Seen::ManagerStepped { machine, .. } if !self.unlearned.is_empty() => {
+                machine.group().into_iter().for_each(|group| self.note_learned(now, group, facts));
             }
             Seen::OwnerStepped { node, actions, .. } => {
                 let space = facts.holdings.space_of(*node);
@@ -154,13 +171,40 @@ impl LossesAreRaised {
         for group in changes.chunk_by(|one, next| one.space == next.space) {
             let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, facts)).collect();
             if !lost.is_empty() {
-                // The leader may be the last to learn that its batch is durable, and a Lookup is in contact with it.
-                let deadline = later(now, facts.limits.hold + allowance(&facts.limits));
-                let debt = Debt { keys: lost.into(), lost_at: now, deadline, how: HowLost::Published };
-                self.owe(group[0].space, &debt, facts, |listening| listening.since.is_some());
+                self.owe_published(now, group[0].space, lost, facts);
             }
         }
         Ok(())
+    }
+
+    /// A loss that is durable, though perhaps no leader knows yet: until one does no Lookup can, and its time begins.
+    fn owe_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
+        let debt = Debt { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
+        self.owe(space, &debt, facts, |listening| listening.since.is_some());
+        let position = facts.committed.ledger(space).and_then(Ledger::position);
+        self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
+    }
+
+    /// A Manager's idea of the table may now contain losses that it did not contain before.
+    fn note_learned(&mut self, now: TrueTime, group: &Group, facts: &Facts) {
+        let unlearned = std::mem::take(&mut self.unlearned);
+        for loss in unlearned {
+            let stored = group.namespaces.get(facts.spaces.name(loss.space));
+            let position = stored.map(|stored| Position { log: stored.log, lsn: stored.lsn });
+            if position.is_some_and(|at| at.log == loss.position.log && at.lsn >= loss.position.lsn) {
+                self.fall_due(loss, later(now, allowance(&facts.limits)));
+            } else {
+                self.unlearned.push(loss);
+            }
+        }
+    }
+
+    fn fall_due(&mut self, loss: Unlearned, deadline: TrueTime) {
+        let debts = self.listeners.iter_mut().flat_map(|listening| &mut listening.debts);
+        for debt in debts.filter(|debt| debt.deadline == NOT_YET && debt.lost_at == loss.lost_at) {
+            debt.deadline = deadline;
+            self.next_deadline = sooner(self.next_deadline, deadline);
+        }
     }
 
     fn note_release(&mut self, space: usize, release: &Release) {
@@ -223,7 +267,7 @@ impl LossesAreRaised {
     /// A Lookup that is back has some time for what it could not know.
     fn postpone(&mut self, now: TrueTime, node: usize, by: Duration) {
         let deadline = later(now, by);
-        for debt in &mut slot(&mut self.listeners, node).debts {
+        for debt in slot(&mut self.listeners, node).debts.iter_mut().filter(|debt| debt.deadline != NOT_YET) {
             debt.deadline = debt.deadline.max(deadline);
             self.next_deadline = sooner(self.next_deadline, debt.deadline);
         }
@@ -363,6 +407,7 @@ mod tests {
         Scene, at, clean_grant, create, generation, grant, range, release, session, space_name,
     };
     use centrifuge_core::id::Term;
+    use centrifuge_core::plant::Plants;
 
     /// With the limits of [`Scene`] a loss must be raised within this many seconds.
     const ALLOWED: u64 = 100;
@@ -386,15 +431,19 @@ mod tests {
     /// A namespace with a Lookup on node 0 that has had a table since the start.
     fn listening() -> (Scene, LossesAreRaised) {
         let (mut scene, mut guard) = (Scene::new(), LossesAreRaised::default());
-        scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
+        let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
+        scene.group.apply(&batch, Plants::NONE);
         scene.start_lookup(0, at(0));
         slot(&mut guard.listeners, 0).since = Some(at(0));
         (scene, guard)
     }
 
     fn commit(scene: &mut Scene, guard: &mut LossesAreRaised, now: TrueTime, change: Change) -> Verdict {
-        scene.commit(now, vec![change]);
-        guard.judge_batch(now, &scene.facts)
+        let batch = scene.commit(now, vec![change]);
+        guard.judge_batch(now, &scene.facts)?;
+        scene.group.apply(&batch, Plants::NONE);
+        guard.note_learned(now, &scene.group, &scene.facts);
+        Ok(())
     }
 
     fn raise(guard: &mut LossesAreRaised, now: TrueTime, keys: KeyRange, why: LossWhy) {
@@ -476,6 +525,19 @@ mod tests {
         assert_eq!(violation.keys, vec![Key(7)]);
         raise(&mut guard, at(12), range(7, 9), LossWhy::Unowned);
         assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
+    }
+
+    #[test]
+    fn a_loss_is_due_once_a_leader_knows_of_it() {
+        let (mut scene, mut guard) = listening();
+        let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
+        guard.judge_batch(at(10), &scene.facts).unwrap();
+        guard.note_learned(at(20), &scene.group, &scene.facts);
+        assert_eq!(guard.collect(at(500), &scene.facts), Ok(()));
+        scene.group.apply(&batch, Plants::NONE);
+        guard.note_learned(at(500), &scene.group, &scene.facts);
+        assert_eq!(guard.collect(at(500 + ALLOWED), &scene.facts), Ok(()));
+        assert!(guard.collect(at(501 + ALLOWED), &scene.facts).is_err());
     }
 
     #[test]

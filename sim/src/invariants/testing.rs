@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::Position;
@@ -19,6 +20,8 @@ use super::{Facts, Listener, slot};
 /// Facts that a test makes up.
 pub(crate) struct Scene {
     pub(crate) facts: Facts,
+    /// What a Manager knows, for the test to fill.
+    pub(crate) group: Group,
 }
 
 impl Scene {
@@ -34,7 +37,8 @@ impl Scene {
             races_in_a_row: 8,
             check_s1: true,
         };
-        Scene { facts: Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits) }
+        let facts = Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits);
+        Scene { facts, group: Group::default() }
     }
 
     pub(crate) fn start_owner(&mut self, node: usize, number: u64) {

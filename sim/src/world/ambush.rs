@@ -56,7 +56,9 @@ impl World {
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
         let moment = match self.ambush {
             Some(Moment::LateAnswer) if self.now.0 - packet.sent.0 >= SECOND => Moment::LateAnswer,
-            Some(Moment::Recall) if assign.orders.iter().any(|order| order.recall.is_some()) => Moment::Recall,
+            Some(Moment::Recall) if assign.orders.iter().any(|order| order.recall.is_some()) => {
+                Moment::Recall
+            }
             Some(Moment::Grant) if assign.orders.iter().any(is_grant) => Moment::Grant,
             _ => return,
         };

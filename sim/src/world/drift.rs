@@ -1,6 +1,7 @@
 //! The negative control: without network delay, an Owner whose clock runs 1 % beyond the drift bound must be found to
 //! break S1, and one exactly at the bound must not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::settings::Settings;
@@ -62,33 +63,36 @@ fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
         lookup.clock = clock(1, 1);
     }
     for namespace in &mut plan.namespaces {
-        namespace.settings = vec![exact(&namespace.settings[0])];
+        namespace.settings = vec![Arc::new(exact(&namespace.settings[0]))];
     }
     plan.faults = FaultPlan {
-        mix: vec![(Fault::Isolate, 1)],
-        interval: 40 * SECOND,
+        mix: vec![(Fault::OwnerCutOff, 1)],
+        interval: 60 * SECOND,
         first: 60 * SECOND,
         lulls: 0,
-        longest: 150 * SECOND,
-        outlasting: 0,
+        longest: SECOND,
+        outlasting: 1_000,
         slowest_restart: SECOND,
         takeovers: 0,
     };
+    plan.apps.hangs = 0;
     plan.late_wakes = (0, 0);
     plan.misaddressed = 0;
     plan.owners.retain(|owner| owner.part == Part::Regular);
     plan
 }
 
-/// The paper's times, whose ratio is the bound itself.
-fn exact(settings: &Settings) -> std::sync::Arc<Settings> {
-    std::sync::Arc::new(Settings {
+/// The paper's times, whose ratio is the bound itself, and nothing that would delay the next grant.
+fn exact(settings: &Settings) -> Settings {
+    Settings {
         lease: Duration::from_secs(60),
         hold: Duration::from_secs(65),
         renewal: Duration::from_secs(15),
         answer_allowance: Duration::from_secs(10),
+        min_owners: 1,
+        settle: Duration::ZERO,
         ..settings.clone()
-    })
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ impl World {
             Fault::CutOneWay => self.cut_link(false),
             Fault::CutBothWays => self.cut_link(true),
             Fault::Isolate => self.isolate(),
+            Fault::OwnerCutOff => self.strike_one(is_owner, World::cut_off_from_managers),
             Fault::CutStore => self.cut_store(),
             Fault::Split => self.split_brain(),
             Fault::StoreDown => self.ail(|ailments, until| ailments.down_until = until),
@@ -246,7 +247,8 @@ impl World {
     }
 
     fn ail(&mut self, set: impl FnOnce(&mut crate::world::store::Ailments, u64)) -> bool {
-        let until = self.now.0 + self.dice.spread(100 * MILLISECOND, self.plan.faults.longest.min(40 * SECOND));
+        let until =
+            self.now.0 + self.dice.spread(100 * MILLISECOND, self.plan.faults.longest.min(40 * SECOND));
         set(&mut self.store.ailments, until);
         true
     }
@@ -304,7 +306,8 @@ impl World {
             let part = plan.part;
             self.start(Node::Owner(number));
             if part == Part::Spare && !self.plan.races_only {
-                let (at, life) = (self.now.0 + self.dice.spread(SECOND, 150 * SECOND), self.owners[number].life);
+                let (at, life) =
+                    (self.now.0 + self.dice.spread(SECOND, 150 * SECOND), self.owners[number].life);
                 let undo = if self.dice.chance(500) {
                     Undo::Leave { owner: number, life }
                 } else {
@@ -329,9 +332,11 @@ impl World {
     /// A second process of a name starts and does not say that the first is gone, because it is not. Where a process
     /// vouched for being the only one, its word is taken for true.
     fn start_second(&mut self, namespace: usize) -> bool {
-        let second = self.plan.owners.iter().position(|owner| {
-            owner.namespace == namespace && matches!(owner.part, Part::Second { .. })
-        });
+        let second = self
+            .plan
+            .owners
+            .iter()
+            .position(|owner| owner.namespace == namespace && matches!(owner.part, Part::Second { .. }));
         let Some(second) = second else { return false };
         let Part::Second { of } = self.plan.owners[second].part else { return false };
         let first_is_modest = self.owners[of].process.as_ref().is_some_and(|process| !process.takes_over);

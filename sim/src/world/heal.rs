@@ -57,7 +57,7 @@ impl World {
                     self.strike_from_ambush(node);
                 }
             }
-            Undo::Dither { namespace, range, to, times } => self.dither_on(namespace, range, to, times),
+            Undo::Dither { namespace, range, owner, times } => self.dither_on(namespace, range, owner, times),
             Undo::Unfreeze { namespace } => {
                 if self.faults_happen && !self.unfreeze(namespace) {
                     let retry = self.now.0 + 3 * SECOND;
@@ -77,7 +77,10 @@ impl World {
 
     /// Starts a process on a node that has none, unless it is one that should not run any more.
     pub(super) fn start(&mut self, node: Node) {
-        if self.lives(node) || self.stay_dead.contains(&node) || (!self.faults_happen && !self.is_regular(node)) {
+        if self.lives(node)
+            || self.stay_dead.contains(&node)
+            || (!self.faults_happen && !self.is_regular(node))
+        {
             return;
         }
         if self.life(node) > 0 {
@@ -183,7 +186,8 @@ impl World {
             }
         };
         if actions > 0 || wake != wanted {
-            let what = format!("{node:?}, woken at {local} before {wanted:?}, wants {actions} actions and {wake:?}");
+            let what =
+                format!("{node:?}, woken at {local} before {wanted:?}, wants {actions} actions and {wake:?}");
             self.witness.accuse(self.now, "early wake", what);
         }
     }
@@ -220,7 +224,8 @@ impl World {
         }
         for namespace in 0..self.plan.namespaces.len() {
             let here = |owner: &usize| {
-                self.plan.owners[*owner].namespace == namespace && self.plan.owners[*owner].part == Part::Regular
+                self.plan.owners[*owner].namespace == namespace
+                    && self.plan.owners[*owner].part == Part::Regular
             };
             let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
             let dead = Node::Owner(self.dice.pick(&owners));

@@ -30,7 +30,9 @@ impl World {
     }
 
     pub(super) fn deliver_to_lookup(&mut self, number: usize, packet: Packet) {
-        let (Node::Manager(from), Body::ManagerToLookup(message)) = (packet.from, packet.body) else { return };
+        let (Node::Manager(from), Body::ManagerToLookup(message)) = (packet.from, packet.body) else {
+            return;
+        };
         let from = self.plan.manager_ids[from].clone();
         self.feed_lookup(number, LookupEvent::FromManager { from, message });
     }

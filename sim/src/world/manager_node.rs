@@ -204,7 +204,8 @@ impl World {
     /// The Manager that takes itself for the leader; of several the first.
     pub(super) fn leader(&self) -> Option<usize> {
         self.managers.iter().position(|host| {
-            let leads = |process: &ManagerProcess| process.machine.leading(host.clock.read(self.now)).is_some();
+            let leads =
+                |process: &ManagerProcess| process.machine.leading(host.clock.read(self.now)).is_some();
             host.is_running() && host.process.as_ref().is_some_and(leads)
         })
     }

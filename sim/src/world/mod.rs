@@ -243,7 +243,10 @@ impl World {
 
     fn deliver(&mut self, packet: Packet) {
         // After the faults have ended no straggler of theirs disturbs what must converge.
-        if !self.faults_happen && self.now.0 > self.plan.safety + 5 * SECOND && packet.sent.0 < self.plan.safety {
+        if !self.faults_happen
+            && self.now.0 > self.plan.safety + 5 * SECOND
+            && packet.sent.0 < self.plan.safety
+        {
             return;
         }
         match packet.to {

@@ -97,14 +97,16 @@ impl World {
         let known = std::mem::replace(&mut self.known[self.plan.owners[owner].namespace][probe], true);
         let session = process.machine.session();
         if self.trace.is_on() {
-            let text = format_args!("    Owner({owner}) serves {key} under {generation}: {before:?} -> {after:?}");
+            let text =
+                format_args!("    Owner({owner}) serves {key} under {generation}: {before:?} -> {after:?}");
             self.trace.line(self.now, text);
         }
         let namespace = &namespace.name;
         let served = Seen::Served { session, namespace, key, generation, before, after };
         self.witness.see(self.now, &served);
         if self.plan.races_only && known && before.is_none() {
-            let what = format!("the state of key {key} is lost though nothing failed (DESIGN §7: migration, drain)");
+            let what =
+                format!("the state of key {key} is lost though nothing failed (DESIGN §7: migration, drain)");
             self.witness.accuse(self.now, "S4", what);
         }
     }

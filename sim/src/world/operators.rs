@@ -98,26 +98,23 @@ impl World {
         self.ask_leader(AdminCommand::Move { namespace, range, to, why: "better there".into() })
     }
 
-    /// Moves the range of the busiest key to and fro between two Owners, faster than migrations end.
+    /// Moves a range to an Owner and back, several times, faster than migrations end.
     pub(super) fn dither(&mut self, number: usize) -> bool {
-        let range = self.some_range(number);
-        let to = self.dice.below(self.owners.len() as u64) as usize;
+        let (range, to) = (self.some_range(number), self.some_owner_name(number));
         let times = self.dice.between(3, 8) as u32;
         self.dither_on(number, range, to, times);
         true
     }
 
-    pub(super) fn dither_on(&mut self, namespace: usize, range: KeyRange, to: usize, times: u32) {
+    pub(super) fn dither_on(&mut self, number: usize, range: KeyRange, owner: OwnerName, times: u32) {
         if !self.faults_happen || times == 0 {
             return;
         }
-        let name = &self.plan.owners[to].name;
-        let to_name = (times % 2 == 0 && self.plan.owners[to].namespace == namespace).then(|| name.clone());
-        let in_namespace = self.plan.namespaces[namespace].name.clone();
-        let why = "or rather there".into();
-        self.ask_leader(AdminCommand::Move { namespace: in_namespace, range, to: to_name, why });
+        let namespace = self.plan.namespaces[number].name.clone();
+        let to = times.is_multiple_of(2).then(|| owner.clone());
+        self.ask_leader(AdminCommand::Move { namespace, range, to, why: "or rather there".into() });
         let next = self.now.0 + self.dice.spread(SECOND / 4, 12 * SECOND);
-        let again = Undo::Dither { namespace, range, to, times: times - 1 };
+        let again = Undo::Dither { namespace: number, range, owner, times: times - 1 };
         self.queue.push(next, Event::Undo(again));
     }
 
@@ -141,7 +138,11 @@ impl World {
     /// A probe key, by its place: often the busiest.
     pub(super) fn some_probe(&mut self, number: usize) -> usize {
         let plan = &self.plan.namespaces[number];
-        if self.dice.chance(plan.busy) { plan.busiest } else { self.dice.below(plan.keys.len() as u64) as usize }
+        if self.dice.chance(plan.busy) {
+            plan.busiest
+        } else {
+            self.dice.below(plan.keys.len() as u64) as usize
+        }
     }
 
     /// A range around one probe key, or between two.

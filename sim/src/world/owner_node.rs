@@ -265,7 +265,8 @@ impl World {
         if copy.last {
             let event = OwnerEvent::ImportReady { range: copy.range, source: copy.source };
             self.feed_owner(number, event);
-            let kept = |process: &OwnerProcess| process.machine.session() == by && process.app.has_import(copy);
+            let kept =
+                |process: &OwnerProcess| process.machine.session() == by && process.app.has_import(copy);
             if !self.owners[number].process.as_ref().is_some_and(kept) {
                 return;
             }

@@ -141,7 +141,8 @@ impl Plan {
         let races_only = dice.chance(80);
         let clocks = Clocks::draw(dice);
         let managers = draw_managers(dice, clocks);
-        let manager_ids: Arc<[ManagerId]> = managers.iter().map(|manager| manager.config.id.clone()).collect();
+        let manager_ids: Arc<[ManagerId]> =
+            managers.iter().map(|manager| manager.config.id.clone()).collect();
         let count = if dice.chance(750) { 1 } else { 2 };
         let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(dice, number, races_only)).collect();
         let owners = draw_owners(dice, clocks, count, races_only);
@@ -290,8 +291,7 @@ fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
         settle: Duration::from_secs(dice.between(0, 10)),
         max_moves: dice.pick(&[1, 2, 8, 256]),
         virtual_nodes: u32::try_from(dice.between(1, 4)).expect("a small number"),
-        partitioner: dice
-            .weighted(&[(PartitionerKind::ConsistentHash, 3), (PartitionerKind::Fixed, 1)]),
+        partitioner: dice.weighted(&[(PartitionerKind::ConsistentHash, 3), (PartitionerKind::Fixed, 1)]),
         load_policy: dice.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]),
         load_interval: Duration::from_secs(dice.between(20, 60)),
         log_span: Duration::from_secs(dice.pick(&[20, 120, 300])),
@@ -363,7 +363,8 @@ fn draw_lookups(
                 silence: Duration::from_secs(dice.between(3, 8)),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
-            let election = plans.iter().map(|manager| manager.config.campaign_interval).max().unwrap_or_default();
+            let election =
+                plans.iter().map(|manager| manager.config.campaign_interval).max().unwrap_or_default();
             config.check(longest_leader_hold(plans), election).expect("the drawn times are valid");
             lookups.push(LookupPlan { namespace, config, clock: clocks.clock(dice, Whose::Relying) });
         }
@@ -408,7 +409,7 @@ fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
     Profile::reliable(dice.pick(&[MILLISECOND, longest / 4]), longest)
 }
 
-const USUAL_MIX: [(Fault, u64); 35] = [
+const USUAL_MIX: [(Fault, u64); 36] = [
     (Fault::CrashOwner, 10),
     (Fault::CrashManager, 6),
     (Fault::CrashLookup, 2),
@@ -420,6 +421,7 @@ const USUAL_MIX: [(Fault, u64); 35] = [
     (Fault::CutOneWay, 8),
     (Fault::CutBothWays, 6),
     (Fault::Isolate, 5),
+    (Fault::OwnerCutOff, 3),
     (Fault::CutStore, 5),
     (Fault::Split, 4),
     (Fault::StoreDown, 3),
@@ -503,7 +505,8 @@ mod tests {
             assert!(plan.safety + plan.convergence >= 600 * SECOND);
             let clocks = plan.owners.iter().map(|owner| owner.clock);
             let within = |clock: Clock| {
-                clock.numerator * 25 >= clock.denominator * 24 && clock.numerator * 25 <= clock.denominator * 26
+                clock.numerator * 25 >= clock.denominator * 24
+                    && clock.numerator * 25 <= clock.denominator * 26
             };
             assert!(clocks.chain([plan.store.clock]).all(within));
             assert!(plan.layout().places() <= 64);
@@ -513,7 +516,9 @@ mod tests {
     #[test]
     fn some_clocks_are_exactly_at_the_bound() {
         let at_bound = |plan: &Plan| {
-            let rate = |numerator| plan.owners.iter().any(|o| (o.clock.numerator, o.clock.denominator) == (numerator, 25));
+            let rate = |numerator| {
+                plan.owners.iter().any(|o| (o.clock.numerator, o.clock.denominator) == (numerator, 25))
+            };
             rate(24) && rate(26)
         };
         assert!((0..50).any(|seed| at_bound(&Plan::draw(&mut Dice::new(seed)))));

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use centrifuge_core::id::OwnerName;
 use centrifuge_core::key::KeyRange;
 
 use crate::seen::{Node, TrueTime};
@@ -109,7 +110,7 @@ pub(crate) enum Undo {
     /// What was waited for has happened at a node.
     Ambush { node: Node, life: u32 },
     /// An operator changes where a range belongs, again.
-    Dither { namespace: usize, range: KeyRange, to: usize, times: u32 },
+    Dither { namespace: usize, range: KeyRange, owner: OwnerName, times: u32 },
     /// An operator unfreezes a namespace.
     Unfreeze { namespace: usize },
 }

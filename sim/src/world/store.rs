@@ -152,7 +152,9 @@ impl Store {
     pub(crate) fn handle(&mut self, now: TrueTime, from: usize, request: StoreRequest) -> Handled {
         let down = now.0 < self.ailments.down_until;
         match request {
-            StoreRequest::Campaign { .. } | StoreRequest::Renew { .. } | StoreRequest::Resign { .. } if down => {
+            StoreRequest::Campaign { .. } | StoreRequest::Renew { .. } | StoreRequest::Resign { .. }
+                if down =>
+            {
                 Handled::nothing()
             }
             StoreRequest::Load { number, request } if down => {
@@ -184,11 +186,11 @@ impl Store {
 
     fn campaign(&mut self, now: TrueTime, from: usize, request: u64) -> Handled {
         let local = self.clock.read(now);
-        if let Some(lease) = self.lease {
-            if local < lease.since + self.plan.leader_holds[lease.manager] {
-                let leader = Some(self.managers[lease.manager].clone());
-                return Handled::election(ElectionEvent::LedBy { request, leader });
-            }
+        if let Some(lease) = self.lease
+            && local < lease.since + self.plan.leader_holds[lease.manager]
+        {
+            let leader = Some(self.managers[lease.manager].clone());
+            return Handled::election(ElectionEvent::LedBy { request, leader });
         }
         self.term = self.term.next().expect("fewer terms than 64 bits count");
         self.lease = Some(LeaderLease { manager: from, term: self.term, since: local });

@@ -39,6 +39,8 @@ faults! {
     CutBothWays = "cut_both_ways",
     /// Nothing gets to or from a group of nodes.
     Isolate = "isolate",
+    /// Nothing gets between an Owner and any Manager.
+    OwnerCutOff = "owner_cut_off",
     /// Nothing gets to the store from a Manager, or back, or both.
     CutStore = "cut_store",
     /// The leader loses its lease early, and is cut off with some of its clients from everybody else.

@@ -365,13 +365,12 @@ fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
         talk.told.iter().filter(same).all(|told| told.recall == order.recall)
             && (order.recall.is_none() || talk.told.iter().any(|told| same(&told)))
     };
-    let listed = |held: &HeldLease| {
+    let keys = |orders: &[LeaseOrder], held: &HeldLease| {
         let same = orders.iter().filter(|order| order.generation == held.generation);
-        RangeSet::from_ranges(same.map(|order| order.range)).contains_range(held.range)
+        RangeSet::from_ranges(same.filter_map(|order| order.range.intersection(held.range)))
     };
-    let was_told = |held: &&HeldLease| talk.told.iter().any(|told| told.generation == held.generation);
-    let mut held = talk.report.iter().flat_map(|report| &report.held).filter(was_told);
-    !orders.iter().all(told) || !held.all(listed)
+    let kept = |held: &HeldLease| keys(&talk.told, held).difference(&keys(orders, held)).is_empty();
+    !orders.iter().all(told) || !talk.report.iter().flat_map(|report| &report.held).all(kept)
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

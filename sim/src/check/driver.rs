@@ -14,7 +14,7 @@ use super::memo::Outcome;
 use super::nodes::{Input, ManagerMemo, ManagerNode, OwnerMemo, OwnerNode};
 use super::print::Shared;
 use super::properties::{Breach, Memory};
-use super::scenario::{PROBES, Prelude, Scenario, address, manager_id, namespace};
+use super::scenario::{Command, PROBES, Prelude, Scenario, address, manager_id, namespace};
 use super::store::{Append, Election, Store};
 use super::world::{Action, Body, Network, Node, Packet, Slot, Spent, State};
 
@@ -129,13 +129,13 @@ impl<'a> Step<'a> {
         step.elect(0);
         step.work_off();
         let settings = scenario.settings.clone().into();
-        step.operate(AdminCommand::Create { namespace: namespace(), settings });
+        step.operate(&Command::Admin(AdminCommand::Create { namespace: namespace(), settings }));
         step.settle();
         for prelude in &scenario.prelude {
             match prelude {
                 Prelude::Start(slot) => step.start(*slot),
                 Prelude::Crash(slot) => step.crash(*slot),
-                Prelude::Operate(command) => step.operate(command.clone()),
+                Prelude::Operate(command) => step.operate(command),
             }
             step.settle();
         }
@@ -188,7 +188,7 @@ impl<'a> Step<'a> {
                 (0..self.state.owners.len()).for_each(|slot| self.look(slot));
             }
             Action::Operate => {
-                let command = self.stage.scenario.commands[spent.commands].clone();
+                let command = &self.stage.scenario.commands[spent.commands];
                 spent.commands += 1;
                 self.operate(command);
             }
@@ -399,9 +399,11 @@ impl<'a> Step<'a> {
         self.manager(manager, ManagerEvent::Start);
     }
 
-    fn operate(&mut self, command: AdminCommand) {
-        if let Some(leader) = self.state.election.leader {
-            self.manager(leader, ManagerEvent::Admin { request: 0, command });
+    fn operate(&mut self, command: &Command) {
+        let Some(leader) = self.state.election.leader else { return };
+        match command.clone() {
+            Command::Admin(command) => self.manager(leader, ManagerEvent::Admin { request: 0, command }),
+            Command::Resign => self.manager(leader, ManagerEvent::Resign),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::time::Instant;
 
-use super::print::{Shared, print};
+use super::print::{Shared, mix};
 
 /// What came of an event: nothing, or another state of the node and what it wants done.
 pub(super) type Outcome<N, A> = Option<Arc<(Shared<N>, Vec<A>)>>;
@@ -35,7 +35,7 @@ impl<N, A> Memo<N, A> {
         event: u64,
         compute: impl FnOnce() -> (Shared<N>, Vec<A>),
     ) -> Outcome<N, A> {
-        let key = print(&(node.print(), now, event));
+        let key = mix(&[node.print(), now.0, event]);
         let shard = &self.shards[key as usize % SHARDS];
         if let Some(known) = shard.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.clone();

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use centrifuge_core::manager::AdminCommand;
 use centrifuge_core::settings::Settings;
 
 use super::properties::Milestone;
-use super::scenario::{Boundary, Clock, Expect, ManagerPlan, OwnerPlan, Prelude, Scenario, move_all, namespace};
+use super::scenario::{Boundary, Clock, Expect, ManagerPlan, OwnerPlan, Prelude, Scenario, Command, configure, evict, move_all};
 
 /// All of them.
 pub(super) fn all() -> Vec<Scenario> {
@@ -25,7 +24,7 @@ pub(super) fn all() -> Vec<Scenario> {
         migration(),
         recopied(),
         drift(),
-    ]
+    ].into_iter().chain(explore()).collect()
 }
 
 /// Two Owners and a range that an operator moves from one to the other: recalls, acknowledgments and grants cross
@@ -94,8 +93,7 @@ fn recall() -> Scenario {
     let mut recall = pair("recall", "a recall that takes longer than the lease");
     recall.managers[0].clock = Clock { offset: 100, counts: 13, during: 12 };
     recall.slow_apps = true;
-    let settings = recall.settings.clone().into();
-    recall.prelude.push(Prelude::Operate(AdminCommand::Configure { namespace: namespace(), settings }));
+    recall.prelude.push(Prelude::Operate(configure(recall.settings.clone())));
     recall.commands = vec![move_all("b")];
     recall.boundary = Boundary { instants: vec![0, 6_000, 11_500, 12_000], messages: 8, ..Boundary::default() };
     recall
@@ -199,8 +197,7 @@ fn shortened() -> Scenario {
         renewal: Duration::from_secs(1),
         ..shortened.settings.clone()
     };
-    let configure = AdminCommand::Configure { namespace: namespace(), settings: settings.into() };
-    shortened.commands = vec![configure, move_all("b")];
+    shortened.commands = vec![configure(settings), move_all("b")];
     shortened.boundary = Boundary { instants: vec![0, 3_000, 7_000, 13_000], messages: 6, ..Boundary::default() };
     shortened
 }
@@ -221,4 +218,63 @@ fn pair(name: &'static str, covers: &'static str) -> Scenario {
         vec![OwnerPlan::plain("a", Clock::steady(200)), OwnerPlan::plain("b", Clock::steady(300))];
     scenario.prelude = vec![Prelude::Start(0), Prelude::Operate(move_all("a")), Prelude::Start(1)];
     scenario
+}
+
+fn explore() -> Vec<Scenario> {
+    use centrifuge_core::owner::OwnerEvent;
+    let mut all = Vec::new();
+    let mut m = pair("x-leave", "");
+    m.wishes = vec![(0, OwnerEvent::Leave), (0, OwnerEvent::Drain)];
+    m.commands = vec![move_all("b")];
+    m.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 9, hellos: 1, starts: 1, crashes: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = pair("x-evict", "");
+    m.commands = vec![evict("a")];
+    m.slow_apps = true;
+    m.settings.recall_timeout = Duration::from_secs(2);
+    m.boundary = Boundary { instants: vec![0, 1_000, 3_000, 13_000], messages: 9, hellos: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = pair("x-mtime", "");
+    m.owners[0].migrates = true;
+    m.owners[1].migrates = true;
+    m.commands = vec![move_all("b"), move_all("a")];
+    m.slow_apps = true;
+    m.settings.recall_timeout = Duration::from_secs(1);
+    m.settings.migration_timeout = Duration::from_secs(1);
+    m.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 9, writes: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = pair("x-resign", "");
+    m.managers = vec![ManagerPlan { leader_lease: Duration::from_secs(4), starved: true, ..ManagerPlan::steady(100) }, ManagerPlan::steady(500)];
+    m.commands = vec![Command::Resign];
+    m.slow_store = true;
+    m.boundary = Boundary { instants: vec![0, 3_000, 13_500], messages: 8, hellos: 2, elections: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = pair("x-jump", "");
+    m.wishes = vec![(0, OwnerEvent::ClockJumped)];
+    m.commands = vec![move_all("b")];
+    m.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 9, hellos: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = pair("x-migfail", "");
+    m.managers = vec![ManagerPlan::steady(100), ManagerPlan::steady(500)];
+    for plan in &mut m.owners { plan.migrates = true; plan.takes_over = true; }
+    m.slow_apps = true;
+    m.commands = vec![move_all("b")];
+    m.boundary = Boundary { instants: vec![0, 3_000], messages: 10, hellos: 2, elections: 1, writes: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = restart();
+    m.name = "x-restart2";
+    m.boundary = Boundary { instants: vec![0, 1_000], messages: 12, hellos: 3, crashes: 2, starts: 2, ..Boundary::default() };
+    all.push(m);
+    let mut m = restart();
+    m.name = "x-restart13";
+    m.boundary = Boundary { instants: vec![0, 3_000, 13_000], messages: 8, hellos: 2, crashes: 1, starts: 1, ..Boundary::default() };
+    all.push(m);
+    let mut m = join();
+    m.name = "x-join2";
+    for plan in &mut m.owners { plan.migrates = true; }
+    m.slow_apps = true;
+    m.slow_store = true;
+    m.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 14, hellos: 2, starts: 1, writes: 1, failures: 1, crashes: 0, ..Boundary::default() };
+    all.push(m);
+    all
 }

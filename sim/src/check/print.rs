@@ -61,7 +61,8 @@ pub(super) fn print_without(value: &impl Hash, last: &impl Hash) -> u64 {
     mix(kept.expect("a machine's counters are its last field"))
 }
 
-fn mix(words: &[u64]) -> u64 {
+/// One word for many.
+pub(super) fn mix(words: &[u64]) -> u64 {
     let mut print = words.len() as u64 ^ 0x9e37_79b9_7f4a_7c15;
     for word in words {
         let product = u128::from(print ^ word) * 0xe703_7ed1_a0b4_28db;

@@ -52,7 +52,7 @@ pub(super) struct Scenario {
     /// What happens, in this order and undisturbed, before the exploration begins.
     pub(super) prelude: Vec<Prelude>,
     /// What an operator asks for, in this order, at any time.
-    pub(super) commands: Vec<AdminCommand>,
+    pub(super) commands: Vec<Command>,
     /// What applications tell their Owners, each at any time and once at most.
     pub(super) wishes: Vec<(usize, OwnerEvent)>,
     /// The namespace's settings.
@@ -142,7 +142,16 @@ pub(super) enum Prelude {
     /// A process dies.
     Crash(usize),
     /// An operator wants something.
-    Operate(AdminCommand),
+    Operate(Command),
+}
+
+/// What an operator can want.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    /// Something of the leader.
+    Admin(AdminCommand),
+    /// That the leader resigns.
+    Resign,
 }
 
 /// A clock: an offset and a rate.
@@ -271,7 +280,21 @@ pub(super) fn manager_id(manager: usize) -> ManagerId {
 }
 
 /// An operator's wish that all keys be at an Owner.
-pub(super) fn move_all(to: &str) -> AdminCommand {
-    let why: Arc<str> = "by hand".into();
-    AdminCommand::Move { namespace: namespace(), range: KeyRange::ALL, to: Some(owner_name(to)), why }
+pub(super) fn move_all(to: &str) -> Command {
+    let (namespace, to, why) = (namespace(), Some(owner_name(to)), by_hand());
+    Command::Admin(AdminCommand::Move { namespace, range: KeyRange::ALL, to, why })
+}
+
+/// An operator's wish that an Owner give everything back and go.
+pub(super) fn evict(owner: &str) -> Command {
+    Command::Admin(AdminCommand::Evict { namespace: namespace(), owner: owner_name(owner), why: by_hand() })
+}
+
+/// An operator's wish for other settings.
+pub(super) fn configure(settings: Settings) -> Command {
+    Command::Admin(AdminCommand::Configure { namespace: namespace(), settings: settings.into() })
+}
+
+fn by_hand() -> Arc<str> {
+    "by hand".into()
 }

@@ -67,7 +67,7 @@ fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
     }
     plan.faults = FaultPlan {
         mix: vec![(Fault::OwnerCutOff, 1)],
-        interval: 60 * SECOND,
+        interval: 110 * SECOND,
         first: 60 * SECOND,
         lulls: 0,
         longest: SECOND,
@@ -75,6 +75,7 @@ fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
         slowest_restart: SECOND,
         takeovers: 0,
     };
+    plan.safety = 1_000 * SECOND;
     plan.apps.hangs = 0;
     plan.late_wakes = (0, 0);
     plan.misaddressed = 0;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Index, Namespace, Seq, SessionId};
+use crate::id::{Index, Namespace, Nonce, Seq, SessionId};
 use crate::plant::{Plant, Plants};
 use crate::record::{Batch, Change, Record};
 use crate::time::Instant;
@@ -25,14 +25,34 @@ pub(super) struct InFlight {
     /// Operators to be answered.
     pub(super) replies: Vec<(u64, Result<(), AdminError>)>,
     /// Reports whose effects it contains.
-    pub(super) decided: Vec<(Namespace, SessionId, Seq)>,
+    pub(super) decided: Vec<Decided>,
     /// Sessions whose set of leases it changes.
     pub(super) affected: BTreeSet<(Namespace, SessionId)>,
     /// When to repeat it, if its outcome is unknown.
     pub(super) retry_at: Option<Instant>,
 }
 
+/// A report whose effects are decided.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Decided {
+    pub(super) namespace: Namespace,
+    pub(super) session: SessionId,
+    /// The conversation it belongs to: another numbers anew.
+    pub(super) talk: Nonce,
+    pub(super) seq: Seq,
+}
+
 impl Leader {
+    /// Notes that the effects of reports are committed.
+    pub(super) fn note_applied(&mut self, decided: Vec<Decided>) {
+        for Decided { namespace, session, talk: id, seq } in decided {
+            let talk = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session));
+            if let Some(talk) = talk.filter(|talk| talk.id == id) {
+                talk.applied = talk.applied.max(seq);
+            }
+        }
+    }
+
     /// Sends the records that wait, if there are any, as the next batch.
     pub(super) fn append_next(&mut self, context: &mut Context<'_>) {
         if !self.group_records.is_empty() {
@@ -72,11 +92,7 @@ impl Leader {
         self.draft.term = self.committed.term;
         self.draft.earlier_leaders_hold = self.committed.earlier_leaders_hold;
         self.draft.latest_leader_hold = self.committed.latest_leader_hold;
-        for (namespace, session, seq) in in_flight.decided {
-            if let Some(talk) = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session)) {
-                talk.applied = talk.applied.max(seq);
-            }
-        }
+        self.note_applied(in_flight.decided);
         self.follow_namespaces(&batch, context);
         let term = self.lead.term;
         for (namespace, entries) in published {

@@ -11,7 +11,7 @@ use crate::settings::Drift;
 use crate::time::Instant;
 
 use super::Context;
-use super::commit::InFlight;
+use super::commit::{Decided, InFlight};
 use super::event::ManagerAction;
 use super::leader::Leader;
 use super::live::Live;
@@ -56,14 +56,7 @@ impl Leader {
             self.decide_namespace(&namespace, &mut plan, context);
         }
         if plan.records.is_empty() {
-            for (namespace, session, seq) in plan.in_flight.decided {
-                if let Some(talk) =
-                    self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session))
-                {
-                    talk.applied = talk.applied.max(seq);
-                }
-            }
-            return;
+            return self.note_applied(plan.in_flight.decided);
         }
         let affected = plan.in_flight.affected.clone();
         self.append(plan.records, plan.in_flight, context);
@@ -154,7 +147,8 @@ impl Decision<'_> {
             let Some(talk) = self.live.talks.get_mut(&session) else { continue };
             talk.undecided = false;
             let Some(report) = talk.report.clone() else { continue };
-            let decided = (self.namespace.clone(), session, report.seq);
+            let namespace = self.namespace.clone();
+            let decided = Decided { namespace, session, talk: talk.id, seq: report.seq };
             if self.join(session, &report) {
                 self.take_findings(session);
                 self.take_wishes(session, &report);

@@ -10,6 +10,7 @@ use crate::range_set::RangeSet;
 use crate::table::Entry;
 
 use super::Context;
+use super::commit::Decided;
 use super::decide::reconcile;
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
@@ -170,6 +171,9 @@ impl Leader {
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
             live.dirty = true;
+        } else if let Some(in_flight) = &mut self.in_flight {
+            // What it says may be in the draft and yet be lost with the batch under way.
+            in_flight.decided.push(Decided { namespace: namespace.clone(), session, talk: talk.id, seq });
         } else {
             talk.applied = seq;
         }

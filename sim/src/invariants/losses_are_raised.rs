@@ -3,44 +3,31 @@
 //!
 //! What counts as lost is seen twice. Applications show it: an operation that finds nothing where a value was left. The
 //! table shows it: a range is released, or granted without its state. Each loss is a debt of every Lookup that had a
-//! table before it, and a raised loss pays the debts on its keys. It is due when the Lookup's knowledge of the time
-//! before a leader knew of the loss is too old to be relied on. A Lookup that is paused, or that has declared everything lost and is
-//! still out of contact, owes nothing until it is back. Nor is state given up as lost that its Owner said it moved.
+//! table before it, which raising the loss pays; `debts.rs` has the book. The other way round, state comes along with
+//! a lease only from who held it until then, and is not given up as lost if its Owner said that it moved it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
-use centrifuge_core::message::{OwnerToManager, Position, Release};
+use centrifuge_core::message::{OwnerToManager, Release};
 use centrifuge_core::owner::OwnerAction;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
-use centrifuge_core::time::Instant;
 
-use crate::oracle::Limits;
 use crate::seen::{Seen, TrueTime, Value};
 
-use super::committed::{How, Ledger, RowChange};
-use super::{Facts, Verdict, later, slot};
-
-/// The deadline of what nobody can know yet.
-const NOT_YET: TrueTime = TrueTime(u64::MAX);
+use super::committed::{How, RowChange};
+use super::debts::Debts;
+use super::{Facts, Verdict};
 
 /// Guards S4.
 #[derive(Debug, Default)]
 pub struct LossesAreRaised {
     left: BTreeMap<(usize, Key), Left>,
-    listeners: Vec<Listening>,
-    /// Published losses of which no leader knows yet.
-    unlearned: Vec<Unlearned>,
+    debts: Debts,
     /// The keys that Owners said they moved, by namespace and lease.
     moved: BTreeMap<(usize, Generation), RangeSet>,
-    /// No debt is due before this; `None`: there is none.
-    next_deadline: Option<TrueTime>,
 }
 
 /// The value that an application left at a key last.
@@ -48,41 +35,6 @@ pub struct LossesAreRaised {
 struct Left {
     value: Value,
     at: TrueTime,
-}
-
-/// What one Lookup has told its application, and what it still has to.
-#[derive(Debug, Default)]
-struct Listening {
-    /// When it had its first table.
-    since: Option<TrueTime>,
-    /// It has declared everything lost, and has not been in contact since.
-    out_of_contact: bool,
-    raised: Vec<(TrueTime, RangeSet)>,
-    debts: Vec<Debt>,
-}
-
-/// A loss that a Lookup has to raise.
-#[derive(Clone, Debug)]
-struct Debt {
-    keys: Arc<[KeyRange]>,
-    lost_at: TrueTime,
-    deadline: TrueTime,
-    how: HowLost,
-}
-
-/// A loss that is durable at a position of which no leader knows yet.
-#[derive(Clone, Copy, Debug)]
-struct Unlearned {
-    space: usize,
-    lost_at: TrueTime,
-    position: Position,
-}
-
-/// How a loss came to light.
-#[derive(Clone, Copy, Debug)]
-enum HowLost {
-    Published,
-    Served(Generation),
 }
 
 /// An operation on a probe key.
@@ -101,14 +53,14 @@ impl LossesAreRaised {
     pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
         match seen {
             Seen::LookupStarted { node, .. } | Seen::LookupEnded { node } => {
-                *slot(&mut self.listeners, *node) = Listening::default();
+                self.debts.forget(*node);
             }
-            Seen::LookupPaused { node, paused: false } => self.postpone(now, *node, facts.limits.slack),
+            Seen::LookupPaused { node, paused: false } => self.debts.postpone(now, *node, facts.limits.slack),
             Seen::LookupStepped { node, machine, clock, actions } => {
-                self.hear_step(now, *node, machine, clock.read(now), actions, &facts.limits);
+                self.debts.hear_step(now, *node, machine, clock.read(now), actions, &facts.limits);
             }
-            Seen::ManagerStepped { machine, .. } if !self.unlearned.is_empty() => {
-                machine.group().into_iter().for_each(|group| self.note_learned(now, group, facts));
+            Seen::ManagerStepped { machine, .. } if self.debts.wait_for_a_leader() => {
+                machine.group().into_iter().for_each(|group| self.debts.note_learned(now, group, facts));
             }
             Seen::OwnerStepped { node, actions, .. } => {
                 let space = facts.holdings.space_of(*node);
@@ -127,10 +79,7 @@ impl LossesAreRaised {
             }
             _ => {}
         }
-        match self.next_deadline {
-            Some(deadline) if deadline < now => self.collect(now, facts),
-            _ => Ok(()),
-        }
+        self.debts.collect(now, facts)
     }
 
     /// An application found the latest value there is, or nothing; if nothing, the value before is lost.
@@ -143,24 +92,11 @@ impl LossesAreRaised {
                 Err(facts.violation("S4", now, service.space, vec![service.key], what))
             }
             (None, Some(lost)) => {
-                self.owe_service(now, &service, lost, facts);
+                self.debts.owe_service(now, service.space, (service.key, service.generation), lost.at, facts);
                 Ok(())
             }
             _ => Ok(()),
         }
-    }
-
-    fn owe_service(&mut self, now: TrueTime, service: &Service, lost: Left, facts: &Facts) {
-        let debt = Debt {
-            keys: Arc::new([KeyRange::one(service.key)]),
-            lost_at: lost.at,
-            deadline: later(now, allowance(&facts.limits)),
-            how: HowLost::Served(service.generation),
-        };
-        let has_raised = |listening: &Listening| listening.has_raised(service.key, lost.at);
-        self.owe(service.space, &debt, facts, |listening| {
-            listening.since.is_some_and(|since| since < lost.at) && !has_raised(listening)
-        });
     }
 
     fn judge_batch(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
@@ -171,40 +107,10 @@ impl LossesAreRaised {
         for group in changes.chunk_by(|one, next| one.space == next.space) {
             let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, facts)).collect();
             if !lost.is_empty() {
-                self.owe_published(now, group[0].space, lost, facts);
+                self.debts.owe_published(now, group[0].space, lost, facts);
             }
         }
         Ok(())
-    }
-
-    /// A loss that is durable, though perhaps no leader knows yet: until one does no Lookup can, and its time begins.
-    fn owe_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
-        let debt = Debt { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
-        self.owe(space, &debt, facts, |listening| listening.since.is_some());
-        let position = facts.committed.ledger(space).and_then(Ledger::position);
-        self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
-    }
-
-    /// A Manager's idea of the table may now contain losses that it did not contain before.
-    fn note_learned(&mut self, now: TrueTime, group: &Group, facts: &Facts) {
-        let unlearned = std::mem::take(&mut self.unlearned);
-        for loss in unlearned {
-            let stored = group.namespaces.get(facts.spaces.name(loss.space));
-            let position = stored.map(|stored| Position { log: stored.log, lsn: stored.lsn });
-            if position.is_some_and(|at| at.log == loss.position.log && at.lsn >= loss.position.lsn) {
-                self.fall_due(loss, later(now, allowance(&facts.limits)));
-            } else {
-                self.unlearned.push(loss);
-            }
-        }
-    }
-
-    fn fall_due(&mut self, loss: Unlearned, deadline: TrueTime) {
-        let debts = self.listeners.iter_mut().flat_map(|listening| &mut listening.debts);
-        for debt in debts.filter(|debt| debt.deadline == NOT_YET && debt.lost_at == loss.lost_at) {
-            debt.deadline = deadline;
-            self.next_deadline = sooner(self.next_deadline, deadline);
-        }
     }
 
     fn note_release(&mut self, space: usize, release: &Release) {
@@ -228,111 +134,6 @@ impl LossesAreRaised {
         }
         Ok(())
     }
-
-    /// Makes a loss a debt of every Lookup of the namespace that it concerns.
-    fn owe(&mut self, space: usize, debt: &Debt, facts: &Facts, concerns: impl Fn(&Listening) -> bool) {
-        for (node, listening) in self.listeners.iter_mut().enumerate() {
-            let is_here = facts.lookup(node).is_some_and(|lookup| lookup.space == space);
-            if is_here && concerns(listening) {
-                listening.debts.push(debt.clone());
-                self.next_deadline = sooner(self.next_deadline, debt.deadline);
-            }
-        }
-    }
-
-    fn hear_step(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        machine: &LookupMachine,
-        local: Instant,
-        actions: &[LookupAction],
-        limits: &Limits,
-    ) {
-        let listening = slot(&mut self.listeners, node);
-        if listening.since.is_none() && machine.position().is_some() {
-            listening.since = Some(now);
-        }
-        for action in actions {
-            if let LookupAction::Loss { keys, why } = action {
-                listening.hear(now, keys, *why);
-            }
-        }
-        if listening.out_of_contact && machine.in_contact(local) {
-            listening.out_of_contact = false;
-            self.postpone(now, node, allowance(limits));
-        }
-    }
-
-    /// A Lookup that is back has some time for what it could not know.
-    fn postpone(&mut self, now: TrueTime, node: usize, by: Duration) {
-        let deadline = later(now, by);
-        for debt in slot(&mut self.listeners, node).debts.iter_mut().filter(|debt| debt.deadline != NOT_YET) {
-            debt.deadline = debt.deadline.max(deadline);
-            self.next_deadline = sooner(self.next_deadline, debt.deadline);
-        }
-    }
-
-    /// Finds a debt that is overdue, and when the next will be.
-    fn collect(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
-        self.next_deadline = None;
-        for (node, listening) in self.listeners.iter().enumerate() {
-            let Some(lookup) = facts.lookup(node) else { continue };
-            if lookup.paused || listening.out_of_contact {
-                continue;
-            }
-            for debt in &listening.debts {
-                if debt.deadline < now {
-                    let keys = debt.keys.iter().map(|range| range.first()).take(4).collect();
-                    return Err(facts.violation("S4", now, lookup.space, keys, debt.describe(node)));
-                }
-                self.next_deadline = sooner(self.next_deadline, debt.deadline);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Listening {
-    fn hear(&mut self, now: TrueTime, keys: &RangeSet, why: LossWhy) {
-        self.debts.retain_mut(|debt| !debt.is_paid_by(keys));
-        self.out_of_contact |= why == LossWhy::OutOfContact;
-        self.raised.push((now, keys.clone()));
-    }
-
-    fn has_raised(&self, key: Key, after: TrueTime) -> bool {
-        let recent = self.raised.iter().rev().take_while(|(at, _)| *at > after);
-        recent.into_iter().any(|(_, keys)| keys.contains(key))
-    }
-}
-
-impl Debt {
-    /// Strikes out the keys that were raised; true if none is left.
-    fn is_paid_by(&mut self, raised: &RangeSet) -> bool {
-        if self.keys.iter().all(|range| raised.contains_range(*range)) {
-            return true;
-        }
-        if self.keys.iter().any(|range| raised.overlaps(*range)) {
-            let rest = RangeSet::from_ranges(self.keys.iter().copied()).difference(raised);
-            self.keys = rest.iter().collect();
-        }
-        false
-    }
-
-    fn describe(&self, node: usize) -> String {
-        let keys: Vec<String> = self.keys.iter().take(4).map(ToString::to_string).collect();
-        let keys = keys.join(", ");
-        let Debt { lost_at, deadline, .. } = self;
-        match self.how {
-            HowLost::Published => format!(
-                "the state of {keys} was published as lost at {lost_at}, and Lookup {node} did not raise it by {deadline}"
-            ),
-            HowLost::Served(generation) => format!(
-                "the state left at {keys} at {lost_at} is gone, as service under lease {generation} showed, and \
-                 Lookup {node} did not raise it by {deadline}"
-            ),
-        }
-    }
 }
 
 /// What an action of an Owner releases.
@@ -341,16 +142,6 @@ fn releases(action: &OwnerAction) -> &[Release] {
         OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => &report.released,
         _ => &[],
     }
-}
-
-/// How long after it came to light a loss may be raised. A Lookup that waits for a key's next owner does not wait
-/// longer than this either.
-fn allowance(limits: &Limits) -> Duration {
-    limits.contact_timeout + limits.slack
-}
-
-fn sooner(one: Option<TrueTime>, other: TrueTime) -> Option<TrueTime> {
-    Some(one.map_or(other, |one| one.min(other)))
 }
 
 fn stale_service(service: &Service, found: Value, latest: Option<Left>) -> String {
@@ -407,6 +198,7 @@ mod tests {
         Scene, at, clean_grant, create, generation, grant, range, release, session, space_name,
     };
     use centrifuge_core::id::Term;
+    use centrifuge_core::lookup::LossWhy;
     use centrifuge_core::plant::Plants;
 
     /// With the limits of [`Scene`] a loss must be raised within this many seconds.
@@ -434,7 +226,7 @@ mod tests {
         let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
         scene.group.apply(&batch, Plants::NONE);
         scene.start_lookup(0, at(0));
-        slot(&mut guard.listeners, 0).since = Some(at(0));
+        guard.debts.note_table(at(0), 0);
         (scene, guard)
     }
 
@@ -442,12 +234,12 @@ mod tests {
         let batch = scene.commit(now, vec![change]);
         guard.judge_batch(now, &scene.facts)?;
         scene.group.apply(&batch, Plants::NONE);
-        guard.note_learned(now, &scene.group, &scene.facts);
+        guard.debts.note_learned(now, &scene.group, &scene.facts);
         Ok(())
     }
 
     fn raise(guard: &mut LossesAreRaised, now: TrueTime, keys: KeyRange, why: LossWhy) {
-        guard.listeners[0].hear(now, &RangeSet::from_ranges([keys]), why);
+        guard.debts.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
     }
 
     #[test]
@@ -455,7 +247,7 @@ mod tests {
         let (scene, mut guard) = listening();
         assert_eq!(serve(&mut guard, at(1), &scene, None, value(1, 1)), Ok(()));
         assert_eq!(serve(&mut guard, at(2), &scene, Some(value(1, 1)), value(1, 2)), Ok(()));
-        assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
     }
 
     #[test]
@@ -477,8 +269,8 @@ mod tests {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(1), &scene, None, value(1, 1)).unwrap();
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert_eq!(guard.collect(at(9 + ALLOWED), &scene.facts), Ok(()));
-        let violation = guard.collect(at(10 + ALLOWED), &scene.facts).unwrap_err();
+        assert_eq!(guard.debts.collect(at(9 + ALLOWED), &scene.facts), Ok(()));
+        let violation = guard.debts.collect(at(10 + ALLOWED), &scene.facts).unwrap_err();
         assert_eq!((violation.invariant, violation.keys), ("S4", vec![Key(5)]));
     }
 
@@ -494,7 +286,7 @@ mod tests {
             if raised > at(9) {
                 raise(&mut guard, raised, range(0, 9), LossWhy::StateBeganAnew);
             }
-            assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
+            assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
         }
     }
 
@@ -504,47 +296,24 @@ mod tests {
         serve(&mut guard, at(3), &scene, None, value(1, 1)).unwrap();
         raise(&mut guard, at(2), range(0, 9), LossWhy::StateBeganAnew);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert!(guard.collect(at(900), &scene.facts).is_err());
+        assert!(guard.debts.collect(at(900), &scene.facts).is_err());
     }
 
     #[test]
     fn a_lookup_that_came_later_owes_nothing() {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(3), &scene, None, value(1, 1)).unwrap();
-        guard.listeners[0].since = Some(at(4));
+        guard.debts.forget(0);
+        guard.debts.note_table(at(4), 0);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
-    }
-
-    #[test]
-    fn a_published_loss_must_be_raised_for_all_its_keys() {
-        let (mut scene, mut guard) = listening();
-        commit(&mut scene, &mut guard, at(10), grant(0, 9, 2, 2)).unwrap();
-        raise(&mut guard, at(11), range(0, 6), LossWhy::StateBeganAnew);
-        let violation = guard.collect(at(11 + ALLOWED), &scene.facts).unwrap_err();
-        assert_eq!(violation.keys, vec![Key(7)]);
-        raise(&mut guard, at(12), range(7, 9), LossWhy::Unowned);
-        assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
-    }
-
-    #[test]
-    fn a_loss_is_due_once_a_leader_knows_of_it() {
-        let (mut scene, mut guard) = listening();
-        let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
-        guard.judge_batch(at(10), &scene.facts).unwrap();
-        guard.note_learned(at(20), &scene.group, &scene.facts);
-        assert_eq!(guard.collect(at(500), &scene.facts), Ok(()));
-        scene.group.apply(&batch, Plants::NONE);
-        guard.note_learned(at(500), &scene.group, &scene.facts);
-        assert_eq!(guard.collect(at(500 + ALLOWED), &scene.facts), Ok(()));
-        assert!(guard.collect(at(501 + ALLOWED), &scene.facts).is_err());
+        assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
     }
 
     #[test]
     fn a_release_without_a_next_owner_is_a_loss_too() {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), release(0, 9, 1)).unwrap();
-        assert!(guard.collect(at(11 + ALLOWED), &scene.facts).is_err());
+        assert!(guard.debts.collect(at(11 + ALLOWED), &scene.facts).is_err());
     }
 
     #[test]
@@ -552,7 +321,7 @@ mod tests {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), grant(20, 29, 2, 2)).unwrap();
         commit(&mut scene, &mut guard, at(11), clean_grant(0, 9, 3, 2, 1)).unwrap();
-        assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
     }
 
     #[test]
@@ -577,27 +346,5 @@ mod tests {
         assert!(drop_after_move(6, Reason::Dropped).is_err());
         assert_eq!(drop_after_move(4, Reason::Dropped), Ok(()), "other keys");
         assert_eq!(drop_after_move(6, Reason::DestinationGone), Ok(()));
-    }
-
-    #[test]
-    fn a_paused_lookup_has_its_time_once_it_goes_on() {
-        let (mut scene, mut guard) = listening();
-        commit(&mut scene, &mut guard, at(10), grant(0, 9, 2, 2)).unwrap();
-        scene.pause_lookup(0, true);
-        assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
-        scene.pause_lookup(0, false);
-        guard.postpone(at(900), 0, scene.facts.limits.slack);
-        assert_eq!(guard.collect(at(910), &scene.facts), Ok(()));
-        assert!(guard.collect(at(911), &scene.facts).is_err());
-    }
-
-    #[test]
-    fn a_lookup_that_says_it_knows_nothing_owes_nothing() {
-        let (mut scene, mut guard) = listening();
-        raise(&mut guard, at(9), KeyRange::ALL, LossWhy::OutOfContact);
-        commit(&mut scene, &mut guard, at(10), grant(0, 9, 2, 2)).unwrap();
-        assert_eq!(guard.collect(at(900), &scene.facts), Ok(()));
-        guard.listeners[0].out_of_contact = false;
-        assert!(guard.collect(at(901), &scene.facts).is_err());
     }
 }

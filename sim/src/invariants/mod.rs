@@ -12,6 +12,7 @@ pub mod one_manager_writes;
 pub mod races_end;
 
 pub mod committed;
+pub mod debts;
 pub mod holdings;
 
 #[cfg(test)]

@@ -1,0 +1,347 @@
+//! Which losses each Lookup has still to raise, and until when.
+//!
+//! A debt is due when the Lookup's knowledge of the time before a leader knew of the loss is too old to be relied on.
+//! A Lookup that is paused, or that has declared everything lost and is still out of contact, owes nothing until it is
+//! back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
+use centrifuge_core::message::Position;
+use centrifuge_core::range_set::RangeSet;
+use centrifuge_core::time::Instant;
+
+use crate::oracle::Limits;
+use crate::seen::TrueTime;
+
+use super::committed::Ledger;
+use super::{Facts, Verdict, later, slot};
+
+/// The deadline of what nobody can know yet.
+const NOT_YET: TrueTime = TrueTime(u64::MAX);
+
+/// All debts of all Lookups.
+#[derive(Debug, Default)]
+pub struct Debts {
+    listeners: Vec<Listening>,
+    /// Published losses of which no leader knows yet.
+    unlearned: Vec<Unlearned>,
+    /// No debt is due before this; `None`: there is none.
+    next_deadline: Option<TrueTime>,
+}
+
+/// What one Lookup has told its application, and what it still has to.
+#[derive(Debug, Default)]
+struct Listening {
+    /// When it had its first table.
+    since: Option<TrueTime>,
+    /// It has declared everything lost, and has not been in contact since.
+    out_of_contact: bool,
+    raised: Vec<(TrueTime, RangeSet)>,
+    debts: Vec<Debt>,
+}
+
+/// A loss that a Lookup has to raise.
+#[derive(Clone, Debug)]
+struct Debt {
+    keys: Arc<[KeyRange]>,
+    lost_at: TrueTime,
+    deadline: TrueTime,
+    how: HowLost,
+}
+
+/// A loss that is durable at a position of which no leader knows yet.
+#[derive(Clone, Copy, Debug)]
+struct Unlearned {
+    space: usize,
+    lost_at: TrueTime,
+    position: Position,
+}
+
+/// How a loss came to light.
+#[derive(Clone, Copy, Debug)]
+enum HowLost {
+    Published,
+    Served(Generation),
+}
+
+impl Debts {
+    /// A Lookup process begins or is gone: it owes nothing.
+    pub fn forget(&mut self, node: usize) {
+        *slot(&mut self.listeners, node) = Listening::default();
+    }
+
+    /// An operation on a key found nothing, under this lease, where a value was left at `lost_at`.
+    pub fn owe_service(
+        &mut self,
+        now: TrueTime,
+        space: usize,
+        (key, generation): (Key, Generation),
+        lost_at: TrueTime,
+        facts: &Facts,
+    ) {
+        let deadline = later(now, allowance(&facts.limits));
+        let (keys, how) = (Arc::new([KeyRange::one(key)]), HowLost::Served(generation));
+        self.owe(space, &Debt { keys, lost_at, deadline, how }, facts, |listening| {
+            listening.since.is_some_and(|since| since < lost_at) && !listening.has_raised(key, lost_at)
+        });
+    }
+
+    /// A loss that is durable, though perhaps no leader knows yet: until one does no Lookup can, and its time begins.
+    pub fn owe_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
+        let debt = Debt { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
+        self.owe(space, &debt, facts, |listening| listening.since.is_some());
+        let position = facts.committed.ledger(space).and_then(Ledger::position);
+        self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
+    }
+
+    /// A Manager's idea of the table may now contain losses that it did not contain before.
+    pub fn note_learned(&mut self, now: TrueTime, group: &Group, facts: &Facts) {
+        let unlearned = std::mem::take(&mut self.unlearned);
+        for loss in unlearned {
+            let stored = group.namespaces.get(facts.spaces.name(loss.space));
+            let position = stored.map(|stored| Position { log: stored.log, lsn: stored.lsn });
+            if position.is_some_and(|at| at.log == loss.position.log && at.lsn >= loss.position.lsn) {
+                self.fall_due(loss, later(now, allowance(&facts.limits)));
+            } else {
+                self.unlearned.push(loss);
+            }
+        }
+    }
+
+    fn fall_due(&mut self, loss: Unlearned, deadline: TrueTime) {
+        let debts = self.listeners.iter_mut().flat_map(|listening| &mut listening.debts);
+        for debt in debts.filter(|debt| debt.deadline == NOT_YET && debt.lost_at == loss.lost_at) {
+            debt.deadline = deadline;
+            self.next_deadline = sooner(self.next_deadline, deadline);
+        }
+    }
+
+    /// Whether there are losses of which no leader knows yet.
+    pub fn wait_for_a_leader(&self) -> bool {
+        !self.unlearned.is_empty()
+    }
+
+    /// Makes a loss a debt of every Lookup of the namespace that it concerns.
+    fn owe(&mut self, space: usize, debt: &Debt, facts: &Facts, concerns: impl Fn(&Listening) -> bool) {
+        for (node, listening) in self.listeners.iter_mut().enumerate() {
+            let is_here = facts.lookup(node).is_some_and(|lookup| lookup.space == space);
+            if is_here && concerns(listening) {
+                listening.debts.push(debt.clone());
+                self.next_deadline = sooner(self.next_deadline, debt.deadline);
+            }
+        }
+    }
+
+    /// A Lookup took a step, and perhaps raised losses.
+    pub fn hear_step(
+        &mut self,
+        now: TrueTime,
+        node: usize,
+        machine: &LookupMachine,
+        local: Instant,
+        actions: &[LookupAction],
+        limits: &Limits,
+    ) {
+        if machine.position().is_some() {
+            self.note_table(now, node);
+        }
+        for action in actions {
+            if let LookupAction::Loss { keys, why } = action {
+                self.note_raised(now, node, keys, *why);
+            }
+        }
+        if slot(&mut self.listeners, node).out_of_contact && machine.in_contact(local) {
+            self.note_contact(now, node, limits);
+        }
+    }
+
+    /// A Lookup has a table.
+    pub fn note_table(&mut self, now: TrueTime, node: usize) {
+        slot(&mut self.listeners, node).since.get_or_insert(now);
+    }
+
+    /// A Lookup raised a loss.
+    pub fn note_raised(&mut self, now: TrueTime, node: usize, keys: &RangeSet, why: LossWhy) {
+        slot(&mut self.listeners, node).hear(now, keys, why);
+    }
+
+    /// A Lookup that was out of contact is in contact again.
+    pub fn note_contact(&mut self, now: TrueTime, node: usize, limits: &Limits) {
+        slot(&mut self.listeners, node).out_of_contact = false;
+        self.postpone(now, node, allowance(limits));
+    }
+
+    /// A Lookup that is back has some time for what it could not know.
+    pub fn postpone(&mut self, now: TrueTime, node: usize, by: Duration) {
+        let deadline = later(now, by);
+        for debt in slot(&mut self.listeners, node).debts.iter_mut().filter(|debt| debt.deadline != NOT_YET) {
+            debt.deadline = debt.deadline.max(deadline);
+            self.next_deadline = sooner(self.next_deadline, debt.deadline);
+        }
+    }
+
+    /// Finds a debt that is overdue, and when the next will be.
+    pub fn collect(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
+        if self.next_deadline.is_none_or(|deadline| now <= deadline) {
+            return Ok(());
+        }
+        self.next_deadline = None;
+        for (node, listening) in self.listeners.iter().enumerate() {
+            let Some(lookup) = facts.lookup(node) else { continue };
+            if lookup.paused || listening.out_of_contact {
+                continue;
+            }
+            for debt in &listening.debts {
+                if debt.deadline < now {
+                    let keys = debt.keys.iter().map(|range| range.first()).take(4).collect();
+                    return Err(facts.violation("S4", now, lookup.space, keys, debt.describe(node)));
+                }
+                self.next_deadline = sooner(self.next_deadline, debt.deadline);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Listening {
+    fn hear(&mut self, now: TrueTime, keys: &RangeSet, why: LossWhy) {
+        self.debts.retain_mut(|debt| !debt.is_paid_by(keys));
+        self.out_of_contact |= why == LossWhy::OutOfContact;
+        self.raised.push((now, keys.clone()));
+    }
+
+    fn has_raised(&self, key: Key, after: TrueTime) -> bool {
+        let recent = self.raised.iter().rev().take_while(|(at, _)| *at > after);
+        recent.into_iter().any(|(_, keys)| keys.contains(key))
+    }
+}
+
+impl Debt {
+    /// Strikes out the keys that were raised; true if none is left.
+    fn is_paid_by(&mut self, raised: &RangeSet) -> bool {
+        if self.keys.iter().all(|range| raised.contains_range(*range)) {
+            return true;
+        }
+        if self.keys.iter().any(|range| raised.overlaps(*range)) {
+            let rest = RangeSet::from_ranges(self.keys.iter().copied()).difference(raised);
+            self.keys = rest.iter().collect();
+        }
+        false
+    }
+
+    fn describe(&self, node: usize) -> String {
+        let keys: Vec<String> = self.keys.iter().take(4).map(ToString::to_string).collect();
+        let keys = keys.join(", ");
+        let Debt { lost_at, deadline, .. } = self;
+        match self.how {
+            HowLost::Published => format!(
+                "the state of {keys} was published as lost at {lost_at}, and Lookup {node} did not raise it by {deadline}"
+            ),
+            HowLost::Served(generation) => format!(
+                "the state left at {keys} at {lost_at} is gone, as service under lease {generation} showed, and \
+                 Lookup {node} did not raise it by {deadline}"
+            ),
+        }
+    }
+}
+
+/// How long after it came to light a loss may be raised. A Lookup that waits for a key's next owner does not wait
+/// longer than this either.
+fn allowance(limits: &Limits) -> Duration {
+    limits.contact_timeout + limits.slack
+}
+
+fn sooner(one: Option<TrueTime>, other: TrueTime) -> Option<TrueTime> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{Scene, at, create, grant, range};
+    use centrifuge_core::plant::Plants;
+
+    /// With the limits of [`Scene`] a loss must be raised within this many seconds.
+    const ALLOWED: u64 = 100;
+
+    /// A namespace with a Lookup on node 0 that has had a table since the start.
+    fn listening() -> (Scene, Debts) {
+        let (mut scene, mut debts) = (Scene::new(), Debts::default());
+        let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
+        scene.group.apply(&batch, Plants::NONE);
+        scene.start_lookup(0, at(0));
+        debts.note_table(at(0), 0);
+        (scene, debts)
+    }
+
+    /// The state of keys 0-9 is lost at 10 s, and the leader knows at once.
+    fn lose(scene: &mut Scene, debts: &mut Debts) {
+        let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
+        debts.owe_published(at(10), 0, vec![range(0, 9)], &scene.facts);
+        scene.group.apply(&batch, Plants::NONE);
+        debts.note_learned(at(10), &scene.group, &scene.facts);
+    }
+
+    fn raise(debts: &mut Debts, now: TrueTime, keys: KeyRange, why: LossWhy) {
+        debts.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
+    }
+
+    #[test]
+    fn a_published_loss_must_be_raised_for_all_its_keys() {
+        let (mut scene, mut debts) = listening();
+        lose(&mut scene, &mut debts);
+        raise(&mut debts, at(11), range(0, 6), LossWhy::StateBeganAnew);
+        let violation = debts.collect(at(11 + ALLOWED), &scene.facts).unwrap_err();
+        assert_eq!(violation.keys, vec![Key(7)]);
+    }
+
+    #[test]
+    fn a_published_loss_may_be_raised_part_by_part() {
+        let (mut scene, mut debts) = listening();
+        lose(&mut scene, &mut debts);
+        raise(&mut debts, at(11), range(0, 6), LossWhy::StateBeganAnew);
+        raise(&mut debts, at(12), range(7, 9), LossWhy::Unowned);
+        assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
+    }
+
+    #[test]
+    fn a_loss_is_due_once_a_leader_knows_of_it() {
+        let (mut scene, mut debts) = listening();
+        let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
+        debts.owe_published(at(10), 0, vec![range(0, 9)], &scene.facts);
+        debts.note_learned(at(20), &scene.group, &scene.facts);
+        assert_eq!(debts.collect(at(500), &scene.facts), Ok(()));
+        scene.group.apply(&batch, Plants::NONE);
+        debts.note_learned(at(500), &scene.group, &scene.facts);
+        assert_eq!(debts.collect(at(500 + ALLOWED), &scene.facts), Ok(()));
+        assert!(debts.collect(at(501 + ALLOWED), &scene.facts).is_err());
+    }
+
+    #[test]
+    fn a_paused_lookup_has_its_time_once_it_goes_on() {
+        let (mut scene, mut debts) = listening();
+        lose(&mut scene, &mut debts);
+        scene.pause_lookup(0, true);
+        assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
+        scene.pause_lookup(0, false);
+        debts.postpone(at(900), 0, scene.facts.limits.slack);
+        assert_eq!(debts.collect(at(910), &scene.facts), Ok(()));
+        assert!(debts.collect(at(911), &scene.facts).is_err());
+    }
+
+    #[test]
+    fn a_lookup_that_says_it_knows_nothing_owes_nothing() {
+        let (mut scene, mut debts) = listening();
+        raise(&mut debts, at(9), KeyRange::ALL, LossWhy::OutOfContact);
+        lose(&mut scene, &mut debts);
+        assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
+        debts.note_contact(at(900), 0, &scene.facts.limits);
+        assert_eq!(debts.collect(at(900 + ALLOWED), &scene.facts), Ok(()));
+        assert!(debts.collect(at(901 + ALLOWED), &scene.facts).is_err());
+    }
+}

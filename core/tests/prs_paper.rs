@@ -719,3 +719,31 @@ fn prs_4_5_the_lease_follows_the_state() {
     let OwnerAction::Granted(grants) = cluster.upcalls(b, mark)[1] else { panic!("a grant") };
     assert_eq!((grants[0].range, grants[0].source, grants[0].state_since), (range, Some(lease), lease));
 }
+
+/// PRS §4.5. The other half of the rule: where the state is not, the lease does not come as if it were.
+#[test]
+fn prs_4_5_a_lease_without_its_state_is_refused() {
+    let mut cluster = Cluster::sliced();
+    let a = cluster.owner("a");
+    cluster.by_hand(a);
+    let lease = cluster.check_now(a, Key::MAX).expect("a lease");
+    let (mark, lookup) = (cluster.mark(), cluster.lookup());
+    let b = cluster.owner("b");
+    let [OwnerAction::StartTransfer { transfer, range, .. }] = cluster.upcalls(a, mark)[..] else {
+        panic!("one recall")
+    };
+    let (transfer, range, to) = (*transfer, *range, cluster.session(b));
+    // The source says that the copy is there, and it is not.
+    cluster.tell(a, OwnerEvent::TransferReady(transfer));
+    cluster.tell(a, OwnerEvent::TransferDone { transfer, to });
+    cluster.run_for(secs(5));
+    assert_eq!(cluster.owner_machine(b).counters().refused, 1);
+    let grants = cluster.upcalls(b, mark).into_iter().filter_map(|action| match action {
+        OwnerAction::Granted(grants) => Some(grants[0]),
+        _ => None,
+    });
+    let [grant] = grants.collect::<Vec<_>>()[..] else { panic!("one grant") };
+    assert_eq!((grant.range, grant.source), (range, None), "it is told that it begins empty");
+    assert!(grant.state_since > lease);
+    assert_eq!(cluster.lost_keys(lookup, mark), RangeSet::from_ranges([range]), "and so is everybody");
+}

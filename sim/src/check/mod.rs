@@ -1,7 +1,8 @@
 //! The exhaustive check of small worlds over the real machines.
 
 mod app;
-mod driver;
+mod deeds;
+mod feed;
 mod explain;
 mod memo;
 mod models;
@@ -9,6 +10,8 @@ mod nodes;
 mod print;
 mod properties;
 mod scenario;
+mod stage;
+mod step;
 mod store;
 mod world;
 

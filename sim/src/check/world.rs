@@ -9,11 +9,12 @@ use centrifuge_core::owner::TransferId;
 use stateright::{Model, Property};
 
 use super::app::{Apps, Task, TaskKind};
-use super::driver::{Stage, Step};
 use super::nodes::{ManagerNode, OwnerNode};
 use super::print::Shared;
 use super::properties::{Breach, Memory, sentences};
 use super::scenario::{Boundary, Scenario};
+use super::stage::Stage;
+use super::step::Step;
 use super::store::{Election, Store};
 
 /// One small world, with the state in which its exploration begins.

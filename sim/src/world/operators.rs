@@ -41,7 +41,7 @@ impl World {
                 Some(_) => {}
             }
         }
-        let pause = if missing || !self.faults_happen { SECOND } else { 10 * SECOND };
+        let pause = if missing { SECOND } else { 5 * SECOND };
         self.queue.push(self.now.0 + pause, Event::Tend);
     }
 

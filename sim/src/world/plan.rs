@@ -247,16 +247,16 @@ impl Clocks {
 
 fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
     let count = dice.weighted(&[(1, 2), (2, 4), (3, 4)]);
-    let usual = dice.pick(&[6, 10, 15, 20]);
+    let usual = dice.pick(&[8, 15, 20]);
     let differ = dice.chance(300);
     let manager = |number: u64| {
-        let lease = Duration::from_secs(if differ { dice.pick(&[3, 6, 20]) } else { usual });
+        let lease = Duration::from_secs(if differ { dice.pick(&[5, 20]) } else { usual });
         let drift = Drift::default();
         let config = ManagerConfig {
             id: format!("manager-{number}").as_str().into(),
             leader_lease: lease,
             leader_hold: drift.hold_for(lease),
-            campaign_interval: Duration::from_millis(dice.between(1_000, 4_000)),
+            campaign_interval: Duration::from_millis(dice.between(2_000, 5_000)),
             drift,
             compact_every: dice.pick(&[8, 64]),
         };

@@ -1,0 +1,250 @@
+//! One step of a small world: what happens, and all that follows from it at once.
+
+use std::collections::VecDeque;
+
+use centrifuge_core::id::Term;
+use centrifuge_core::manager::{AdminCommand, ElectionEvent, ManagerEvent};
+use centrifuge_core::owner::OwnerEvent;
+
+use super::app::{Apps, Task, TaskKind};
+use super::nodes::{Input, ManagerNode, OwnerNode};
+use super::print::Shared;
+use super::properties::{Breach, Memory};
+use super::scenario::{Command, Prelude, Scenario, namespace};
+use super::stage::Stage;
+use super::store::{Append, Election, Store};
+use super::world::{Action, Network, Node, Packet, Slot, Spent, State};
+
+/// After how many messages a prelude is over, come what may.
+const PATIENCE: usize = 100;
+
+/// A step under way: the state so far, and what follows from it at once.
+pub(super) struct Step<'a> {
+    /// What does not change.
+    pub(super) stage: &'a Stage,
+    /// The state so far.
+    pub(super) state: State,
+    /// What follows at once.
+    pub(super) queue: VecDeque<Event>,
+}
+
+/// Something that follows at once.
+pub(super) enum Event {
+    /// The process at a place is fed.
+    Owner(usize, Input<OwnerEvent>),
+    /// A Manager is fed.
+    Manager(usize, Input<ManagerEvent>),
+    /// The store is given a batch.
+    Append(Append),
+    /// An application does its task.
+    Work(Task),
+}
+
+impl<'a> Step<'a> {
+    /// A step from a state.
+    pub(super) fn new(stage: &'a Stage, state: State) -> Step<'a> {
+        Step { stage, state, queue: VecDeque::new() }
+    }
+
+    /// The state in which the exploration begins.
+    pub(super) fn opening(stage: &Stage) -> State {
+        let scenario = &stage.scenario;
+        let mut step = Step::new(stage, blank(scenario));
+        step.elect(0);
+        step.work_off();
+        let settings = scenario.settings.clone().into();
+        step.operate(&Command::Admin(AdminCommand::Create { namespace: namespace(), settings }));
+        step.settle();
+        for prelude in &scenario.prelude {
+            match prelude {
+                Prelude::Start(slot) => step.start(*slot),
+                Prelude::Crash(slot) => step.crash(*slot),
+                Prelude::Operate(command) => step.operate(command),
+            }
+            step.settle();
+        }
+        step.state.spent = Spent::default();
+        step.finish()
+    }
+
+    /// Lets every message arrive once, in the order of sending, until no new one is sent.
+    ///
+    /// Gives up after a while: a planted fault may never come to rest.
+    fn settle(&mut self) {
+        let mut known = self.state.network.clone();
+        let mut on_the_way: VecDeque<Shared<Packet>> = VecDeque::new();
+        for _ in 0..PATIENCE {
+            self.work_off();
+            on_the_way.extend(self.state.network.iter().filter(|packet| !known.has(packet)).cloned());
+            known = self.state.network.clone();
+            let Some(next) = on_the_way.pop_front() else { return };
+            self.deliver(&next);
+        }
+    }
+
+    /// Lets whoever is due, the store and the applications finish.
+    fn work_off(&mut self) {
+        self.run();
+        let due: Vec<Node> = self.stage.due(&self.state).collect();
+        for node in due {
+            self.wake(node);
+            self.run();
+        }
+        while !self.state.store.pending.is_empty() {
+            self.commit(0);
+            self.run();
+        }
+        let waits = |task: &&Task| task.kind != TaskKind::Await;
+        while let Some(task) = self.state.apps.tasks.iter().find(waits).cloned() {
+            self.queue.push_back(Event::Work(task));
+            self.run();
+        }
+    }
+
+    /// Does one action.
+    pub(super) fn take(&mut self, action: &Action) {
+        let spent = &mut self.state.spent;
+        match action {
+            Action::Deliver(packet) => self.deliver(packet),
+            Action::Wake(node) => self.wake(*node),
+            Action::Advance => {
+                self.state.instant += 1;
+                (0..self.state.owners.len()).for_each(|slot| self.look(slot));
+            }
+            Action::Operate => {
+                let command = &self.stage.scenario.commands[spent.commands];
+                spent.commands += 1;
+                self.operate(command);
+            }
+            Action::Wish(place) => {
+                spent.wishes |= 1 << place;
+                let (slot, event) = self.stage.scenario.wishes[*place].clone();
+                self.owner(slot, event);
+            }
+            Action::Commit(place) => self.commit(*place),
+            Action::Doubt(place) => {
+                spent.doubts += 1;
+                self.doubt(*place);
+            }
+            Action::Arrive(place) => self.arrive(*place),
+            Action::Work(task) => self.queue.push_back(Event::Work(task.clone())),
+            Action::Fail(task) => {
+                spent.failures += 1;
+                self.fail(task);
+            }
+            Action::Write(slot, probe) => self.write(*slot, *probe),
+            Action::Crash(slot) => {
+                spent.crashes += 1;
+                self.crash(*slot);
+            }
+            Action::Start(slot) => {
+                spent.starts += 1;
+                self.start(*slot);
+            }
+            Action::Elect(manager) => {
+                spent.elections += 1;
+                self.elect(*manager);
+            }
+        }
+        self.run();
+    }
+
+    /// The state after the step.
+    pub(super) fn finish(self) -> State {
+        self.state
+    }
+
+    fn run(&mut self) {
+        while let Some(event) = self.queue.pop_front() {
+            match event {
+                Event::Owner(slot, input) => self.feed_owner(slot, &input),
+                Event::Manager(manager, input) => self.feed_manager(manager, &input),
+                Event::Append(append) => self.append(&append),
+                Event::Work(task) => self.work(&task),
+            }
+        }
+    }
+
+    /// A sentence is broken, unless one is already.
+    pub(super) fn blame(&mut self, breach: Option<Breach>) {
+        self.state.breach = self.state.breach.or(breach);
+    }
+
+    /// The process at a place is to be fed.
+    pub(super) fn owner(&mut self, slot: usize, event: OwnerEvent) {
+        self.queue.push_back(Event::Owner(slot, Input::Event(event)));
+    }
+
+    /// A Manager is to be fed.
+    pub(super) fn manager(&mut self, manager: usize, event: ManagerEvent) {
+        self.queue.push_back(Event::Manager(manager, Input::Event(event)));
+    }
+
+    /// Changes the applications.
+    pub(super) fn change_apps<T>(&mut self, change: impl FnOnce(&mut Apps) -> T) -> T {
+        let mut apps = self.state.apps.clone_inner();
+        let result = change(&mut apps);
+        self.state.apps = Shared::new(apps);
+        result
+    }
+
+    /// Changes the store.
+    pub(super) fn change_store<T>(&mut self, change: impl FnOnce(&mut Store) -> T) -> T {
+        let mut store = self.state.store.clone_inner();
+        let result = change(&mut store);
+        self.state.store = Shared::new(store);
+        result
+    }
+
+    /// A Manager's campaign is won.
+    pub(super) fn campaign(&mut self, manager: usize, request: u64) {
+        let term = Term(self.state.election.term.0 + 1);
+        self.state.election = Election { term, leader: Some(manager) };
+        self.manager(manager, ManagerEvent::Election(ElectionEvent::Won { request, term }));
+    }
+
+    /// A Manager campaigns, wins and reads what is stored, all at once.
+    fn elect(&mut self, manager: usize) {
+        let node = ManagerNode::new(&self.stage.scenario, manager, self.state.election.term.0 + 1);
+        self.state.managers[manager] = node.share();
+        self.manager(manager, ManagerEvent::Start);
+    }
+
+    fn operate(&mut self, command: &Command) {
+        let Some(leader) = self.state.election.leader else { return };
+        match command.clone() {
+            Command::Admin(command) => self.manager(leader, ManagerEvent::Admin { request: 0, command }),
+            Command::Resign => self.manager(leader, ManagerEvent::Resign),
+        }
+    }
+
+    fn crash(&mut self, slot: usize) {
+        self.state.owners[slot].process = None;
+        self.change_apps(|apps| apps.forget(slot));
+        self.look(slot);
+    }
+
+    fn start(&mut self, slot: usize) {
+        let life = self.state.owners[slot].life + 1;
+        let node = OwnerNode::new(&self.stage.scenario, slot, life).share();
+        self.state.owners[slot] = Slot { life, process: Some(node) };
+        self.look(slot);
+        self.owner(slot, OwnerEvent::Start);
+    }
+}
+
+fn blank(scenario: &Scenario) -> State {
+    let manager = |manager| ManagerNode::new(scenario, manager, 0).share();
+    State {
+        instant: 0,
+        managers: (0..scenario.managers.len()).map(manager).collect(),
+        owners: scenario.owners.iter().map(|_| Slot { life: 0, process: None }).collect(),
+        network: Network::default(),
+        store: Shared::new(Store::default()),
+        election: Election::default(),
+        apps: Shared::new(Default::default()),
+        memory: Shared::new(Memory::default()),
+        spent: Spent::default(),
+        breach: None,
+    }
+}

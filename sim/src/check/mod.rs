@@ -1,92 +1,160 @@
-//! The exhaustive check of small worlds over the real machines.
+//! The exhaustive check: small worlds of the real machines, in which everything that can happen does.
+//!
+//! A state is made of the machines themselves, every message ever sent, the store, the applications and the instant.
+//! Any message may arrive at any time, in any order, any number of times or never; machines may be woken late;
+//! processes die and start again as far as a world's boundary goes. Every state must keep the sentences of DESIGN §10
+//! that such worlds can break, and in every world something worth the effort must happen.
 
 mod app;
 mod deeds;
-mod feed;
 mod explain;
+mod feed;
 mod memo;
 mod models;
 mod nodes;
 mod print;
 mod properties;
+mod runner;
 mod scenario;
 mod stage;
 mod step;
 mod store;
+#[cfg(test)]
+mod tests;
 mod world;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use centrifuge_core::plant::{Plant, Plants};
-use stateright::{Checker, Model, HasDiscoveries};
+use serde_json::{Value, json};
 
-/// Runs.
+use runner::{Example, Findings, exhaust, for_all, hunt};
+use scenario::{Expect, Scenario};
+
+/// Exhausts every model, or, with a planted fault, looks for a model that finds it.
+///
+/// Fails if a model is not what it should be or is not exhausted; with a planted fault, if no model finds it.
 pub fn run(json: bool, plant: Option<Plant>) -> ExitCode {
+    let well = match plant {
+        None => check(json),
+        Some(plant) => find(json, plant),
+    };
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn check(json: bool) -> bool {
     let only = std::env::var("MODEL").ok();
-    for mut scenario in models::all() {
-        if only.as_deref().is_some_and(|only| only != scenario.name) { continue; }
-        if let Some(plant) = plant {
-            scenario.plants = Plants::only(plant);
-        }
-        let name = scenario.name;
-        let world = world::World::new(scenario);
-        if plant.is_none() { eprintln!("start network {} breach {:?}", world.start.network.len(), world.start.breach); }
-        if std::env::var("GOAL").is_ok() {
-            use std::collections::HashSet;
-            let mut at = vec![(world.start.clone(), Vec::<(world::State, Option<world::Action>)>::new())]; let mut seen = HashSet::new(); let mut best = None;
-            'out: while !at.is_empty() { let mut next = vec![];
-                for (s, path) in at { let mut acts = vec![]; world.actions(&s, &mut acts);
-                    for a in acts { if let Some(n) = world.next_state(&s, a.clone()) { if world.within_boundary(&n) && seen.insert(self::print::print(&n)) {
-                        let mut p = path.clone(); p.push((s.clone(), Some(a)));
-                        if n.owners[0].life == 2 && n.memory.holds(0, 0).is_some() && n.spent.hellos == 2 { p.push((n.clone(), None)); best = Some(p); break 'out; }
-                        next.push((n, p)); } } } }
-                at = next; }
-            if let Some(p) = best { eprintln!("{}", explain::story(&world, &p)); } else { eprintln!("unreachable"); }
-            continue;
-        }
-        if let Ok(limit) = std::env::var("DEEP") {
-            use std::collections::{HashSet, HashMap};
-            let limit: usize = limit.parse().unwrap();
-            let (mut at, mut seen) = (vec![world.start.clone()], HashSet::new());
-            let mut parts: HashMap<String, HashSet<u64>> = HashMap::new();
-            let mut acts_count: HashMap<String, usize> = HashMap::new();
-            while !at.is_empty() && seen.len() < limit { let mut next = vec![];
-                for s in at { let mut acts = vec![]; world.actions(&s, &mut acts);
-                    for a in acts { let kind = format!("{a:?}").chars().take(7).collect::<String>(); if let Some(n) = world.next_state(&s, a) { if world.within_boundary(&n) && seen.insert(self::print::print(&n)) {
-                        *acts_count.entry(kind).or_default() += 1;
-                        for (i, m) in n.managers.iter().enumerate() { parts.entry(format!("m{i}")).or_default().insert(m.print()); }
-                        for (i, o) in n.owners.iter().enumerate() { if let Some(p) = &o.process { parts.entry(format!("o{i}")).or_default().insert(p.print()); } }
-                        parts.entry("net".into()).or_default().insert(self::print::print(&n.network));
-                        parts.entry("store".into()).or_default().insert(n.store.print());
-                        parts.entry("memory".into()).or_default().insert(n.memory.print());
-                        parts.entry("apps".into()).or_default().insert(n.apps.print());
-                        parts.entry("spent".into()).or_default().insert(self::print::print(&n.spent));
-                        next.push(n); } } } }
-                at = next; }
-            eprintln!("{} states", seen.len());
-            for (k, v) in parts { eprintln!("{k}: {}", v.len()); }
-            eprintln!("{acts_count:?}");
-            continue;
-        }
-        let begin = std::time::Instant::now();
-        let max: usize = std::env::var("MAX").ok().and_then(|m| m.parse().ok()).unwrap_or(30_000_000);
-        let mut builder = world.clone().checker().threads(if plant.is_some() {1} else {2}).target_state_count(max);
-        if plant.is_some() || !json { builder = builder.finish_when(HasDiscoveries::AnyFailures); }
-        let checker = builder.spawn_bfs().join();
-        let found: Vec<_> = checker.discoveries().into_iter().collect();
-        if plant.is_none() { eprintln!("{name}: {} unique, {} generated, depth {}, done {}, {:.1}s", checker.unique_state_count(), checker.state_count(), checker.max_depth(), checker.is_done(), begin.elapsed().as_secs_f64()); }
-        let done = checker.unique_state_count();
-        let full = checker.state_count() < max;
-        let mut hit = String::new();
-        for (name, path) in found {
-            let path = path.into_vec();
-            if plant.is_none() { eprintln!("  {name}: {} steps", path.len() - 1); }
-            if name.len() == 2 {
-                hit += &format!("{name} in {} ", path.len()-1);
-                if std::env::var("STORY").is_ok() || plant.is_none() { eprintln!("{}", explain::story(&world, &path)); }
-            }
-        }
-        if let Some(plant) = plant { eprintln!("{:<30} {:<10} {}  ({done}{}, {:.1}s)", plant.name(), name, if hit.is_empty() {"-"} else {&hit}, if full {""} else {" CUT"}, begin.elapsed().as_secs_f64()); }
+    let findings = for_all(models::all().into_iter().filter(|m| only.as_deref().is_none_or(|o| o == m.name)).collect(), exhaust, |found| progress(json, found));
+    let well = findings.iter().all(Findings::as_expected);
+    if json {
+        println!("{}", json!({ "models": findings.iter().map(as_json).collect::<Vec<_>>() }));
+        return well;
     }
-    ExitCode::SUCCESS
+    findings.iter().for_each(tell);
+    println!("{}", table(&findings));
+    println!("{}", if well { "every model is what it should be" } else { "NOT every model is what it should be" });
+    well
+}
+
+fn find(json: bool, plant: Plant) -> bool {
+    let planted = |scenario: Scenario| Scenario { plants: Plants::only(plant), ..scenario };
+    let clean = models::all().into_iter().filter(|scenario| scenario.expect == Expect::Clean);
+    let findings = for_all(clean.map(planted).collect(), hunt, |found| progress(json, found));
+    let shortest = findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);
+    if json {
+        println!("{}", plant_json(plant, &findings));
+        return shortest.is_some();
+    }
+    println!("{}: {}", plant.name(), plant.describe());
+    for found in &findings {
+        let searched = if found.exhausted { "exhausted" } else { "searched" };
+        match &found.example {
+            Some(Example { sentence, steps, .. }) => {
+                println!("  {:<10} finds it: {sentence} is broken in {steps} steps", found.name);
+            }
+            None => println!("  {:<10} does not show it: {} states {searched}", found.name, found.states),
+        }
+    }
+    match shortest {
+        Some(example) => println!("\n{}", example.story),
+        None => println!("no model shows it"),
+    }
+    shortest.is_some()
+}
+
+/// Says which model is done, to somebody who watches.
+fn progress(json: bool, found: &Findings) {
+    if !json && std::io::stderr().is_terminal() {
+        eprintln!("{:<10} {:>9} states in {:.1} s", found.name, found.states, found.took.as_secs_f64());
+    }
+}
+
+/// Tells what a model found, and what it should have met and did not.
+fn tell(found: &Findings) {
+    if let Some(example) = &found.example {
+        println!("{}: {} is broken\n{}", found.name, found.broken.join(" and "), example.story);
+    }
+    for missing in &found.missing {
+        println!("{}: it never happens that {missing}\n", found.name);
+    }
+}
+
+fn table(findings: &[Findings]) -> String {
+    let mut text = format!("{:<10} {:<10} {:>9} {:>8}  {:<14} covers\n", "model", "expect", "states", "seconds", "found");
+    for found in findings {
+        let result = match (found.broken.is_empty(), found.exhausted) {
+            (false, _) => format!("breaks {}", found.broken.join(", ")),
+            (true, true) => "clean".to_owned(),
+            (true, false) => "not exhausted".to_owned(),
+        };
+        text.push_str(&format!(
+            "{:<10} {:<10} {:>9} {:>8.1}  {result:<14} {}\n",
+            found.name,
+            expectation(found),
+            found.states,
+            found.took.as_secs_f64(),
+            found.covers
+        ));
+    }
+    text
+}
+
+fn as_json(found: &Findings) -> Value {
+    json!({
+        "name": found.name,
+        "expect": expectation(found),
+        "states": found.states,
+        "exhausted": found.exhausted,
+        "violations": found.broken.len(),
+        "broken": found.broken,
+        "never_happens": found.missing,
+        "seconds": (found.took.as_secs_f64() * 10.0).round() / 10.0,
+    })
+}
+
+fn plant_json(plant: Plant, findings: &[Findings]) -> Value {
+    let model = |found: &Findings| {
+        json!({
+            "name": found.name,
+            "found": found.example.is_some(),
+            "found_as": found.example.as_ref().map(|example| example.sentence),
+            "steps": found.example.as_ref().map(|example| example.steps),
+            "states": found.states,
+            "exhausted": found.exhausted,
+        })
+    };
+    json!({
+        "plant": plant.name(),
+        "invariant": plant.invariant(),
+        "found": findings.iter().any(|found| found.example.is_some()),
+        "models": findings.iter().map(model).collect::<Vec<_>>(),
+    })
+}
+
+fn expectation(found: &Findings) -> &'static str {
+    match found.expect {
+        Expect::Clean => "clean",
+        Expect::Violation => "violation",
+    }
 }

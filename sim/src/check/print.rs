@@ -5,9 +5,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// Writes down what a value feeds to a hasher, word by word.
-#[derive(Default)]
 struct Recorder {
     words: Vec<u64>,
+}
+
+impl Recorder {
+    fn of(value: &impl Hash) -> Recorder {
+        let mut recorder = Recorder { words: Vec::with_capacity(512) };
+        value.hash(&mut recorder);
+        recorder
+    }
 }
 
 impl Hasher for Recorder {
@@ -42,9 +49,7 @@ impl Hasher for Recorder {
 
 /// The print of a value.
 pub(super) fn print(value: &impl Hash) -> u64 {
-    let mut recorder = Recorder::default();
-    value.hash(&mut recorder);
-    recorder.finish()
+    Recorder::of(value).finish()
 }
 
 /// The print of a value apart from the part that it feeds to a hasher last. Machines keep their counters there: they
@@ -54,9 +59,7 @@ pub(super) fn print(value: &impl Hash) -> u64 {
 ///
 /// If the part is not what the value ends with: then somebody moved it, and prints would tell too little apart.
 pub(super) fn print_without(value: &impl Hash, last: &impl Hash) -> u64 {
-    let (mut whole, mut part) = (Recorder::default(), Recorder::default());
-    value.hash(&mut whole);
-    last.hash(&mut part);
+    let (whole, part) = (Recorder::of(value), Recorder::of(last));
     let kept = whole.words.strip_suffix(part.words.as_slice());
     mix(kept.expect("a machine's counters are its last field"))
 }

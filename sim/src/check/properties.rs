@@ -216,7 +216,7 @@ pub(super) enum Milestone {
     Expired,
     /// A process that was started in the course of things holds a key.
     NewProcessHolds,
-    /// The second Manager has granted.
+    /// A leader after the first has granted.
     NewLeaderGrants,
     /// Two Managers lead by their own clocks.
     TwoLeaders,
@@ -224,8 +224,8 @@ pub(super) enum Milestone {
     HeldClean,
     /// A range was released without its state.
     Lost,
-    /// An Owner refused a lease.
-    Refused,
+    /// The store left a batch in doubt.
+    InDoubt,
 }
 
 impl Milestone {
@@ -254,8 +254,10 @@ impl Milestone {
                 let is_new = |slot: &usize| state.owners[*slot].life > world.start.owners[*slot].life;
                 (0..state.owners.len()).filter(is_new).any(|slot| state.memory.holds_any(slot))
             }),
-            Milestone::NewLeaderGrants => ("a new leader grants", |_, state| {
-                state.managers.get(1).is_some_and(|node| node.machine.counters().grants > 0)
+            Milestone::NewLeaderGrants => ("a new leader grants", |world, state| {
+                let leader = state.election.leader.map(|leader| &state.managers[leader].machine);
+                let is_new = state.election.term > world.start.election.term;
+                is_new && leader.is_some_and(|machine| machine.counters().grants > 0)
             }),
             Milestone::TwoLeaders => ("two Managers lead by their own clocks", |world, state| {
                 let leads = |manager: &usize| {
@@ -274,9 +276,7 @@ impl Milestone {
             Milestone::Lost => ("a lease ends without its state", |_, state| {
                 state.managers.iter().any(|node| node.machine.counters().losses > 0)
             }),
-            Milestone::Refused => ("an Owner refuses a lease", |_, state| {
-                state.processes().any(|node| node.machine.counters().refused > 0)
-            }),
+            Milestone::InDoubt => ("a batch is in doubt", |_, state| !state.store.late.is_empty()),
         };
         Property::sometimes(name, condition)
     }

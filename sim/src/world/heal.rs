@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::ManagerEvent;
 use centrifuge_core::owner::OwnerEvent;
-use centrifuge_core::time::Instant;
 
 use crate::seen::{Node, Seen};
 use crate::world::World;
@@ -64,14 +62,6 @@ impl World {
                     self.queue.push(retry, Event::Undo(Undo::Unfreeze { namespace }));
                 }
             }
-        }
-    }
-
-    fn lives(&self, node: Node) -> bool {
-        match node {
-            Node::Manager(number) => self.managers[number].process.is_some(),
-            Node::Owner(number) => self.owners[number].process.is_some(),
-            Node::Lookup(number) => self.lookups[number].process.is_some(),
         }
     }
 
@@ -150,46 +140,6 @@ impl World {
             self.happen(event);
         }
         self.catch_up(node);
-    }
-
-    /// Rings a timer that should have rung while the process stood still, or sees that it rings in time.
-    fn catch_up(&mut self, node: Node) {
-        let now = self.now;
-        if !self.is_running(node) {
-            return;
-        }
-        if self.with_alarm(node, |alarm| alarm.is_overdue(now)) {
-            self.wake(node);
-        } else if let Some(at) = self.with_alarm(node, |alarm| alarm.plan()) {
-            self.plan_ring(node, at, false);
-        }
-    }
-
-    /// Wakes a machine before the time it asked for, and accuses it if it does anything.
-    pub(super) fn wake_early(&mut self, node: Node, wanted: Option<Instant>) {
-        let local = self.read_clock(node);
-        let (actions, wake) = match node {
-            Node::Manager(number) => {
-                let Some(process) = &mut self.managers[number].process else { return };
-                let output = process.machine.on_wake(local);
-                (output.actions.len(), output.wake)
-            }
-            Node::Owner(number) => {
-                let Some(process) = &mut self.owners[number].process else { return };
-                let output = process.machine.on_wake(local);
-                (output.actions.len(), output.wake)
-            }
-            Node::Lookup(number) => {
-                let Some(process) = &mut self.lookups[number].process else { return };
-                let output = process.machine.on_wake(local);
-                (output.actions.len(), output.wake)
-            }
-        };
-        if actions > 0 || wake != wanted {
-            let what =
-                format!("{node:?}, woken at {local} before {wanted:?}, wants {actions} actions and {wake:?}");
-            self.witness.accuse(self.now, "early wake", what);
-        }
     }
 
     /// From here on nothing fails any more, and the world must converge.

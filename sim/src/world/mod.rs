@@ -3,7 +3,10 @@
 
 mod ambush;
 mod app;
+mod crowds;
+mod cuts;
 mod dice;
+mod draw;
 mod drift;
 mod faults;
 mod heal;
@@ -11,6 +14,7 @@ mod host;
 mod lookup_node;
 mod manager_node;
 mod network;
+mod nodes;
 mod operations;
 mod operators;
 mod owner_node;
@@ -18,11 +22,13 @@ mod plan;
 mod queue;
 mod store;
 mod tally;
+mod timers;
 mod witness;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use centrifuge_core::machine::Output;
 use centrifuge_core::plant::{Plant, Plants};
 use centrifuge_core::random::Random;
 
@@ -32,7 +38,7 @@ use crate::trace::Trace;
 
 use ambush::Moment;
 use dice::{Dice, mix};
-use host::{Host, Ring};
+use host::Host;
 use lookup_node::LookupProcess;
 use manager_node::ManagerProcess;
 use network::{Network, Packet};
@@ -40,7 +46,7 @@ use owner_node::OwnerProcess;
 use plan::{Plan, SECOND};
 use queue::{Event, Queue, Undo};
 use store::Store;
-use tally::{Fault, Tally};
+use tally::Tally;
 use witness::Witness;
 
 pub use drift::{DriftOutcome, drift_control};
@@ -261,121 +267,6 @@ impl World {
         self.network.send(packet, &mut self.queue, &mut self.tally);
     }
 
-    /// A node's timer rings: perhaps too early, perhaps late, because no machine may trust it.
-    fn ring(&mut self, node: Node, token: u32, late: bool) {
-        let (now, stands_still) = (self.now, self.stands_still(node));
-        let ring = self.with_alarm(node, |alarm| alarm.ring(token, now));
-        match ring {
-            Ring::Stale => {}
-            Ring::Again(at) => self.plan_ring(node, at, false),
-            // It is found overdue when the process goes on.
-            Ring::Due if stands_still => {}
-            Ring::Due if !late && self.is_late() => {
-                let at = now.0 + self.dice.spread(1_000, self.plan.late_wakes.1);
-                self.with_alarm(node, |alarm| alarm.plan_at(at));
-                self.plan_ring(node, at, true);
-            }
-            Ring::Due => self.wake(node),
-        }
-    }
-
-    fn is_late(&mut self) -> bool {
-        let late = self.faults_happen && self.dice.chance(self.plan.late_wakes.0);
-        if late {
-            self.tally.count(Fault::LateWake);
-        }
-        late
-    }
-
-    fn plan_ring(&mut self, node: Node, at: u64, late: bool) {
-        let token = self.with_alarm(node, |alarm| alarm.token());
-        self.queue.push(at, Event::Wake { node, token, late });
-    }
-
-    fn wake(&mut self, node: Node) {
-        self.with_alarm(node, host::Alarm::clear);
-        match node {
-            Node::Manager(number) => self.wake_manager(number),
-            Node::Owner(number) => self.wake_owner(number),
-            Node::Lookup(number) => self.wake_lookup(number),
-        }
-    }
-
-    /// A wake that comes before its time must change nothing.
-    fn wake_somebody_early(&mut self) {
-        let next = self.now.0 + self.dice.between(5 * SECOND, 30 * SECOND);
-        self.queue.push(next, Event::WakeEarly);
-        let nodes = self.running_nodes();
-        if nodes.is_empty() {
-            return;
-        }
-        let node = self.dice.pick(&nodes);
-        let wanted = self.with_alarm(node, |alarm| alarm.wanted());
-        if wanted.is_some_and(|wanted| self.read_clock(node) < wanted) {
-            self.tally.count(Fault::EarlyWake);
-            self.wake_early(node, wanted);
-        }
-    }
-
-    fn with_alarm<T>(&mut self, node: Node, act: impl FnOnce(&mut host::Alarm) -> T) -> T {
-        act(match node {
-            Node::Manager(number) => &mut self.managers[number].alarm,
-            Node::Owner(number) => &mut self.owners[number].alarm,
-            Node::Lookup(number) => &mut self.lookups[number].alarm,
-        })
-    }
-
-    fn read_clock(&self, node: Node) -> centrifuge_core::time::Instant {
-        let clock = match node {
-            Node::Manager(number) => &self.managers[number].clock,
-            Node::Owner(number) => &self.owners[number].clock,
-            Node::Lookup(number) => &self.lookups[number].clock,
-        };
-        clock.read(self.now)
-    }
-
-    fn stands_still(&self, node: Node) -> bool {
-        match node {
-            Node::Manager(number) => self.managers[number].stands_still(),
-            Node::Owner(number) => self.owners[number].stands_still(),
-            Node::Lookup(number) => self.lookups[number].stands_still(),
-        }
-    }
-
-    fn is_running(&self, node: Node) -> bool {
-        match node {
-            Node::Manager(number) => self.managers[number].is_running(),
-            Node::Owner(number) => self.owners[number].is_running(),
-            Node::Lookup(number) => self.lookups[number].is_running(),
-        }
-    }
-
-    fn life(&self, node: Node) -> u32 {
-        match node {
-            Node::Manager(number) => self.managers[number].life,
-            Node::Owner(number) => self.owners[number].life,
-            Node::Lookup(number) => self.lookups[number].life,
-        }
-    }
-
-    fn keep(&mut self, node: Node, event: Event) {
-        match node {
-            Node::Manager(number) => self.managers[number].keep(event),
-            Node::Owner(number) => self.owners[number].keep(event),
-            Node::Lookup(number) => self.lookups[number].keep(event),
-        }
-    }
-
-    fn nodes(&self) -> impl Iterator<Item = Node> + use<> {
-        let (managers, owners, lookups) = (self.managers.len(), self.owners.len(), self.lookups.len());
-        let managers = (0..managers).map(Node::Manager);
-        managers.chain((0..owners).map(Node::Owner)).chain((0..lookups).map(Node::Lookup))
-    }
-
-    fn running_nodes(&self) -> Vec<Node> {
-        self.nodes().filter(|node| self.is_running(*node)).collect()
-    }
-
     /// A generator for one process: no two lives share theirs.
     fn random(&mut self) -> Random {
         Random::from_number(self.dice.next())
@@ -387,7 +278,7 @@ impl World {
     }
 
     /// Adds what a machine answered.
-    fn digest_output<A>(&mut self, output: &centrifuge_core::machine::Output<A>) {
+    fn digest_output<A>(&mut self, output: &Output<A>) {
         let wake = output.wake.map_or(0, |wake| wake.0);
         self.digest(wake ^ (output.actions.len() as u64) << 56);
     }

@@ -90,6 +90,12 @@ impl World {
         self.ask_leader(AdminCommand::Configure { namespace, settings })
     }
 
+    /// Wants a namespace gone; refused while anybody holds a range of it, and regretted afterwards.
+    pub(super) fn remove(&mut self, number: usize) -> bool {
+        let namespace = self.plan.namespaces[number].name.clone();
+        self.ask_leader(AdminCommand::Remove { namespace })
+    }
+
     /// Wants some range at some Owner, or nowhere in particular any more.
     pub(super) fn move_range(&mut self, number: usize) -> bool {
         let namespace = self.plan.namespaces[number].name.clone();

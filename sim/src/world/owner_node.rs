@@ -24,8 +24,6 @@ const MOST_ATTEMPTS: u32 = 4;
 pub(crate) struct OwnerProcess {
     pub(crate) machine: OwnerMachine,
     pub(crate) app: App,
-    /// It vouched that no earlier process of its name lives.
-    pub(crate) takes_over: bool,
     /// It wants to go, and does so once it is empty.
     pub(crate) leaving: bool,
 }
@@ -47,7 +45,7 @@ impl World {
         let machine = OwnerMachine::new(config, self.random(), self.plants);
         let session = machine.session();
         let app = App::new(session, self.plan.namespaces[namespace].keys.len());
-        self.owners[number].start(OwnerProcess { machine, app, takes_over, leaving: false });
+        self.owners[number].start(OwnerProcess { machine, app, leaving: false });
         let namespace = &self.plan.namespaces[namespace].name;
         self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace });
         self.feed_owner(number, OwnerEvent::Start);

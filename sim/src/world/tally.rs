@@ -77,6 +77,8 @@ faults! {
     ManagersChanged = "managers_changed",
     /// An operator changes settings.
     Configure = "operator_configure",
+    /// An operator wants a namespace gone, and then has it back.
+    Remove = "operator_remove",
     /// An operator freezes a namespace.
     Freeze = "operator_freeze",
     /// An operator moves a range.

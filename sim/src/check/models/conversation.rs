@@ -1,0 +1,96 @@
+//! Worlds of one Manager and its Owners: messages that cross, processes that come and go.
+
+use std::time::Duration;
+
+use centrifuge_core::owner::OwnerEvent;
+
+use crate::check::properties::Milestone;
+use crate::check::scenario::{Boundary, Clock, OwnerPlan, Prelude, Scenario, evict, move_all};
+
+use super::pair;
+
+/// A range goes from one Owner to the other and back, as it did before: recalls, acknowledgments and grants cross each
+/// other, their resends and the renewals in every order (Centrifuge §2.3.2, figures 6 and 7).
+pub(super) fn race() -> Scenario {
+    let mut race = pair("race", "recalls, acknowledgments and grants that cross");
+    race.prelude.extend([Prelude::Operate(move_all("b")), Prelude::Operate(move_all("a"))]);
+    race.commands = vec![move_all("b"), move_all("a")];
+    race.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 14, ..Boundary::default() };
+    race.milestones = &[Milestone::Moved, Milestone::RaceAtOwner, Milestone::RaceAtManager];
+    race
+}
+
+/// An Owner joins another that has everything and gets half of it: hello, welcome, split, recall and grant, with
+/// repeated hellos, over a store that takes its time.
+pub(super) fn join() -> Scenario {
+    let mut join = Scenario::new("join", "an Owner that joins another and gets half of its keys");
+    join.owners = vec![OwnerPlan::plain("a", Clock::steady(200)), OwnerPlan::plain("b", Clock::steady(300))];
+    join.prelude = vec![Prelude::Start(0)];
+    join.slow_store = true;
+    join.boundary = Boundary {
+        instants: vec![0, 1_000, 3_000],
+        messages: 10,
+        hellos: 2,
+        starts: 1,
+        ..Boundary::default()
+    };
+    join.milestones = &[Milestone::Moved, Milestone::NewProcessHolds];
+    join
+}
+
+/// Two Owners have half of the keys each. One of them has died and started again before and may do so once more,
+/// vouching for it; or a second process of its name appears elsewhere, vouching for nothing. What was said to and by
+/// the earlier processes, also when one of them had everything, is still on its way.
+pub(super) fn restart() -> Scenario {
+    let mut restart = Scenario::new("restart", "a process that starts again, and a second one of its name");
+    restart.owners = vec![
+        OwnerPlan { takes_over: true, ..OwnerPlan::plain("a", Clock::steady(200)) },
+        OwnerPlan::plain("b", Clock::steady(300)),
+        OwnerPlan::plain("a", Clock::steady(400)),
+    ];
+    restart.prelude = vec![Prelude::Start(0), Prelude::Start(1), Prelude::Crash(0), Prelude::Start(0)];
+    restart.boundary = Boundary {
+        instants: vec![0, 1_000, 3_000],
+        messages: 9,
+        hellos: 2,
+        crashes: 1,
+        starts: 1,
+        ..Boundary::default()
+    };
+    restart.milestones = &[Milestone::NewProcessHolds];
+    restart
+}
+
+/// An Owner is to be emptied, leaves, or dies while an operator moves its range.
+pub(super) fn leaving() -> Scenario {
+    let mut leaving = pair("leaving", "an Owner that drains, leaves or dies while its range moves");
+    leaving.wishes = vec![(0, OwnerEvent::Leave), (0, OwnerEvent::Drain)];
+    leaving.commands = vec![move_all("b")];
+    leaving.boundary =
+        Boundary { instants: vec![0, 1_000], messages: 8, crashes: 1, ..Boundary::default() };
+    leaving.milestones = &[Milestone::Moved];
+    leaving
+}
+
+/// An operator evicts an Owner whose application is slow to let go: the recall is not renewed after its time, and the
+/// hold runs out.
+pub(super) fn evicted() -> Scenario {
+    let mut evicted = pair("evicted", "an Owner that is evicted and slow to let go");
+    evicted.commands = vec![evict("a")];
+    evicted.slow_apps = true;
+    evicted.settings.recall_timeout = Duration::from_secs(1);
+    evicted.boundary = Boundary { instants: vec![0, 1_000, 13_000], messages: 8, ..Boundary::default() };
+    evicted.milestones = &[Milestone::Moved];
+    evicted
+}
+
+/// An Owner's clock jumps, so that it drops its leases and its conversation, while its range moves.
+pub(super) fn jumped() -> Scenario {
+    let mut jumped = pair("jumped", "an Owner whose clock jumps while its range moves");
+    jumped.wishes = vec![(0, OwnerEvent::ClockJumped)];
+    jumped.commands = vec![move_all("b")];
+    jumped.boundary =
+        Boundary { instants: vec![0, 1_000], messages: 9, hellos: 1, ..Boundary::default() };
+    jumped.milestones = &[Milestone::Moved, Milestone::HeldAgain];
+    jumped
+}

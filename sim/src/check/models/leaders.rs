@@ -1,0 +1,80 @@
+//! Worlds with more than one leader, and with a store that takes its time.
+
+use std::time::Duration;
+
+use crate::check::properties::Milestone;
+use crate::check::scenario::{Boundary, Command, ManagerPlan, Prelude, Scenario, move_all};
+
+use super::pair;
+
+/// A second Manager leads, perhaps long before the first one's leader lease is over, and an Owner joins it. The first
+/// renews leases as long as it may by its own clock; the second must not give them away before they can have ended.
+pub(super) fn failover() -> Scenario {
+    let mut failover = succession("failover", "a new leader while the old one acts by its own clock");
+    failover.boundary.instants = vec![0, 3_000, 13_500];
+    failover
+}
+
+/// As before, but the first Manager is asked again only after its time.
+pub(super) fn deposed() -> Scenario {
+    let mut deposed = succession("deposed", "an old leader that is asked again after its time");
+    deposed.boundary.instants = vec![0, 6_000, 17_500];
+    deposed
+}
+
+/// The first Manager resigns, over a store that takes its time, and the second need not wait for it.
+pub(super) fn resigned() -> Scenario {
+    let mut resigned = succession("resigned", "a leader that resigns, and its successor");
+    resigned.commands = vec![Command::Resign];
+    resigned.slow_store = true;
+    resigned.boundary.instants = vec![0, 13_500];
+    resigned.boundary.messages = 7;
+    resigned
+}
+
+/// A Manager whose leader lease is short and whose timers are starved, one that takes over, an Owner that knows both,
+/// and one that knows the second alone.
+fn succession(name: &'static str, covers: &'static str) -> Scenario {
+    let mut scenario = pair(name, covers);
+    let first =
+        ManagerPlan { leader_lease: Duration::from_secs(4), starved: true, ..ManagerPlan::steady(100) };
+    scenario.managers = vec![first, ManagerPlan::steady(500)];
+    scenario.owners[1].first_manager = 1;
+    scenario.prelude = vec![Prelude::Start(0)];
+    scenario.boundary = Boundary { messages: 8, hellos: 2, starts: 1, elections: 1, ..Boundary::default() };
+    scenario.milestones = &[Milestone::TwoLeaders, Milestone::NewLeaderGrants];
+    scenario
+}
+
+/// The only Manager dies and starts again at the same place, where everything that was said to it still arrives, and a
+/// range moves.
+pub(super) fn reborn() -> Scenario {
+    let mut reborn = pair("reborn", "a Manager that starts again where it was");
+    reborn.commands = vec![move_all("b")];
+    reborn.boundary =
+        Boundary { instants: vec![0, 3_000], messages: 8, hellos: 2, elections: 1, ..Boundary::default() };
+    reborn.milestones = &[Milestone::Moved, Milestone::NewLeaderGrants];
+    reborn
+}
+
+/// A second Manager leads while batches of the first are on their way to the store, which must refuse them.
+pub(super) fn fenced() -> Scenario {
+    let mut fenced = pair("fenced", "a new leader while batches of the old one are under way");
+    fenced.managers = vec![ManagerPlan::steady(100), ManagerPlan::steady(500)];
+    fenced.slow_store = true;
+    fenced.commands = vec![move_all("b"), move_all("a")];
+    fenced.boundary =
+        Boundary { instants: vec![0, 1_000], messages: 6, hellos: 1, elections: 1, ..Boundary::default() };
+    fenced.milestones = &[Milestone::TwoLeaders];
+    fenced
+}
+
+/// The store leaves a batch in doubt: it may have got to the log, get there late, or never.
+pub(super) fn doubt() -> Scenario {
+    let mut doubt = pair("doubt", "a batch in doubt, and what is decided after it");
+    doubt.slow_store = true;
+    doubt.commands = vec![move_all("b"), move_all("a")];
+    doubt.boundary = Boundary { instants: vec![0, 1_000], messages: 9, doubts: 1, ..Boundary::default() };
+    doubt.milestones = &[Milestone::InDoubt, Milestone::Moved];
+    doubt
+}

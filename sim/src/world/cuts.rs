@@ -1,0 +1,117 @@
+//! Faults of the network: cuts between nodes, groups and the store, and times in which packets fare badly.
+
+use crate::seen::Node;
+use crate::world::World;
+use crate::world::faults::{is_lookup, is_manager, is_owner};
+use crate::world::network::{Places, Profile};
+use crate::world::plan::SECOND;
+use crate::world::queue::{Event, Undo};
+
+impl World {
+    fn cut(&mut self, from: Places, to: Places, both_ways: bool) {
+        let length = self.a_while();
+        self.cut_for(length, from, to, both_ways);
+    }
+
+    fn cut_for(&mut self, length: u64, from: Places, to: Places, both_ways: bool) {
+        let heal = self.now.0 + length;
+        let cut = self.network.cut(from, to);
+        self.queue.push(heal, Event::Undo(Undo::Heal { cut }));
+        if both_ways {
+            let cut = self.network.cut(to, from);
+            self.queue.push(heal, Event::Undo(Undo::Heal { cut }));
+        }
+    }
+
+    /// Cuts between a Manager, or an Owner, and somebody else.
+    pub(super) fn cut_link(&mut self, both_ways: bool) -> bool {
+        let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
+        let client = self.dice.pick(&clients);
+        let other = if is_owner(client) && self.dice.chance(250) {
+            Node::Owner(self.dice.below(self.owners.len() as u64) as usize)
+        } else {
+            Node::Manager(self.dice.below(self.managers.len() as u64) as usize)
+        };
+        let (client, other) = (self.bit(client), self.bit(other));
+        let (from, to) = if self.dice.chance(500) { (client, other) } else { (other, client) };
+        self.cut(from, to, both_ways);
+        true
+    }
+
+    /// Cuts some nodes, of one kind or of several, off from all others.
+    pub(super) fn isolate(&mut self) -> bool {
+        if self.dice.chance(400) {
+            return self.strike_one(is_lookup, World::isolate_lookup);
+        }
+        let share = self.dice.pick(&[100, 300, 500]);
+        let nodes: Vec<Node> = self.nodes().collect();
+        let first = self.dice.pick(&nodes);
+        let mut group = self.bit(first);
+        for node in nodes {
+            if self.dice.chance(share) {
+                group |= self.bit(node);
+            }
+        }
+        let store = 1 << self.network.layout.store();
+        let rest = !group & if self.dice.chance(500) { !store } else { !0 };
+        self.cut(group, rest, true);
+        true
+    }
+
+    /// Cuts a node off from every Manager, or a Manager from everybody.
+    pub(super) fn cut_off_from_managers(&mut self, node: Node) {
+        let managers = (1 << self.managers.len()) - 1;
+        let others = if is_manager(node) { !self.bit(node) } else { managers };
+        let length = if self.dice.chance(700) { self.outlasting() } else { self.a_while() };
+        self.cut_for(length, self.bit(node), others, true);
+    }
+
+    /// Cuts a Lookup off, perhaps for so long that it must take everything for lost.
+    fn isolate_lookup(&mut self, node: Node) {
+        let lookup = self.bit(node);
+        let length = self.dice.between(20 * SECOND, 250 * SECOND);
+        self.cut_for(length, lookup, !lookup, true);
+    }
+
+    /// The leader loses its lease before its time and does not hear of it: it is cut off, together with some of its
+    /// clients, from the store and from everybody else.
+    pub(super) fn split_brain(&mut self) -> bool {
+        let Some(leader) = self.leader().filter(|_| self.managers.len() > 1) else { return false };
+        let mut group = self.bit(Node::Manager(leader));
+        let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
+        for client in clients {
+            if self.dice.chance(500) {
+                group |= self.bit(client);
+            }
+        }
+        let length = if self.dice.chance(500) { self.outlasting() } else { self.a_while() };
+        self.cut_for(length, group, !group, true);
+        self.store.revoke()
+    }
+
+    pub(super) fn cut_store(&mut self) -> bool {
+        let manager = Node::Manager(self.dice.below(self.managers.len() as u64) as usize);
+        let manager = self.bit(manager);
+        let store = 1 << self.network.layout.store();
+        match self.dice.below(3) {
+            0 => self.cut(manager, store, false),
+            1 => self.cut(store, manager, false),
+            _ => self.cut(manager, store, true),
+        }
+        true
+    }
+
+    fn bit(&self, node: Node) -> Places {
+        1 << self.network.layout.place(node)
+    }
+
+    /// Packets fare badly for a while.
+    pub(super) fn storm_of_packets(&mut self) -> bool {
+        let (lost, slow) = (self.dice.pick(&[0, 300, 700]), self.dice.pick(&[0, 500]));
+        let slowest = self.dice.pick(&[3, 15]) * SECOND;
+        self.network.storm(|profile| *profile = Profile { lost, slow, slowest, ..*profile });
+        let at = self.now.0 + self.dice.spread(SECOND, 40 * SECOND);
+        self.queue.push(at, Event::Undo(Undo::Calm));
+        true
+    }
+}

@@ -1,0 +1,379 @@
+//! How a seed draws its plan: sizes, clocks, settings, network and the mix of faults, each seed another ("swarm").
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
+use centrifuge_core::key::Key;
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::lookup::LookupConfig;
+use centrifuge_core::manager::ManagerConfig;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::settings::{Drift, Settings};
+
+use crate::clock::Clock;
+use crate::world::dice::Dice;
+use crate::world::network::Profile;
+use crate::world::plan::{
+    AppPlan, FaultPlan, LookupPlan, MILLISECOND, ManagerPlan, NamespacePlan, OwnerPlan, Part, Plan, SECOND,
+    StorePlan, convergence, longest_leader_hold,
+};
+use crate::world::tally::Fault;
+
+impl Plan {
+    /// What the seed draws for the usual world.
+    pub(crate) fn draw(dice: &mut Dice) -> Plan {
+        let races_only = dice.chance(80);
+        let clocks = Clocks::draw(dice);
+        let managers = draw_managers(dice, clocks);
+        let manager_ids: Arc<[ManagerId]> =
+            managers.iter().map(|manager| manager.config.id.clone()).collect();
+        let count = if dice.chance(750) { 1 } else { 2 };
+        let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(dice, number, races_only)).collect();
+        let owners = draw_owners(dice, clocks, count, races_only);
+        let lookups = draw_lookups(dice, clocks, &namespaces, &manager_ids, &managers);
+        let store = draw_store(dice, clocks, &managers, races_only);
+        let network = if races_only { draw_races(dice, &namespaces) } else { draw_network(dice) };
+        let faults = if races_only { operators_only(dice) } else { draw_faults(dice) };
+        let apps = draw_apps(dice, races_only);
+        let late_wakes = if races_only { (0, 0) } else { draw_late_wakes(dice) };
+        let misaddressed = if count == 2 && !races_only { dice.pick(&[0, 5, 30]) } else { 0 };
+        let convergence = convergence(&managers, &namespaces);
+        let safety = (620 * SECOND).saturating_sub(convergence).max(400 * SECOND);
+        Plan {
+            managers,
+            manager_ids,
+            namespaces,
+            owners,
+            lookups,
+            store,
+            network,
+            faults,
+            apps,
+            late_wakes,
+            misaddressed,
+            safety,
+            convergence,
+            races_only,
+        }
+    }
+}
+
+/// How fast clocks run. Within half the drift bound of real time: two of them differ by 26/24 = 65/60 at most.
+#[derive(Clone, Copy, Debug)]
+enum Clocks {
+    Exact,
+    Anywhere,
+    /// Every clock runs exactly as fast, or as slowly, as it may.
+    Extreme,
+    /// Whoever waits for others has the fastest clock, and whoever relies on a lease the slowest.
+    Worst,
+}
+
+/// Whose clock it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Somebody who waits until others must have stopped.
+    Waiting,
+    /// Somebody who relies on a lease or on contact.
+    Relying,
+}
+
+impl Clocks {
+    fn draw(dice: &mut Dice) -> Clocks {
+        let kinds = [(Clocks::Exact, 2), (Clocks::Anywhere, 3), (Clocks::Extreme, 2), (Clocks::Worst, 3)];
+        dice.weighted(&kinds)
+    }
+
+    fn clock(self, dice: &mut Dice, whose: Whose) -> Clock {
+        let offset = if dice.chance(200) { 0 } else { dice.below(1_000_000 * SECOND) };
+        let (numerator, denominator) = match self {
+            Clocks::Exact => (1, 1),
+            Clocks::Anywhere => (dice.between(24_000, 26_000), 25_000),
+            Clocks::Extreme => (dice.pick(&[24, 26]), 25),
+            Clocks::Worst => (if whose == Whose::Waiting { 26 } else { 24 }, 25),
+        };
+        Clock { offset, numerator, denominator, lost: 0 }
+    }
+}
+
+fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
+    let count = dice.weighted(&[(1, 2), (2, 4), (3, 4)]);
+    let usual = dice.pick(&[8, 15, 20]);
+    let differ = dice.chance(300);
+    let manager = |number: u64| {
+        let lease = Duration::from_secs(if differ { dice.pick(&[5, 20]) } else { usual });
+        let drift = Drift::default();
+        let config = ManagerConfig {
+            id: format!("manager-{number}").as_str().into(),
+            leader_lease: lease,
+            leader_hold: drift.hold_for(lease),
+            campaign_interval: Duration::from_millis(dice.between(2_000, 5_000)),
+            drift,
+            compact_every: dice.pick(&[8, 64]),
+        };
+        ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }
+    };
+    (0..count).map(manager).collect()
+}
+
+fn draw_namespace(dice: &mut Dice, number: usize, races_only: bool) -> NamespacePlan {
+    let name = Namespace::new(["presence", "rooms"][number]).expect("a plain label");
+    let mut keys: Vec<Key> = (0..8).map(|_| Key(dice.next())).chain([Key::MIN, Key::MAX]).collect();
+    keys.sort_unstable();
+    let busiest = dice.below(keys.len() as u64) as usize;
+    let busy = dice.pick(&[0, 300, 700]);
+    NamespacePlan { name, keys, busiest, busy, settings: draw_settings(dice, races_only) }
+}
+
+/// Lease, hold, renewal and answer allowance in seconds.
+type Times = (u64, u64, u64, u64);
+
+const USUAL_TIMES: Times = (60, 65, 15, 10);
+const OTHER_TIMES: [Times; 3] = [(24, 26, 6, 4), (30, 35, 8, 3), (12, 13, 3, 1)];
+
+fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
+    let usual = dice.chance(850);
+    let times = if usual { USUAL_TIMES } else { dice.pick(&OTHER_TIMES) };
+    let shared = Settings {
+        // Where nothing fails, a migration ends; races may take their time.
+        migration_timeout: Duration::from_secs(if races_only { 150 } else { dice.between(10, 40) }),
+        recall_timeout: Duration::from_secs(dice.between(4, 10)),
+        min_owners: dice.pick(&[1, 1, 2]),
+        settle: Duration::from_secs(dice.between(0, 10)),
+        max_moves: dice.pick(&[1, 2, 8, 256]),
+        virtual_nodes: u32::try_from(dice.between(1, 4)).expect("a small number"),
+        partitioner: dice.weighted(&[(PartitionerKind::ConsistentHash, 3), (PartitionerKind::Fixed, 1)]),
+        load_policy: dice.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]),
+        load_interval: Duration::from_secs(dice.between(20, 60)),
+        log_span: Duration::from_secs(dice.pick(&[20, 120, 300])),
+        heartbeat: Duration::from_secs(dice.between(8, 12)),
+        ..Settings::default()
+    };
+    let other = if usual { dice.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };
+    [times, other].into_iter().map(|times| Arc::new(with_times(&shared, times))).collect()
+}
+
+fn with_times(settings: &Settings, (lease, hold, renewal, allowance): Times) -> Settings {
+    let settings = Settings {
+        lease: Duration::from_secs(lease),
+        hold: Duration::from_secs(hold),
+        renewal: Duration::from_secs(renewal),
+        answer_allowance: Duration::from_secs(allowance),
+        ..settings.clone()
+    };
+    settings.check(Drift::default()).expect("the drawn settings are valid");
+    settings
+}
+
+fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize, races_only: bool) -> Vec<OwnerPlan> {
+    let mut owners = Vec::new();
+    for namespace in 0..namespaces {
+        let most = if dice.chance(30) { 10 } else { 8 - 2 * namespaces as u64 };
+        let regular = dice.between(2, most) as usize;
+        let first = owners.len();
+        for _ in 0..regular {
+            owners.push(draw_owner(dice, clocks, owners.len(), namespace, Part::Regular));
+        }
+        owners.push(draw_owner(dice, clocks, owners.len(), namespace, Part::Spare));
+        let of = first + dice.below(regular as u64) as usize;
+        let mut second = draw_owner(dice, clocks, owners.len(), namespace, Part::Second { of });
+        second.name = owners[of].name.clone();
+        owners.push(second);
+    }
+    owners.iter_mut().for_each(|owner| owner.migrates |= races_only);
+    owners
+}
+
+fn draw_owner(dice: &mut Dice, clocks: Clocks, number: usize, namespace: usize, part: Part) -> OwnerPlan {
+    OwnerPlan {
+        namespace,
+        name: OwnerName::new(&format!("owner-{number}")).expect("a plain name"),
+        url: format!("node-{number}").as_str().into(),
+        weight: dice.pick(&[100, 100, 100, 50, 200]),
+        migrates: !dice.chance(60),
+        clock: clocks.clock(dice, Whose::Relying),
+        part,
+    }
+}
+
+fn draw_lookups(
+    dice: &mut Dice,
+    clocks: Clocks,
+    namespaces: &[NamespacePlan],
+    managers: &Arc<[ManagerId]>,
+    plans: &[ManagerPlan],
+) -> Vec<LookupPlan> {
+    let mut lookups = Vec::new();
+    for (namespace, plan) in namespaces.iter().enumerate() {
+        for _ in 0..dice.weighted(&[(1, 5), (2, 4), (3, 1)]) {
+            let (poll, contact_timeout) = dice.pick(&[(30, 90), (15, 60), (8, 45)]);
+            let config = LookupConfig {
+                poll: Duration::from_secs(poll),
+                contact_timeout: Duration::from_secs(contact_timeout),
+                unowned_delay: Duration::from_secs(dice.between(5, 40)),
+                silence: Duration::from_secs(dice.between(3, 8)),
+                ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
+            };
+            let election =
+                plans.iter().map(|manager| manager.config.campaign_interval).max().unwrap_or_default();
+            config.check(longest_leader_hold(plans), election).expect("the drawn times are valid");
+            lookups.push(LookupPlan { namespace, config, clock: clocks.clock(dice, Whose::Relying) });
+        }
+    }
+    lookups
+}
+
+fn draw_store(dice: &mut Dice, clocks: Clocks, managers: &[ManagerPlan], races_only: bool) -> StorePlan {
+    let longest = if races_only { 5 } else { dice.pick(&[2, 10, 60, 400]) };
+    StorePlan {
+        clock: clocks.clock(dice, Whose::Waiting),
+        delay: (MILLISECOND, longest * MILLISECOND),
+        slow: dice.pick(&[1, 4, 12]) * SECOND,
+        late: dice.pick(&[2, 8, 20]) * SECOND,
+        leader_holds: managers.iter().map(|manager| manager.config.leader_hold).collect(),
+    }
+}
+
+fn draw_network(dice: &mut Dice) -> Profile {
+    let usual = match dice.below(4) {
+        0 => Profile::reliable(MILLISECOND, 5 * MILLISECOND),
+        1 => Profile::reliable(MILLISECOND, 150 * MILLISECOND),
+        2 => Profile { slow: 30, slowest: 6 * SECOND, ..Profile::reliable(MILLISECOND, 40 * MILLISECOND) },
+        _ => Profile { slow: 100, slowest: 8 * SECOND, ..Profile::reliable(20 * MILLISECOND, 2 * SECOND) },
+    };
+    Profile {
+        lost: dice.pick(&[0, 0, 10, 50, 150]),
+        duplicated: dice.pick(&[0, 20, 100, 300]),
+        straggling: dice.pick(&[0, 500, 900]),
+        straggle: dice.pick(&[30, 120, 300]) * SECOND,
+        ..usual
+    }
+}
+
+/// Delays as long as the times after which both sides say it again; the longest round trip stays below an eighth of the
+/// lease, which is as far as backoffs go.
+fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
+    let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
+    let lease = settings.map(|settings| settings.lease).min().unwrap_or_default();
+    let lease = u64::try_from(lease.as_nanos()).expect("a lease is minutes at most");
+    let longest = lease / dice.pick(&[30, 40, 100, 300]);
+    Profile::reliable(dice.pick(&[MILLISECOND, longest / 4]), longest)
+}
+
+const USUAL_MIX: [(Fault, u64); 37] = [
+    (Fault::CrashOwner, 10),
+    (Fault::CrashManager, 6),
+    (Fault::CrashLookup, 2),
+    (Fault::PauseOwner, 8),
+    (Fault::PauseManager, 6),
+    (Fault::PauseLookup, 4),
+    (Fault::SuspendOwner, 4),
+    (Fault::SuspendManager, 3),
+    (Fault::CutOneWay, 8),
+    (Fault::CutBothWays, 6),
+    (Fault::Isolate, 5),
+    (Fault::OwnerCutOff, 3),
+    (Fault::CutStore, 5),
+    (Fault::Split, 4),
+    (Fault::StoreDown, 3),
+    (Fault::StoreSlow, 3),
+    (Fault::StoreUnknown, 6),
+    (Fault::LeaseRevoked, 5),
+    (Fault::RollingOwners, 1),
+    (Fault::RollingManagers, 1),
+    (Fault::Rack, 1),
+    (Fault::JoinStorm, 2),
+    (Fault::LeaveStorm, 1),
+    (Fault::SecondProcess, 3),
+    (Fault::DrainAndLeave, 4),
+    (Fault::Ambush, 8),
+    (Fault::Resign, 3),
+    (Fault::Dither, 2),
+    (Fault::Storm, 3),
+    (Fault::ManagersChanged, 2),
+    (Fault::Configure, 3),
+    (Fault::Remove, 2),
+    (Fault::Freeze, 2),
+    (Fault::Move, 8),
+    (Fault::Evict, 2),
+    (Fault::Drain, 2),
+    (Fault::Weight, 4),
+];
+
+fn draw_faults(dice: &mut Dice) -> FaultPlan {
+    let mut mix: Vec<_> =
+        USUAL_MIX.iter().map(|(fault, weight)| (*fault, weight * dice.pick(&[0, 1, 1, 4]))).collect();
+    if mix.iter().all(|(_, weight)| *weight == 0) {
+        mix = USUAL_MIX.to_vec();
+    }
+    let (interval, lulls) = dice.pick(&[(5_000, 0), (3_500, 15), (1_500, 30), (1_500, 60)]);
+    FaultPlan {
+        mix,
+        interval: interval * MILLISECOND,
+        first: dice.pick(&[1, 20, 60]) * SECOND,
+        lulls,
+        longest: dice.pick(&[2, 10, 30, 60]) * SECOND,
+        outlasting: dice.pick(&[0, 50, 200]),
+        slowest_restart: dice.pick(&[1, 10, 60, 100]) * SECOND,
+        takeovers: dice.pick(&[0, 500, 900]),
+    }
+}
+
+fn operators_only(dice: &mut Dice) -> FaultPlan {
+    FaultPlan {
+        mix: vec![(Fault::Move, 6), (Fault::Weight, 6), (Fault::JoinStorm, 1)],
+        interval: dice.between(500, 3_000) * MILLISECOND,
+        first: 40 * SECOND,
+        lulls: 0,
+        longest: SECOND,
+        outlasting: 0,
+        slowest_restart: SECOND,
+        takeovers: 0,
+    }
+}
+
+fn draw_apps(dice: &mut Dice, races_only: bool) -> AppPlan {
+    AppPlan {
+        interval: dice.between(3, 6) * SECOND,
+        lasting: dice.pick(&[0, 300, 700]),
+        longest: dice.pick(&[200, 2_000, 6_000]) * MILLISECOND,
+        hangs: if races_only { 0 } else { dice.pick(&[0, 0, 40]) },
+        loads: dice.chance(300),
+    }
+}
+
+fn draw_late_wakes(dice: &mut Dice) -> (u64, u64) {
+    dice.pick(&[(0, 0), (0, 0), (30, SECOND), (100, 4 * SECOND), (60, 12 * SECOND)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plan_lasts_ten_minutes_and_keeps_to_the_drift_bound() {
+        for seed in 0..500 {
+            let plan = Plan::draw(&mut Dice::new(seed));
+            assert!(plan.safety + plan.convergence >= 600 * SECOND);
+            let clocks = plan.owners.iter().map(|owner| owner.clock);
+            let within = |clock: Clock| {
+                clock.numerator * 25 >= clock.denominator * 24
+                    && clock.numerator * 25 <= clock.denominator * 26
+            };
+            assert!(clocks.chain([plan.store.clock]).all(within));
+            assert!(plan.layout().places() <= 64);
+        }
+    }
+
+    #[test]
+    fn some_clocks_are_exactly_at_the_bound() {
+        let at_bound = |plan: &Plan| {
+            let rate = |numerator| {
+                plan.owners.iter().any(|o| (o.clock.numerator, o.clock.denominator) == (numerator, 25))
+            };
+            rate(24) && rate(26)
+        };
+        assert!((0..50).any(|seed| at_bound(&Plan::draw(&mut Dice::new(seed)))));
+    }
+}

@@ -39,13 +39,14 @@ impl Decision<'_> {
             .map(|(s, info)| (*s, info))
             .collect();
         let owners: Vec<PartitionOwner> = eligible.iter().map(|(_, info)| as_partition_owner(info)).collect();
+        let sessions: Vec<SessionId> = eligible.iter().map(|(session, _)| *session).collect();
         let known = |desired: &Desired| {
-            desired.owners == owners && desired.pins == stored.pins && desired.settings == stored.settings
+            desired.owners == owners
+                && desired.sessions == sessions
+                && desired.pins == stored.pins
+                && desired.settings == stored.settings
         };
-        let same_sessions = self.live.desired.as_ref().is_some_and(|desired| {
-            desired.ranges.values().all(|session| eligible.iter().any(|(eligible, _)| eligible == session))
-        });
-        if same_sessions && self.live.desired.as_ref().is_some_and(known) {
+        if self.live.desired.as_ref().is_some_and(known) {
             return false;
         }
         let assignment = stored.settings.partitioner.partitioner().assign(&owners);
@@ -58,7 +59,7 @@ impl Decision<'_> {
         }
         let pins = stored.pins.clone();
         let settings = Arc::clone(&stored.settings);
-        self.live.desired = Some(Desired { owners, pins, settings, ranges });
+        self.live.desired = Some(Desired { owners, sessions, pins, settings, ranges });
         true
     }
 

@@ -146,7 +146,9 @@ impl Leader {
             match change {
                 Change::Created { .. } => {
                     if let Some(stored) = self.committed.namespaces.get(namespace) {
-                        self.live.insert(namespace.clone(), Live::new(stored, context.now));
+                        let mut live = Live::new(stored, context.now);
+                        live.follow_hold(stored, context.plants);
+                        self.live.insert(namespace.clone(), live);
                     }
                 }
                 Change::Removed => {

@@ -72,6 +72,7 @@ pub(super) struct Live {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Desired {
     pub(super) owners: Vec<PartitionOwner>,
+    pub(super) sessions: Vec<SessionId>,
     pub(super) pins: RangeMap<OwnerName>,
     pub(super) settings: Arc<Settings>,
     pub(super) ranges: RangeMap<SessionId>,

@@ -245,13 +245,20 @@ impl Leader {
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
+        let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
+        let wants_answer = talk.awaiting || orders.iter().any(is_grant) || has_news(&orders, talk);
+        let is_going = |report: &Report| report.draining || report.leaving;
+        let limited = !context.plants.has(Plant::PushesWithoutLimit);
+        if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_going) {
+            // Nothing to do for the Owner: a message would only cross its next report.
+            talk.push_due = false;
+            return;
+        }
         let Some(seq) = talk.seq.next() else {
             // The numbering is used up: the session has to open a new conversation.
             live.talks.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
-        let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
-        let wants_answer = talk.awaiting || orders.iter().any(is_grant) || has_news(&orders, talk);
         for order in orders.iter().filter(|order| is_grant(order)) {
             talk.first_sent.entry(order.generation).or_insert(seq);
         }

@@ -295,7 +295,7 @@ impl OwnerMachine {
         let Some(talk) = &mut self.talk else { return };
         if !talk.answered {
             talk.stumbles = talk.stumbles.saturating_add(1);
-            if now.since(talk.unanswered_since.max(talk.heard_at)) >= self.renewal {
+            if now.since(talk.unanswered_since.max(talk.heard_at)) >= self.lease / 8 {
                 self.seek(now, out);
             }
         }

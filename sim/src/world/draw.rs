@@ -293,7 +293,7 @@ const USUAL_MIX: [(Fault, u64); 37] = [
     (Fault::Storm, 3),
     (Fault::ManagersChanged, 2),
     (Fault::Configure, 3),
-    (Fault::Remove, 2),
+    (Fault::Remove, 1),
     (Fault::Freeze, 2),
     (Fault::Move, 8),
     (Fault::Evict, 2),

@@ -8,7 +8,7 @@ use centrifuge_core::manager::{AdminCommand, ManagerEvent};
 
 use crate::seen::Node;
 use crate::world::World;
-use crate::world::plan::SECOND;
+use crate::world::plan::{Part, SECOND};
 use crate::world::queue::{Event, Undo};
 
 impl World {
@@ -90,10 +90,33 @@ impl World {
         self.ask_leader(AdminCommand::Configure { namespace, settings })
     }
 
-    /// Wants a namespace gone; refused while anybody holds a range of it, and regretted afterwards.
+    /// Stops every Owner of a namespace and wants it gone, which is refused while anybody holds a range of it; whoever
+    /// tends the pool creates it anew.
     pub(super) fn remove(&mut self, number: usize) -> bool {
+        let back = self.now.0 + self.outlasting() + 30 * SECOND;
+        for owner in 0..self.owners.len() {
+            let plan = &self.plan.owners[owner];
+            if plan.namespace == number {
+                let (node, returns) = (Node::Owner(owner), plan.part == Part::Regular);
+                self.kill(node, false);
+                if returns {
+                    self.queue.push(back, Event::Undo(Undo::Start { node }));
+                }
+            }
+        }
+        self.remove_on(number, back);
+        true
+    }
+
+    pub(super) fn remove_on(&mut self, number: usize, until: u64) {
         let namespace = self.plan.namespaces[number].name.clone();
-        self.ask_leader(AdminCommand::Remove { namespace })
+        let is_there = self.store.group().namespaces.contains_key(&namespace);
+        if !self.faults_happen || !is_there || self.now.0 >= until {
+            return;
+        }
+        self.ask_leader(AdminCommand::Remove { namespace });
+        let retry = self.now.0 + 5 * SECOND;
+        self.queue.push(retry, Event::Undo(Undo::Remove { namespace: number, until }));
     }
 
     /// Wants some range at some Owner, or nowhere in particular any more.

@@ -111,6 +111,8 @@ pub(crate) enum Undo {
     Ambush { node: Node, life: u32 },
     /// An operator changes where a range belongs, again.
     Dither { namespace: usize, range: KeyRange, owner: OwnerName, times: u32 },
+    /// An operator asks again for a namespace to go.
+    Remove { namespace: usize, until: u64 },
     /// An operator unfreezes a namespace.
     Unfreeze { namespace: usize },
 }

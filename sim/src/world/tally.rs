@@ -77,7 +77,7 @@ faults! {
     ManagersChanged = "managers_changed",
     /// An operator changes settings.
     Configure = "operator_configure",
-    /// An operator wants a namespace gone, and then has it back.
+    /// An operator stops a namespace's Owners, removes it and creates it anew.
     Remove = "operator_remove",
     /// An operator freezes a namespace.
     Freeze = "operator_freeze",

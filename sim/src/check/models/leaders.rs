@@ -41,19 +41,27 @@ fn succession(name: &'static str, covers: &'static str) -> Scenario {
     scenario.managers = vec![first, ManagerPlan::steady(500)];
     scenario.owners[1].first_manager = 1;
     scenario.prelude = vec![Prelude::Start(0)];
-    scenario.boundary = Boundary { messages: 8, hellos: 2, starts: 1, elections: 1, ..Boundary::default() };
+    scenario.boundary = Boundary { messages: 7, hellos: 2, starts: 1, elections: 1, ..Boundary::default() };
     scenario.milestones = &[Milestone::TwoLeaders, Milestone::NewLeaderGrants];
     scenario
 }
 
-/// The only Manager dies and starts again at the same place, where everything that was said to it still arrives, and a
-/// range moves.
+/// The only Manager dies and starts again at the same place, and so does an Owner, which vouches for it. What was said
+/// to the earlier processes still arrives at the later ones.
 pub(super) fn reborn() -> Scenario {
-    let mut reborn = pair("reborn", "a Manager that starts again where it was");
-    reborn.commands = vec![move_all("b")];
-    reborn.boundary =
-        Boundary { instants: vec![0, 3_000], messages: 8, hellos: 2, elections: 1, ..Boundary::default() };
-    reborn.milestones = &[Milestone::Moved, Milestone::NewLeaderGrants];
+    let mut reborn = pair("reborn", "a Manager and an Owner that start again where they were");
+    reborn.owners[0].takes_over = true;
+    reborn.prelude = vec![Prelude::Start(0), Prelude::Start(1)];
+    reborn.boundary = Boundary {
+        instants: vec![0, 1_000],
+        messages: 9,
+        hellos: 2,
+        crashes: 1,
+        starts: 1,
+        elections: 1,
+        ..Boundary::default()
+    };
+    reborn.milestones = &[Milestone::NewProcessHolds, Milestone::NewLeaderGrants];
     reborn
 }
 

@@ -50,7 +50,7 @@ pub(super) fn shortened() -> Scenario {
         ..shortened.settings.clone()
     };
     shortened.commands = vec![configure(settings), move_all("b")];
-    shortened.boundary = Boundary { instants: vec![0, 3_000, 7_000, 13_000], messages: 6, ..Boundary::default() };
+    shortened.boundary = Boundary { instants: vec![0, 3_000, 7_000], messages: 7, ..Boundary::default() };
     shortened.milestones = &[Milestone::Moved];
     shortened
 }

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod campaign;
+pub mod check;
 pub mod clock;
 pub mod invariants;
 pub mod load_world;

@@ -7,7 +7,7 @@ use centrifuge_core::plant::Plant;
 use centrifuge_sim::campaign::{self, Campaign, Summary};
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, drift_control};
-use centrifuge_sim::{bench, load_world};
+use centrifuge_sim::{bench, check, load_world};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -28,6 +28,15 @@ enum Command {
     Run(RunArgs),
     /// Plant every known fault in turn and see that it is found.
     Plants(PlantsArgs),
+    /// Visit every state of small worlds.
+    Check {
+        /// A fault to plant: then some world must find it.
+        #[arg(long, value_parser = plant_named)]
+        plant: Option<Plant>,
+        /// Print one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure, as ratios within one run.
     Bench {
         #[command(subcommand)]
@@ -114,6 +123,7 @@ fn main() -> ExitCode {
             WorldName::Drift => drift(&args),
         },
         Command::Plants(args) => plants(&args),
+        Command::Check { plant, json } => check::run(json, plant),
         Command::Bench { what: Bench::Partition { json } } => {
             bench::partition(json);
             ExitCode::SUCCESS

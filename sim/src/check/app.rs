@@ -116,8 +116,11 @@ impl Apps {
             }
         }
         let began_empty = grant.source.is_none();
-        (began_empty && grant.state_since != generation)
-            .then_some(Breach::HidesLoss { session, generation, state_since: grant.state_since })
+        (began_empty && grant.state_since != generation).then_some(Breach::HidesLoss {
+            session,
+            generation,
+            state_since: grant.state_since,
+        })
     }
 
     fn writes_under(&self, probe: usize, generation: Generation) -> u8 {

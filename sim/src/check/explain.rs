@@ -26,13 +26,19 @@ pub(super) fn story(world: &World, path: &[(State, Option<Action>)]) -> String {
         let [(before, Some(action)), (after, _)] = pair else { continue };
         number += 1;
         let time = world.stage.real_time(after);
-        let _ = writeln!(text, "{number:>3}. [{:>6.3} s] {}", time as f64 / 1_000.0, teller.action(before, action));
+        let _ = writeln!(
+            text,
+            "{number:>3}. [{:>6.3} s] {}",
+            time as f64 / 1_000.0,
+            teller.action(before, action)
+        );
         for consequence in teller.consequences(before, after) {
             let _ = writeln!(text, "                    {consequence}");
         }
     }
     if let Some(breach) = path.last().and_then(|(state, _)| state.breach) {
-        let _ = writeln!(text, "  {} is broken: {}", breach.sentence(), teller.name_sessions(breach.to_string()));
+        let _ =
+            writeln!(text, "  {} is broken: {}", breach.sentence(), teller.name_sessions(breach.to_string()));
     }
     text
 }
@@ -96,7 +102,9 @@ impl Teller<'_> {
             }
             Action::Wake(node) => format!("{} is woken, because it is due", self.node(before, *node)),
             Action::Advance => "time passes".into(),
-            Action::Operate => format!("the operator asks for {:?}", self.scenario.commands[before.spent.commands]),
+            Action::Operate => {
+                format!("the operator asks for {:?}", self.scenario.commands[before.spent.commands])
+            }
             Action::Wish(place) => {
                 let (slot, event) = &self.scenario.wishes[*place];
                 format!("the application of {} says {event:?}", self.process(before, *slot))
@@ -144,7 +152,10 @@ impl Teller<'_> {
         for slot in 0..state.owners.len() {
             for (probe, key) in PROBES.iter().enumerate() {
                 if let Some(generation) = state.memory.holds(slot, probe) {
-                    parts.push(format!("{} holds key {key} under lease {generation}", self.process(state, slot)));
+                    parts.push(format!(
+                        "{} holds key {key} under lease {generation}",
+                        self.process(state, slot)
+                    ));
                 }
             }
         }
@@ -178,10 +189,18 @@ impl Teller<'_> {
             Body::ToManager(OwnerToManager::Report(report)) => self.report(report),
             Body::ToOwner(ManagerToOwner::Welcome(welcome)) => {
                 let session = self.session(welcome.session);
-                format!("a welcome to hello {} of {session}, conversation {}", welcome.number, welcome.conversation)
+                format!(
+                    "a welcome to hello {} of {session}, conversation {}",
+                    welcome.number, welcome.conversation
+                )
             }
             Body::ToOwner(ManagerToOwner::Refused(refused)) => {
-                format!("a refusal of hello {} of {}: {:?}", refused.number, self.session(refused.session), refused.why)
+                format!(
+                    "a refusal of hello {} of {}: {:?}",
+                    refused.number,
+                    self.session(refused.session),
+                    refused.why
+                )
             }
             Body::ToOwner(ManagerToOwner::Unknown { session, conversation }) => {
                 format!("word that conversation {conversation} of {} is unknown", self.session(*session))
@@ -205,7 +224,11 @@ impl Teller<'_> {
             list(report.held.iter().map(|held| lease(held.generation, held.range)))
         );
         if !report.released.is_empty() {
-            let _ = write!(text, ", releasing {}", list(report.released.iter().map(|release| self.release(release))));
+            let _ = write!(
+                text,
+                ", releasing {}",
+                list(report.released.iter().map(|release| self.release(release)))
+            );
         }
         if !report.refused.is_empty() {
             let refused = report.refused.iter().map(|refusal| lease(refusal.generation, refusal.range));
@@ -234,7 +257,9 @@ impl Teller<'_> {
     fn order(&self, order: &LeaseOrder) -> String {
         let mut text = match order.kind {
             OrderKind::Grant { source: None } => "a grant of ".to_owned(),
-            OrderKind::Grant { source: Some(source) } => format!("a grant, with the state of lease {source}, of "),
+            OrderKind::Grant { source: Some(source) } => {
+                format!("a grant, with the state of lease {source}, of ")
+            }
             OrderKind::Renewal => "a renewal of ".to_owned(),
         };
         text.push_str(&lease(order.generation, order.range));

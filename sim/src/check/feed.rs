@@ -54,7 +54,8 @@ impl Step<'_> {
                 OwnerAction::ToManager { to, message } => self.send_to_manager(slot, to, message),
                 OwnerAction::Granted(grants) => {
                     let session = node.machine.session();
-                    let take_up = |apps: &mut Apps| grants.iter().find_map(|grant| apps.take_up(slot, session, grant));
+                    let take_up =
+                        |apps: &mut Apps| grants.iter().find_map(|grant| apps.take_up(slot, session, grant));
                     let breach = self.change_apps(take_up);
                     self.blame(breach);
                 }
@@ -102,7 +103,12 @@ impl Step<'_> {
             match action {
                 ManagerAction::ToOwner { to, message } => self.send_to_owner(manager, *to, message),
                 ManagerAction::Append { term, index, batch } => {
-                    self.send_to_store(Append { manager, term: *term, index: *index, batch: Arc::clone(batch) });
+                    self.send_to_store(Append {
+                        manager,
+                        term: *term,
+                        index: *index,
+                        batch: Arc::clone(batch),
+                    });
                 }
                 ManagerAction::Load { request } => {
                     let (index, group) = (self.state.store.index(), Arc::clone(&self.state.store.group));

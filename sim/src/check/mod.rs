@@ -45,7 +45,11 @@ pub fn run(json: bool, plant: Option<Plant>) -> ExitCode {
 
 fn check(json: bool) -> bool {
     let only = std::env::var("MODEL").ok();
-    let findings = for_all(models::all().into_iter().filter(|m| only.as_deref().is_none_or(|o| o == m.name)).collect(), exhaust, |found| progress(json, found));
+    let findings = for_all(
+        models::all().into_iter().filter(|m| only.as_deref().is_none_or(|o| o == m.name)).collect(),
+        exhaust,
+        |found| progress(json, found),
+    );
     let well = findings.iter().all(Findings::as_expected);
     if json {
         println!("{}", json!({ "models": findings.iter().map(as_json).collect::<Vec<_>>() }));
@@ -53,7 +57,10 @@ fn check(json: bool) -> bool {
     }
     findings.iter().for_each(tell);
     println!("{}", table(&findings));
-    println!("{}", if well { "every model is what it should be" } else { "NOT every model is what it should be" });
+    println!(
+        "{}",
+        if well { "every model is what it should be" } else { "NOT every model is what it should be" }
+    );
     well
 }
 
@@ -61,7 +68,8 @@ fn find(json: bool, plant: Plant) -> bool {
     let planted = |scenario: Scenario| Scenario { plants: Plants::only(plant), ..scenario };
     let clean = models::all().into_iter().filter(|scenario| scenario.expect == Expect::Clean);
     let findings = for_all(clean.map(planted).collect(), hunt, |found| progress(json, found));
-    let shortest = findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);
+    let shortest =
+        findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);
     if json {
         println!("{}", plant_json(plant, &findings));
         return shortest.is_some();
@@ -101,7 +109,10 @@ fn tell(found: &Findings) {
 }
 
 fn table(findings: &[Findings]) -> String {
-    let mut text = format!("{:<10} {:<10} {:>9} {:>8}  {:<14} covers\n", "model", "expect", "states", "seconds", "found");
+    let mut text = format!(
+        "{:<10} {:<10} {:>9} {:>8}  {:<14} covers\n",
+        "model", "expect", "states", "seconds", "found"
+    );
     for found in findings {
         let result = match (found.broken.is_empty(), found.exhausted) {
             (false, _) => format!("breaks {}", found.broken.join(", ")),

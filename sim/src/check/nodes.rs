@@ -57,7 +57,11 @@ impl OwnerNode {
     }
 
     /// The node after an input, and what it wants done of that which matters here.
-    pub(super) fn step(&self, now: Instant, input: &Input<OwnerEvent>) -> (Shared<OwnerNode>, Vec<OwnerAction>) {
+    pub(super) fn step(
+        &self,
+        now: Instant,
+        input: &Input<OwnerEvent>,
+    ) -> (Shared<OwnerNode>, Vec<OwnerAction>) {
         let mut machine = self.machine.clone();
         let Output { mut actions, wake } = match input {
             Input::Wake => machine.on_wake(now),

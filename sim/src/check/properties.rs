@@ -107,10 +107,16 @@ impl fmt::Display for Breach {
                 write!(f, "the process at place {slot} holds lease {generation} again after a gap")
             }
             Breach::FalselyClean { session, generation, source } => {
-                write!(f, "{session} takes up lease {generation} with the state of lease {source}, which it lacks")
+                write!(
+                    f,
+                    "{session} takes up lease {generation} with the state of lease {source}, which it lacks"
+                )
             }
             Breach::HidesLoss { session, generation, state_since } => {
-                write!(f, "{session} takes up lease {generation} empty, but it claims state since {state_since}")
+                write!(
+                    f,
+                    "{session} takes up lease {generation} empty, but it claims state since {state_since}"
+                )
             }
             Breach::DeposedLeaderWrote { term, newest } => {
                 write!(f, "a batch of term {term} is committed though term {newest} has begun")
@@ -243,9 +249,8 @@ impl Milestone {
             Milestone::RaceAtManager => ("a Manager drops a racing report", |_, state| {
                 let raced = |skip| skip > &0;
                 let managers = &mut state.managers.iter();
-                managers.any(|node| {
-                    node.machine.counters().skipped.get(&MessageSkip::Race).is_some_and(raced)
-                })
+                managers
+                    .any(|node| node.machine.counters().skipped.get(&MessageSkip::Race).is_some_and(raced))
             }),
             Milestone::Expired => ("a lease runs out", |_, state| {
                 state.processes().any(|node| node.machine.counters().expired > 0)

@@ -88,7 +88,9 @@ impl Store {
         group.apply(batch, plants);
         let Some(stored) = group.namespaces.get(&namespace()) else { return };
         for record in &batch.records {
-            if let Record::Namespace { change: Change::Granted { range, generation, session, .. }, .. } = record {
+            if let Record::Namespace { change: Change::Granted { range, generation, session, .. }, .. } =
+                record
+            {
                 let parts = stored.table.overlapping(*range).map(|(range, entry)| (range, entry.state_since));
                 let lease = |(range, state_since)| Lease {
                     range,

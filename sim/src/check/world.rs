@@ -270,7 +270,8 @@ impl World {
         }
         if spent.elections < boundary.elections {
             let only = state.managers.len() == 1;
-            let candidates = (0..state.managers.len()).filter(|manager| only || state.election.leader != Some(*manager));
+            let candidates =
+                (0..state.managers.len()).filter(|manager| only || state.election.leader != Some(*manager));
             actions.extend(candidates.map(Action::Elect));
         }
     }

@@ -66,8 +66,7 @@ pub(super) fn leaving() -> Scenario {
     let mut leaving = pair("leaving", "an Owner that drains, leaves or dies while its range moves");
     leaving.wishes = vec![(0, OwnerEvent::Leave), (0, OwnerEvent::Drain)];
     leaving.commands = vec![move_all("b")];
-    leaving.boundary =
-        Boundary { instants: vec![0, 1_000], messages: 8, crashes: 1, ..Boundary::default() };
+    leaving.boundary = Boundary { instants: vec![0, 1_000], messages: 8, crashes: 1, ..Boundary::default() };
     leaving.milestones = &[Milestone::Moved];
     leaving
 }
@@ -89,8 +88,7 @@ pub(super) fn jumped() -> Scenario {
     let mut jumped = pair("jumped", "an Owner whose clock jumps while its range moves");
     jumped.wishes = vec![(0, OwnerEvent::ClockJumped)];
     jumped.commands = vec![move_all("b")];
-    jumped.boundary =
-        Boundary { instants: vec![0, 1_000], messages: 9, hellos: 1, ..Boundary::default() };
+    jumped.boundary = Boundary { instants: vec![0, 1_000], messages: 9, hellos: 1, ..Boundary::default() };
     jumped.milestones = &[Milestone::Moved, Milestone::HeldAgain];
     jumped
 }

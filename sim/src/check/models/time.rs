@@ -17,12 +17,8 @@ const AT_THE_BOUND: Clock = Clock { offset: 100, counts: 13, during: 12 };
 pub(super) fn expiry() -> Scenario {
     let mut expiry = pair("expiry", "leases that run out at the drift bound, and what arrives afterwards");
     expiry.managers[0].clock = AT_THE_BOUND;
-    expiry.boundary = Boundary {
-        instants: vec![0, 3_000, 5_000, 15_000],
-        messages: 8,
-        hellos: 1,
-        ..Boundary::default()
-    };
+    expiry.boundary =
+        Boundary { instants: vec![0, 3_000, 5_000, 15_000], messages: 8, hellos: 1, ..Boundary::default() };
     expiry.milestones = &[Milestone::Moved, Milestone::Expired, Milestone::HeldAgain];
     expiry
 }
@@ -35,7 +31,8 @@ pub(super) fn recall() -> Scenario {
     recall.slow_apps = true;
     recall.prelude.push(Prelude::Operate(configure(recall.settings.clone())));
     recall.commands = vec![move_all("b")];
-    recall.boundary = Boundary { instants: vec![0, 6_000, 11_500, 12_000], messages: 7, ..Boundary::default() };
+    recall.boundary =
+        Boundary { instants: vec![0, 6_000, 11_500, 12_000], messages: 7, ..Boundary::default() };
     recall.milestones = &[Milestone::Moved, Milestone::Expired];
     recall
 }
@@ -61,6 +58,7 @@ pub(super) fn drift() -> Scenario {
     let mut drift = pair("drift", "clock rates beyond the bound, where leases overlap");
     drift.expect = Expect::Violation;
     drift.managers[0].clock = Clock { counts: 14, ..AT_THE_BOUND };
-    drift.boundary = Boundary { instants: vec![0, 3_000, 11_500, 12_000], messages: 5, ..Boundary::default() };
+    drift.boundary =
+        Boundary { instants: vec![0, 3_000, 11_500, 12_000], messages: 5, ..Boundary::default() };
     drift
 }

@@ -9,7 +9,11 @@ use crate::{claims, tidy, walls};
 /// The short campaigns of the simulator. Long ones are run by hand; these are here to catch a break early.
 const CAMPAIGNS: &[(&str, &str)] = &[
     // Seeded worlds of Managers, Owners and Lookups under faults; fails on a violated invariant.
-    ("simulate", "run --release -p centrifuge-sim -- run --seeds 500"),
+    ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
+    // The same seed gives the same run.
+    ("determinism", "run --release -p centrifuge-sim -- run --first 5000 --seeds 50 --twice"),
+    // The negative control: clock rates at the drift bound pass, rates beyond it are found to break S1.
+    ("drift", "run --release -p centrifuge-sim -- run --world drift"),
     // Every planted fault must be found; fails if one escapes.
     ("plants", "run --release -p centrifuge-sim -- plants"),
     // Small worlds, exhausted; fails if one is not, or on a violation where none is expected.

@@ -9,7 +9,8 @@ use crate::partition::PartitionerKind;
 /// The settings of one namespace; part of its stored table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// How long an Owner may rely on a lease, by its own clock, from the send of the report that was answered.
+    /// How long an Owner may rely on a lease, by its own clock, from the send of the report that was answered. Choose
+    /// at least sixteen times the longest usual round trip: on a slower network messages that cross may cost leases.
     pub lease: Duration,
     /// How long the Manager keeps a lease from others, by its own clock, from the arrival of that report.
     pub hold: Duration,

@@ -527,13 +527,13 @@ fn centrifuge_2_3_2_a_dropped_message_is_answered_after_a_random_wait() {
                 .map(|e| e.sent_at.since(crossed))
         };
         cluster
-            .run_until(secs(8), |cluster| next(cluster, a, M1).is_some() && next(cluster, M1, a).is_some());
+            .run_until(secs(16), |cluster| next(cluster, a, M1).is_some() && next(cluster, M1, a).is_some());
         by_owner.extend(next(&cluster, a, M1));
         by_manager.extend(next(&cluster, M1, a));
     }
-    for waits in [&by_owner, &by_manager] {
+    for (waits, longest) in [(&by_owner, secs(60) / 8), (&by_manager, secs(60) / 4)] {
         assert!(waits[0] < millis(1_600), "at first a few round trips: {waits:?}");
-        assert!(waits.iter().all(|wait| *wait < secs(60) / 8), "{waits:?}");
+        assert!(waits.iter().all(|wait| *wait < longest), "{waits:?}");
         assert!(waits[5..].iter().all(|wait| *wait >= secs(60) / 32), "it doubles for a while: {waits:?}");
         assert!(intervals_differ(waits), "by chance: {waits:?}");
     }

@@ -95,6 +95,11 @@ impl Asking {
         self.ask_at = self.ask_at.min(self.after_gap(now));
     }
 
+    /// When requests were sent is not known any more, so their answers tell nothing about now.
+    pub(super) fn forget_when(&mut self) {
+        self.sent.clear();
+    }
+
     /// Asks no more.
     pub(super) fn stop(&mut self) {
         self.ask_at = Instant::NEVER;

@@ -59,6 +59,14 @@ impl Contact {
         self.told.replace(true) != Some(true)
     }
 
+    /// Nobody knows how old knowledge is: the alarm is due.
+    pub(super) fn lose(&mut self, now: Instant) {
+        self.base = None;
+        if self.is_watched() {
+            self.alarm = now;
+        }
+    }
+
     /// Raises the alarm if it is due, and sets the next.
     pub(super) fn expire(&mut self, now: Instant, timeout: Duration) -> Option<Alarm> {
         if now < self.alarm {

@@ -20,6 +20,8 @@ pub enum LookupEvent {
     },
     /// The list of Managers is another.
     ManagersChanged(Arc<[ManagerId]>),
+    /// The clock stood still or jumped: it does not say how old knowledge is.
+    ClockJumped,
 }
 
 /// What a Lookup wants done.

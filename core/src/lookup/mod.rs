@@ -273,6 +273,15 @@ impl LookupMachine {
         }
     }
 
+    fn lose_clock(&mut self, now: Instant, actions: &mut Actions) {
+        self.contact.lose(now);
+        self.asking.forget_when();
+        if self.contact.is_watched() {
+            self.asking.soon(now);
+        }
+        self.let_time_pass(now, actions);
+    }
+
     fn hear(&mut self, now: Instant, from: &ManagerId, message: ManagerToLookup, actions: &mut Actions) {
         if !self.config.managers.contains(from) {
             self.counters.unknown_manager += 1;
@@ -397,6 +406,7 @@ impl Machine for LookupMachine {
             LookupEvent::Start => self.start(now),
             LookupEvent::FromManager { from, message } => self.hear(now, &from, message, &mut actions),
             LookupEvent::ManagersChanged(managers) => self.change_managers(now, managers),
+            LookupEvent::ClockJumped => self.lose_clock(now, &mut actions),
         }
         self.finish(now, actions)
     }

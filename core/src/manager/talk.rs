@@ -102,12 +102,13 @@ impl Talk {
         self.round_trip = self.round_trip.max(now.since(self.sent_at).min(LONGEST_SAMPLE));
     }
 
-    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease. At least half
-    /// as long again as an Owner's at the same point, so that after a race the Owner's word comes first and ends it.
+    /// Starts above the round trip, doubles with every stumble, and stays below a quarter of the lease. So much longer
+    /// than an Owner's at the same point that after a race the Owner's word comes first and ends it, as long as a
+    /// round trip is below a sixteenth of the lease.
     pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
         let wanted =
             (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(self.stumbles.min(16)));
-        let longest = wanted.min(lease / 8);
+        let longest = wanted.min(lease / 4);
         random.between(longest * 3 / 4, longest)
     }
 

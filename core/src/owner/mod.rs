@@ -374,7 +374,7 @@ impl Machine for OwnerMachine {
             OwnerEvent::ClockJumped => {
                 let dropped = self.leases.drop_all(RevokedWhy::ClockJumped);
                 self.revoked(dropped, &mut out);
-                self.abandon_talk(now, &mut out);
+                self.start_over(now, &mut out);
             }
         }
         self.finish(out)

@@ -120,11 +120,13 @@ impl OwnerMachine {
         }
     }
 
-    /// No message of the conversation may count any more: a lease would count from a send that this clock cannot
-    /// place.
-    pub(super) fn abandon_talk(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
-        if self.talk.take().is_some() {
-            self.timers.clear(&Timer::Report);
+    /// No answer to what was said so far may count any more: a lease would count from a send that this clock cannot
+    /// place. Nor may this process's word about an earlier one: how old that word is would not be known.
+    pub(super) fn start_over(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.config.takes_over_previous = false;
+        let has_begun = self.talk.take().is_some() | self.seeking.take().is_some();
+        self.timers.clear(&Timer::Report);
+        if has_begun {
             self.seek(now, out);
         }
     }

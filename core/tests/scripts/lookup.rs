@@ -71,6 +71,7 @@ impl LookupStage {
             "wake" => return self.pass(command, words),
             "route" => return self.route(words),
             "start" => LookupEvent::Start,
+            "clock-jumped" => LookupEvent::ClockJumped,
             "managers" => LookupEvent::ManagersChanged(managers(&words.word()?)),
             _ => {
                 let from = words.value("from").unwrap_or_else(|| "m1".into());

@@ -33,6 +33,9 @@ enum Command {
         /// A fault to plant: then some world must find it.
         #[arg(long, value_parser = plant_named)]
         plant: Option<Plant>,
+        /// Only this world; may be given several times.
+        #[arg(long = "model", value_parser = clap::builder::PossibleValuesParser::new(check::names()))]
+        models: Vec<String>,
         /// Print one line of JSON.
         #[arg(long)]
         json: bool,
@@ -123,7 +126,7 @@ fn main() -> ExitCode {
             WorldName::Drift => drift(&args),
         },
         Command::Plants(args) => plants(&args),
-        Command::Check { plant, json } => check::run(json, plant),
+        Command::Check { plant, models, json } => check::run(json, plant, check::Chosen(&models)),
         Command::Bench { what: Bench::Partition { json } } => {
             bench::partition(json);
             ExitCode::SUCCESS

@@ -5,10 +5,10 @@ use centrifuge_core::manager::{ManagerEvent, StoreEvent};
 use centrifuge_core::owner::{OwnerEvent, TransferId};
 
 use super::app::{Task, TaskKind};
+use super::network::{Body, Node, Packet};
 use super::scenario::{PROBES, address};
 use super::step::Step;
 use super::store::{Append, Store};
-use super::world::{Body, Node, Packet};
 
 impl Step<'_> {
     /// The store takes or refuses a batch and says so.

@@ -8,13 +8,13 @@ use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 
 use super::app::Apps;
+use super::network::{Body, Node, Packet};
 use super::nodes::Input;
 use super::print::Shared;
 use super::properties::Breach;
 use super::scenario::manager_id;
 use super::step::{Event, Step};
 use super::store::Append;
-use super::world::{Body, Node, Packet};
 
 impl Step<'_> {
     /// A message arrives.

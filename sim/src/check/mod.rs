@@ -11,7 +11,9 @@ mod explain;
 mod feed;
 mod memo;
 mod models;
+mod network;
 mod nodes;
+mod prelude;
 mod print;
 mod properties;
 mod runner;
@@ -21,6 +23,7 @@ mod step;
 mod store;
 #[cfg(test)]
 mod tests;
+mod words;
 mod world;
 
 use std::io::IsTerminal;
@@ -32,24 +35,37 @@ use serde_json::{Value, json};
 use runner::{Example, Findings, exhaust, for_all, hunt};
 use scenario::{Expect, Scenario};
 
-/// Exhausts every model, or, with a planted fault, looks for a model that finds it.
+/// Which of the models, by name; all of them unless some are named.
+#[derive(Clone, Copy)]
+pub struct Chosen<'a>(pub &'a [String]);
+
+impl Chosen<'_> {
+    fn scenarios(self) -> impl Iterator<Item = Scenario> {
+        models::all()
+            .into_iter()
+            .filter(move |model| self.0.is_empty() || self.0.iter().any(|name| name == model.name))
+    }
+}
+
+/// The names of the models.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    models::all().iter().map(|model| model.name).collect()
+}
+
+/// Exhausts the chosen models, or, with a planted fault, looks for one among them that finds it.
 ///
 /// Fails if a model is not what it should be or is not exhausted; with a planted fault, if no model finds it.
-pub fn run(json: bool, plant: Option<Plant>) -> ExitCode {
+pub fn run(json: bool, plant: Option<Plant>, chosen: Chosen) -> ExitCode {
     let well = match plant {
-        None => check(json),
-        Some(plant) => find(json, plant),
+        None => check(json, chosen),
+        Some(plant) => find(json, plant, chosen),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn check(json: bool) -> bool {
-    let only = std::env::var("MODEL").ok();
-    let findings = for_all(
-        models::all().into_iter().filter(|m| only.as_deref().is_none_or(|o| o == m.name)).collect(),
-        exhaust,
-        |found| progress(json, found),
-    );
+fn check(json: bool, chosen: Chosen) -> bool {
+    let findings = for_all(chosen.scenarios().collect(), exhaust, |found| progress(json, found));
     let well = findings.iter().all(Findings::as_expected);
     if json {
         println!("{}", json!({ "models": findings.iter().map(as_json).collect::<Vec<_>>() }));
@@ -64,9 +80,9 @@ fn check(json: bool) -> bool {
     well
 }
 
-fn find(json: bool, plant: Plant) -> bool {
+fn find(json: bool, plant: Plant, chosen: Chosen) -> bool {
     let planted = |scenario: Scenario| Scenario { plants: Plants::only(plant), ..scenario };
-    let clean = models::all().into_iter().filter(|scenario| scenario.expect == Expect::Clean);
+    let clean = chosen.scenarios().filter(|scenario| scenario.expect == Expect::Clean);
     let findings = for_all(clean.map(planted).collect(), hunt, |found| progress(json, found));
     let shortest =
         findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);

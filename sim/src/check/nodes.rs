@@ -8,9 +8,9 @@ use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
 use super::memo::Memo;
+use super::network::{Body, Node, Packet};
 use super::print::{Shared, print, print_without};
 use super::scenario::{PROBES, Scenario, manager_id};
-use super::world::{Body, Node, Packet};
 
 /// What the Owners of a world did before.
 pub(super) type OwnerMemo = Memo<OwnerNode, OwnerAction>;

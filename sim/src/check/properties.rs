@@ -1,7 +1,6 @@
 //! The sentences that every state must keep, and what must happen somewhere in a world that is worth its name.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::manager::MessageSkip;
@@ -89,44 +88,6 @@ impl Breach {
             Breach::FalselyClean { .. } | Breach::HidesLoss { .. } => "S4",
             Breach::DeposedLeaderWrote { .. } | Breach::TermFell { .. } => "S5",
             Breach::NotCommitted { .. } => "S6",
-        }
-    }
-}
-
-impl fmt::Display for Breach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Breach::TwoOwners { probe, slots: (one, other) } => {
-                let key = PROBES[*probe];
-                write!(f, "the processes at places {one} and {other} both hold key {key}")
-            }
-            Breach::GenerationNotNew { generation, before } => {
-                write!(f, "lease {generation} is granted after lease {before}")
-            }
-            Breach::HeldTwice { slot, generation } => {
-                write!(f, "the process at place {slot} holds lease {generation} again after a gap")
-            }
-            Breach::FalselyClean { session, generation, source } => {
-                write!(
-                    f,
-                    "{session} takes up lease {generation} with the state of lease {source}, which it lacks"
-                )
-            }
-            Breach::HidesLoss { session, generation, state_since } => {
-                write!(
-                    f,
-                    "{session} takes up lease {generation} empty, but it claims state since {state_since}"
-                )
-            }
-            Breach::DeposedLeaderWrote { term, newest } => {
-                write!(f, "a batch of term {term} is committed though term {newest} has begun")
-            }
-            Breach::TermFell { slot, from, to } => {
-                write!(f, "the process at place {slot} went from term {from} back to term {to}")
-            }
-            Breach::NotCommitted { session, generation } => {
-                write!(f, "{session} is told of lease {generation}, which is not committed")
-            }
         }
     }
 }

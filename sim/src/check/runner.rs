@@ -13,7 +13,7 @@ use super::world::{Action, State, World};
 /// After how many steps an exploration is given up: far beyond every model, in reach of a planted fault.
 const LIMIT: usize = 40_000_000;
 /// The same while a planted fault is sought, which may make a world endless.
-const PLANTED_LIMIT: usize = 4_000_000;
+const PLANTED_LIMIT: usize = 6_000_000;
 
 /// What came of a model.
 pub(super) struct Findings {
@@ -116,7 +116,9 @@ fn shortest(world: &World, mut path: Path) -> Path {
     }
 }
 
+/// If the prelude itself breaks a sentence, its steps are the way.
 fn example(world: &World, path: Path) -> Example {
+    let path = if path.len() > 1 { path } else { world.prelude.clone() };
     let breach = path.last().and_then(|(state, _)| state.breach);
     Example {
         sentence: breach.map_or("", |breach| breach.sentence()),

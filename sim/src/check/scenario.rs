@@ -146,7 +146,7 @@ pub(super) enum Prelude {
 }
 
 /// What an operator can want.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Something of the leader.
     Admin(AdminCommand),

@@ -7,10 +7,11 @@ use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 use centrifuge_core::time::Instant;
 
 use super::memo::Outcome;
+use super::network::{Node, Packet};
 use super::nodes::{Input, ManagerMemo, ManagerNode, OwnerMemo, OwnerNode};
 use super::print::Shared;
 use super::scenario::Scenario;
-use super::world::{Node, Packet, State};
+use super::world::State;
 
 /// What is fixed while a world is explored.
 #[derive(Clone)]

@@ -3,20 +3,17 @@
 use std::collections::VecDeque;
 
 use centrifuge_core::id::Term;
-use centrifuge_core::manager::{AdminCommand, ElectionEvent, ManagerEvent};
+use centrifuge_core::manager::{ElectionEvent, ManagerEvent};
 use centrifuge_core::owner::OwnerEvent;
 
-use super::app::{Apps, Task, TaskKind};
+use super::app::{Apps, Task};
 use super::nodes::{Input, ManagerNode, OwnerNode};
 use super::print::Shared;
-use super::properties::{Breach, Memory};
-use super::scenario::{Command, Prelude, Scenario, namespace};
+use super::properties::Breach;
+use super::scenario::Command;
 use super::stage::Stage;
 use super::store::{Append, Election, Store};
-use super::world::{Action, Network, Node, Packet, Slot, Spent, State};
-
-/// After how many messages a prelude is over, come what may.
-const PATIENCE: usize = 100;
+use super::world::{Action, Slot, State};
 
 /// A step under way: the state so far, and what follows from it at once.
 pub(super) struct Step<'a> {
@@ -46,61 +43,6 @@ impl<'a> Step<'a> {
         Step { stage, state, queue: VecDeque::new() }
     }
 
-    /// The state in which the exploration begins.
-    pub(super) fn opening(stage: &Stage) -> State {
-        let scenario = &stage.scenario;
-        let mut step = Step::new(stage, blank(scenario));
-        step.elect(0);
-        step.work_off();
-        let settings = scenario.settings.clone().into();
-        step.operate(&Command::Admin(AdminCommand::Create { namespace: namespace(), settings }));
-        step.settle();
-        for prelude in &scenario.prelude {
-            match prelude {
-                Prelude::Start(slot) => step.start(*slot),
-                Prelude::Crash(slot) => step.crash(*slot),
-                Prelude::Operate(command) => step.operate(command),
-            }
-            step.settle();
-        }
-        step.state.spent = Spent::default();
-        step.finish()
-    }
-
-    /// Lets every message arrive once, in the order of sending, until no new one is sent.
-    ///
-    /// Gives up after a while: a planted fault may never come to rest.
-    fn settle(&mut self) {
-        let mut known = self.state.network.clone();
-        let mut on_the_way: VecDeque<Shared<Packet>> = VecDeque::new();
-        for _ in 0..PATIENCE {
-            self.work_off();
-            on_the_way.extend(self.state.network.iter().filter(|packet| !known.has(packet)).cloned());
-            known = self.state.network.clone();
-            let Some(next) = on_the_way.pop_front() else { return };
-            self.deliver(&next);
-        }
-    }
-
-    /// Lets whoever is due, the store and the applications finish.
-    fn work_off(&mut self) {
-        self.run();
-        let due: Vec<Node> = self.stage.due(&self.state).collect();
-        for node in due {
-            self.wake(node);
-            self.run();
-        }
-        while !self.state.store.pending.is_empty() {
-            self.commit(0);
-            self.run();
-        }
-        let waits = |task: &&Task| task.kind != TaskKind::Await;
-        while let Some(task) = self.state.apps.tasks.iter().find(waits).cloned() {
-            self.queue.push_back(Event::Work(task));
-            self.run();
-        }
-    }
-
     /// Does one action.
     pub(super) fn take(&mut self, action: &Action) {
         let spent = &mut self.state.spent;
@@ -111,10 +53,9 @@ impl<'a> Step<'a> {
                 self.state.instant += 1;
                 (0..self.state.owners.len()).for_each(|slot| self.look(slot));
             }
-            Action::Operate => {
-                let command = &self.stage.scenario.commands[spent.commands];
+            Action::Operate(command) => {
                 spent.commands += 1;
-                self.operate(command);
+                self.operate(command.clone());
             }
             Action::Wish(place) => {
                 spent.wishes |= 1 << place;
@@ -210,9 +151,9 @@ impl<'a> Step<'a> {
         self.manager(manager, ManagerEvent::Start);
     }
 
-    fn operate(&mut self, command: &Command) {
+    fn operate(&mut self, command: Command) {
         let Some(leader) = self.state.election.leader else { return };
-        match command.clone() {
+        match command {
             Command::Admin(command) => self.manager(leader, ManagerEvent::Admin { request: 0, command }),
             Command::Resign => self.manager(leader, ManagerEvent::Resign),
         }
@@ -230,21 +171,5 @@ impl<'a> Step<'a> {
         self.state.owners[slot] = Slot { life, process: Some(node) };
         self.look(slot);
         self.owner(slot, OwnerEvent::Start);
-    }
-}
-
-fn blank(scenario: &Scenario) -> State {
-    let manager = |manager| ManagerNode::new(scenario, manager, 0).share();
-    State {
-        instant: 0,
-        managers: (0..scenario.managers.len()).map(manager).collect(),
-        owners: scenario.owners.iter().map(|_| Slot { life: 0, process: None }).collect(),
-        network: Network::default(),
-        store: Shared::new(Store::default()),
-        election: Election::default(),
-        apps: Shared::new(Default::default()),
-        memory: Shared::new(Memory::default()),
-        spent: Spent::default(),
-        breach: None,
     }
 }

@@ -1,18 +1,15 @@
 //! A small world as a model: its states, what can happen in each, and what comes of it.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-
-use centrifuge_core::id::SessionId;
-use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
-use centrifuge_core::owner::TransferId;
+use centrifuge_core::message::OwnerToManager;
 use stateright::{Model, Property};
 
 use super::app::{Apps, Task, TaskKind};
+use super::network::{Body, Network, Node, Packet};
 use super::nodes::{ManagerNode, OwnerNode};
+use super::prelude::play;
 use super::print::Shared;
 use super::properties::{Breach, Memory, sentences};
-use super::scenario::{Boundary, Scenario};
+use super::scenario::{Boundary, Command, Scenario};
 use super::stage::Stage;
 use super::step::Step;
 use super::store::{Election, Store};
@@ -24,6 +21,8 @@ pub(super) struct World {
     pub(super) stage: Stage,
     /// The state after the prelude.
     pub(super) start: State,
+    /// How the prelude got there.
+    pub(super) prelude: Vec<(State, Option<Action>)>,
 }
 
 /// Everything that there is at one moment. Parts that seldom change are shared between states.
@@ -83,90 +82,6 @@ pub(super) struct Spent {
     pub(super) wishes: u8,
 }
 
-/// A process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Node {
-    /// A Manager.
-    Manager(usize),
-    /// The Owner process at a place.
-    Owner(usize),
-}
-
-/// A message on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Packet {
-    /// Where it comes from.
-    pub(super) from: Node,
-    /// Where it goes: to whatever process is there when it arrives.
-    pub(super) to: Node,
-    /// What it says.
-    pub(super) body: Body,
-}
-
-/// What a message says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Body {
-    /// An Owner speaks to a Manager.
-    ToManager(OwnerToManager),
-    /// A Manager speaks to an Owner.
-    ToOwner(ManagerToOwner),
-    /// One application tells another that it has all of a range's state.
-    Copied {
-        /// The process that sent the state.
-        source: SessionId,
-        /// Its transfer.
-        transfer: TransferId,
-        /// The process that has the state.
-        to: SessionId,
-    },
-}
-
-/// The messages, in the order of their prints.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Network {
-    packets: Arc<Vec<Shared<Packet>>>,
-    /// The sum of all prints.
-    print: u64,
-}
-
-impl Network {
-    /// Sends a message; one that says the same as an earlier one is that one.
-    pub(super) fn send(&mut self, packet: Packet) {
-        let packet = Shared::new(packet);
-        if let Err(place) = self.packets.binary_search_by_key(&packet.print(), Shared::print) {
-            self.print = self.print.wrapping_add(packet.print());
-            Arc::make_mut(&mut self.packets).insert(place, packet);
-        }
-    }
-
-    /// How many messages there are.
-    pub(super) fn len(&self) -> usize {
-        self.packets.len()
-    }
-
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Shared<Packet>> {
-        self.packets.iter()
-    }
-
-    /// Whether a message has been sent.
-    pub(super) fn has(&self, packet: &Shared<Packet>) -> bool {
-        self.packets.binary_search_by_key(&packet.print(), Shared::print).is_ok()
-    }
-}
-
-impl PartialEq for Network {
-    fn eq(&self, other: &Self) -> bool {
-        (self.print, self.len()) == (other.print, other.len())
-    }
-}
-
-impl Hash for Network {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.print);
-    }
-}
-
 /// Something that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
@@ -177,7 +92,7 @@ pub(super) enum Action {
     /// Time passes to the next instant.
     Advance,
     /// The operator speaks.
-    Operate,
+    Operate(Command),
     /// An application tells its Owner something.
     Wish(usize),
     /// The store finishes a batch.
@@ -211,8 +126,8 @@ impl World {
     /// The world of a scenario.
     pub(super) fn new(scenario: Scenario) -> World {
         let stage = Stage::new(scenario);
-        let start = Step::opening(&stage);
-        World { stage, start }
+        let (prelude, start) = play(&stage);
+        World { stage, start, prelude }
     }
 
     fn boundary(&self) -> &Boundary {
@@ -291,9 +206,8 @@ impl Model for World {
         }
         actions.extend(self.deliveries(state));
         actions.extend(self.stage.due(state).map(Action::Wake));
-        if state.spent.commands < self.stage.scenario.commands.len() {
-            actions.push(Action::Operate);
-        }
+        let command = self.stage.scenario.commands.get(state.spent.commands);
+        actions.extend(command.cloned().map(Action::Operate));
         self.store_actions(state, actions);
         self.app_actions(state, actions);
         self.faults(state, actions);

@@ -27,7 +27,7 @@ impl World {
     pub(super) fn cut_link(&mut self, both_ways: bool) -> bool {
         let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
         let client = self.dice.pick(&clients);
-        let other = if is_owner(client) && self.dice.chance(250) {
+        let other = if is_owner(client) && self.dice.chance(400) {
             Node::Owner(self.dice.below(self.owners.len() as u64) as usize)
         } else {
             Node::Manager(self.dice.below(self.managers.len() as u64) as usize)
@@ -71,6 +71,7 @@ impl World {
         let lookup = self.bit(node);
         let length = self.dice.between(20 * SECOND, 250 * SECOND);
         self.cut_for(length, lookup, !lookup, true);
+        self.replay_to(node, length);
     }
 
     /// The leader loses its lease before its time and does not hear of it: it is cut off, together with some of its

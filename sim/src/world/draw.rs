@@ -37,6 +37,7 @@ impl Plan {
         let faults = if races_only { operators_only(dice) } else { draw_faults(dice) };
         let apps = draw_apps(dice, races_only);
         let late_wakes = if races_only { (0, 0) } else { draw_late_wakes(dice) };
+        let kept = if races_only { 0 } else { dice.pick(&[0, 20, 60]) };
         let misaddressed = if count == 2 && !races_only { dice.pick(&[0, 5, 30]) } else { 0 };
         let convergence = convergence(&managers, &namespaces);
         let safety = (620 * SECOND).saturating_sub(convergence).max(400 * SECOND);
@@ -51,6 +52,7 @@ impl Plan {
             faults,
             apps,
             late_wakes,
+            kept,
             misaddressed,
             safety,
             convergence,
@@ -236,10 +238,12 @@ fn draw_store(dice: &mut Dice, clocks: Clocks, managers: &[ManagerPlan], races_o
 }
 
 fn draw_network(dice: &mut Dice) -> Profile {
-    let usual = match dice.below(4) {
+    let usual = match dice.below(6) {
         0 => Profile::reliable(MILLISECOND, 5 * MILLISECOND),
         1 => Profile::reliable(MILLISECOND, 150 * MILLISECOND),
-        2 => Profile { slow: 30, slowest: 6 * SECOND, ..Profile::reliable(MILLISECOND, 40 * MILLISECOND) },
+        // Longer than the store takes: an answer is overtaken by the push that follows its commit.
+        2 | 3 => Profile::reliable(MILLISECOND, 800 * MILLISECOND),
+        4 => Profile { slow: 150, slowest: 6 * SECOND, ..Profile::reliable(MILLISECOND, 40 * MILLISECOND) },
         _ => Profile { slow: 100, slowest: 8 * SECOND, ..Profile::reliable(20 * MILLISECOND, 2 * SECOND) },
     };
     Profile {
@@ -258,10 +262,10 @@ fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
     let lease = settings.map(|settings| settings.lease).min().unwrap_or_default();
     let lease = u64::try_from(lease.as_nanos()).expect("a lease is minutes at most");
     let longest = lease / dice.pick(&[30, 40, 100, 300]);
-    Profile::reliable(dice.pick(&[MILLISECOND, longest / 4]), longest)
+    Profile::reliable(dice.pick(&[MILLISECOND, longest / 4, longest]), longest)
 }
 
-const USUAL_MIX: [(Fault, u64); 37] = [
+const USUAL_MIX: [(Fault, u64); 39] = [
     (Fault::CrashOwner, 10),
     (Fault::CrashManager, 6),
     (Fault::CrashLookup, 2),
@@ -270,8 +274,9 @@ const USUAL_MIX: [(Fault, u64); 37] = [
     (Fault::PauseLookup, 4),
     (Fault::SuspendOwner, 4),
     (Fault::SuspendManager, 3),
-    (Fault::CutOneWay, 8),
-    (Fault::CutBothWays, 6),
+    (Fault::SuspendLookup, 3),
+    (Fault::CutOneWay, 10),
+    (Fault::CutBothWays, 8),
     (Fault::Isolate, 5),
     (Fault::OwnerCutOff, 3),
     (Fault::CutStore, 5),
@@ -289,8 +294,9 @@ const USUAL_MIX: [(Fault, u64); 37] = [
     (Fault::DrainAndLeave, 4),
     (Fault::Ambush, 8),
     (Fault::Resign, 3),
-    (Fault::Dither, 2),
+    (Fault::Dither, 5),
     (Fault::Storm, 3),
+    (Fault::Replay, 8),
     (Fault::ManagersChanged, 2),
     (Fault::Configure, 3),
     (Fault::Remove, 1),
@@ -339,6 +345,8 @@ fn draw_apps(dice: &mut Dice, races_only: bool) -> AppPlan {
         lasting: dice.pick(&[0, 300, 700]),
         longest: dice.pick(&[200, 2_000, 6_000]) * MILLISECOND,
         hangs: if races_only { 0 } else { dice.pick(&[0, 0, 40]) },
+        fails: if races_only { 0 } else { dice.pick(&[0, 0, 100]) },
+        attempts: if races_only { 4 } else { dice.pick(&[1, 2, 4]) },
         loads: dice.chance(300),
     }
 }

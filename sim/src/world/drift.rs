@@ -77,7 +77,9 @@ fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
     };
     plan.safety = 1_000 * SECOND;
     plan.apps.hangs = 0;
+    plan.apps.fails = 0;
     plan.late_wakes = (0, 0);
+    plan.kept = 0;
     plan.misaddressed = 0;
     plan.owners.retain(|owner| owner.part == Part::Regular);
     plan

@@ -31,7 +31,7 @@ impl World {
         if self.trace.is_on() {
             self.trace.line(self.now, format_args!("fault: {fault:?}"));
         }
-        if self.strike(fault) && fault != Fault::Ambush {
+        if self.strike(fault) && !matches!(fault, Fault::Ambush | Fault::Replay) {
             self.tally.count(fault);
             self.digest(fault as u64);
         }
@@ -48,6 +48,7 @@ impl World {
             Fault::PauseManager => self.strike_one(is_manager, World::pause),
             Fault::PauseLookup => self.strike_one(is_lookup, World::pause),
             Fault::SuspendOwner => self.strike_one(is_owner, World::suspend),
+            Fault::SuspendLookup => self.strike_one(is_lookup, World::suspend),
             Fault::SuspendManager => self.strike_one(is_manager, World::suspend),
             Fault::CutOneWay => self.cut_link(false),
             Fault::CutBothWays => self.cut_link(true),
@@ -70,6 +71,7 @@ impl World {
             Fault::Dither => self.dither(namespace),
             Fault::Resign => self.resign_leader(),
             Fault::Storm => self.storm_of_packets(),
+            Fault::Replay => self.replay(),
             Fault::ManagersChanged => self.strike_one(|node| !is_manager(node), World::hide_manager),
             Fault::Configure => self.configure(namespace),
             Fault::Remove => self.remove(namespace),
@@ -144,7 +146,10 @@ impl World {
                 self.owners[number].condition = suspended;
                 self.witness.see(self.now, &Seen::OwnerSuspended { node: number, suspended: true });
             }
-            Node::Lookup(_) => unreachable!("Lookups are only paused"),
+            Node::Lookup(number) => {
+                self.lookups[number].condition = suspended;
+                self.witness.see(self.now, &Seen::LookupPaused { node: number, paused: true });
+            }
         }
         self.resume_later(node);
     }

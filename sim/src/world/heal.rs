@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::manager::ManagerEvent;
 use centrifuge_core::owner::OwnerEvent;
 
@@ -128,8 +129,12 @@ impl World {
                 waiting
             }
             Node::Lookup(number) => {
+                let suspended = self.lookups[number].condition != Condition::Paused;
                 let waiting = self.lookups[number].resume(self.now);
                 self.witness.see(self.now, &Seen::LookupPaused { node: number, paused: false });
+                if suspended {
+                    self.feed_lookup(number, LookupEvent::ClockJumped);
+                }
                 waiting
             }
         };

@@ -20,6 +20,7 @@ mod operators;
 mod owner_node;
 mod plan;
 mod queue;
+mod replay;
 mod store;
 mod tally;
 mod timers;
@@ -113,6 +114,8 @@ pub struct World {
     ambush: Option<Moment>,
     /// Nodes that stay dead when everything heals.
     stay_dead: Vec<Node>,
+    /// Packets that arrived once and may do so again.
+    kept: Vec<Packet>,
     /// By namespace and probe key: whether it ever had state.
     known: Vec<Vec<bool>>,
     lineages: u64,
@@ -150,6 +153,7 @@ impl World {
             faults_happen: true,
             ambush: None,
             stay_dead: Vec::new(),
+            kept: Vec::new(),
             known: plan.namespaces.iter().map(|space| vec![false; space.keys.len()]).collect(),
             lineages: 0,
             requests: 0,
@@ -254,6 +258,9 @@ impl World {
             && packet.sent.0 < self.plan.safety
         {
             return;
+        }
+        if self.faults_happen && self.dice.chance(self.plan.kept) {
+            self.keep_for_replay(&packet);
         }
         match packet.to {
             Node::Manager(number) => self.deliver_to_manager(number, packet),

@@ -16,9 +16,6 @@ use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::queue::{Event, Undo};
 use crate::world::tally::Fault;
 
-/// How often an application tries to send a copy.
-const MOST_ATTEMPTS: u32 = 4;
-
 /// A running Owner with its application.
 #[derive(Debug)]
 pub(crate) struct OwnerProcess {
@@ -240,7 +237,7 @@ impl World {
         });
         match found {
             None => {}
-            Some(_) if attempt > MOST_ATTEMPTS => {
+            Some(_) if attempt > self.plan.apps.attempts || self.cannot_send() => {
                 self.with_app(number, |app, _| app.forget(id));
                 self.feed_owner(number, OwnerEvent::TransferFailed(id));
             }
@@ -251,6 +248,10 @@ impl World {
                 self.plan_for_app(number, retry, again(attempt + 1));
             }
         }
+    }
+
+    fn cannot_send(&mut self) -> bool {
+        self.faults_happen && self.dice.chance(self.plan.apps.fails)
     }
 
     /// Takes state in, tells the library, and only then the sender.

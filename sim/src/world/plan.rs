@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) apps: AppPlan,
     /// How often, in a thousand, a timer fires late, and by how much at most.
     pub(crate) late_wakes: (u64, u64),
+    /// How often, in a thousand, a packet that arrives is kept, to be replayed.
+    pub(crate) kept: u64,
     /// How often, in a thousand, a report also arrives with another namespace's name.
     pub(crate) misaddressed: u64,
     /// For how long faults happen.
@@ -128,6 +130,10 @@ pub(crate) struct AppPlan {
     pub(crate) longest: u64,
     /// How often, in a thousand, an application never answers its library.
     pub(crate) hangs: u64,
+    /// How often, in a thousand, an application cannot send a copy.
+    pub(crate) fails: u64,
+    /// How often an application tries to send a copy.
+    pub(crate) attempts: u32,
     /// Whether applications report load.
     pub(crate) loads: bool,
 }

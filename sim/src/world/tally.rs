@@ -31,6 +31,8 @@ faults! {
     PauseLookup = "pause_lookup",
     /// An Owner's machine stands still, and its clock with it.
     SuspendOwner = "suspend_owner",
+    /// A Lookup's machine stands still, and its clock with it.
+    SuspendLookup = "suspend_lookup",
     /// A Manager's machine stands still, and its clock with it.
     SuspendManager = "suspend_manager",
     /// Nothing gets from one node to another, but the other way.
@@ -97,6 +99,8 @@ faults! {
     CutOff = "message_cut_off",
     /// A packet was duplicated.
     Duplicated = "message_duplicated",
+    /// A packet that had arrived long before arrived again.
+    Replay = "message_replayed",
     /// A packet overtook another.
     Reordered = "message_reordered",
     /// A packet arrived with the name of another namespace.

@@ -14,8 +14,9 @@ use super::pair;
 pub(super) fn race() -> Scenario {
     let mut race = pair("race", "recalls, acknowledgments and grants that cross");
     race.prelude.extend([Prelude::Operate(move_all("b")), Prelude::Operate(move_all("a"))]);
+    race.slow_store = true;
     race.commands = vec![move_all("b"), move_all("a")];
-    race.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 14, ..Boundary::default() };
+    race.boundary = Boundary { instants: vec![0, 1_000, 3_000], messages: 13, ..Boundary::default() };
     race.milestones = &[Milestone::Moved, Milestone::RaceAtOwner, Milestone::RaceAtManager];
     race
 }

@@ -41,7 +41,7 @@ fn succession(name: &'static str, covers: &'static str) -> Scenario {
     scenario.managers = vec![first, ManagerPlan::steady(500)];
     scenario.owners[1].first_manager = 1;
     scenario.prelude = vec![Prelude::Start(0)];
-    scenario.boundary = Boundary { messages: 7, hellos: 2, starts: 1, elections: 1, ..Boundary::default() };
+    scenario.boundary = Boundary { messages: 8, hellos: 2, starts: 1, elections: 1, ..Boundary::default() };
     scenario.milestones = &[Milestone::TwoLeaders, Milestone::NewLeaderGrants];
     scenario
 }
@@ -82,7 +82,8 @@ pub(super) fn doubt() -> Scenario {
     let mut doubt = pair("doubt", "a batch in doubt, and what is decided after it");
     doubt.slow_store = true;
     doubt.commands = vec![move_all("b"), move_all("a")];
-    doubt.boundary = Boundary { instants: vec![0, 1_000], messages: 9, doubts: 1, ..Boundary::default() };
+    doubt.boundary =
+        Boundary { instants: vec![0, 1_000, 2_000], messages: 9, doubts: 1, ..Boundary::default() };
     doubt.milestones = &[Milestone::InDoubt, Milestone::Moved];
     doubt
 }

@@ -1,0 +1,53 @@
+//! Packets that arrive again, long after they did: a network may duplicate whatever it carried, whenever it likes.
+
+use crate::seen::Node;
+use crate::world::World;
+use crate::world::network::Packet;
+use crate::world::plan::{MILLISECOND, SECOND};
+use crate::world::queue::Event;
+use crate::world::tally::Fault;
+
+/// How many packets are kept.
+const MOST_KEPT: usize = 48;
+
+impl World {
+    /// Keeps a copy of a packet, in place of another once there are many.
+    pub(super) fn keep_for_replay(&mut self, packet: &Packet) {
+        if self.kept.len() < MOST_KEPT {
+            return self.kept.push(packet.clone());
+        }
+        let place = self.dice.below(MOST_KEPT as u64) as usize;
+        self.kept[place] = packet.clone();
+    }
+
+    /// Lets some kept packet arrive again, once or several times.
+    pub(super) fn replay(&mut self) -> bool {
+        if self.kept.is_empty() {
+            return false;
+        }
+        let packet = self.dice.pick(&self.kept);
+        let mut at = self.now.0;
+        for _ in 0..self.dice.between(1, 5) {
+            at += self.dice.spread(MILLISECOND, 20 * SECOND);
+            self.arrive_again(at, packet.clone());
+        }
+        true
+    }
+
+    /// Lets kept packets for a node arrive again and again for a while.
+    pub(super) fn replay_to(&mut self, node: Node, length: u64) {
+        let kept: Vec<Packet> = self.kept.iter().filter(|packet| packet.to == node).cloned().collect();
+        let end = self.now.0 + length;
+        let mut at = self.now.0 + self.dice.below(30 * SECOND);
+        while at < end && !kept.is_empty() {
+            let packet = self.dice.pick(&kept);
+            self.arrive_again(at, packet);
+            at += self.dice.between(5 * SECOND, 30 * SECOND);
+        }
+    }
+
+    fn arrive_again(&mut self, at: u64, packet: Packet) {
+        self.tally.count(Fault::Replay);
+        self.queue.push(at, Event::Packet(Box::new(packet)));
+    }
+}

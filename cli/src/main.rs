@@ -1,0 +1,3 @@
+//! The one user-facing binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Owner and Lookup: what applications link.

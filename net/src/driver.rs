@@ -1,0 +1,127 @@
+//! The one loop that runs any machine: the clock, events, wakes, actions.
+
+use std::time::Duration;
+
+use centrifuge_core::lookup::LookupEvent;
+use centrifuge_core::machine::{Machine, Output};
+use centrifuge_core::manager::ManagerEvent;
+use centrifuge_core::owner::OwnerEvent;
+use centrifuge_core::time::Instant;
+use tokio::sync::mpsc;
+
+use crate::clock::{self, JumpWatch};
+
+/// An event by which a machine hears that its clock jumped.
+pub trait DrivenEvent {
+    /// That event.
+    fn clock_jumped() -> Self;
+}
+
+impl DrivenEvent for OwnerEvent {
+    fn clock_jumped() -> Self {
+        OwnerEvent::ClockJumped
+    }
+}
+
+impl DrivenEvent for LookupEvent {
+    fn clock_jumped() -> Self {
+        LookupEvent::ClockJumped
+    }
+}
+
+impl DrivenEvent for ManagerEvent {
+    fn clock_jumped() -> Self {
+        ManagerEvent::ClockJumped
+    }
+}
+
+/// Performs what a machine decides. Nothing here waits: what takes time is started, and its outcome is sent to the
+/// driver as an event.
+pub trait Host<M: Machine> {
+    /// Performs one action.
+    fn perform(&mut self, action: M::Action);
+
+    /// Sees the machine after a step whose actions were performed, to publish what readers need.
+    fn stepped(&mut self, now: Instant, machine: &M);
+}
+
+/// Sees everything a machine is fed and everything it answers, to record it.
+pub trait Tee<M: Machine>: Send {
+    /// A step: the event, or `None` for a wake, and what came of it.
+    fn step(&mut self, now: Instant, event: Option<&M::Event>, output: &Output<M::Action>);
+}
+
+/// A machine with its host.
+pub struct Driver<M: Machine, H> {
+    machine: M,
+    host: H,
+    watch: JumpWatch,
+    wake: Option<Instant>,
+    tee: Option<Box<dyn Tee<M>>>,
+}
+
+impl<M, H> Driver<M, H>
+where
+    M: Machine,
+    M::Event: DrivenEvent + Clone,
+    H: Host<M>,
+{
+    /// A machine that has not been fed anything. Clocks that move against each other by more than `slack` are a jump.
+    pub fn new(machine: M, host: H, slack: Duration) -> Driver<M, H> {
+        Driver { machine, host, watch: JumpWatch::new(slack), wake: None, tee: None }
+    }
+
+    /// Shows every step to `tee` as well.
+    #[must_use]
+    pub fn with_tee(mut self, tee: Box<dyn Tee<M>>) -> Driver<M, H> {
+        self.tee = Some(tee);
+        self
+    }
+
+    /// Runs until every sender of events is gone, and gives the machine and the host back.
+    pub async fn run(mut self, mut events: mpsc::Receiver<M::Event>) -> (M, H) {
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = sleep_until(self.wake) => None,
+                event = events.recv() => match event {
+                    Some(event) => Some(event),
+                    None => return (self.machine, self.host),
+                },
+            };
+            self.step(event);
+        }
+    }
+
+    fn step(&mut self, event: Option<M::Event>) {
+        let now = clock::now();
+        if self.watch.take_jump(now) {
+            self.feed(now, Some(M::Event::clock_jumped()));
+        }
+        self.feed(now, event);
+    }
+
+    fn feed(&mut self, now: Instant, event: Option<M::Event>) {
+        let shown = self.tee.is_some().then(|| event.clone());
+        let output = match event {
+            Some(event) => self.machine.on_event(now, event),
+            None => self.machine.on_wake(now),
+        };
+        if let (Some(tee), Some(event)) = (&mut self.tee, &shown) {
+            tee.step(now, event.as_ref(), &output);
+        }
+        self.wake = output.wake;
+        for action in output.actions {
+            self.host.perform(action);
+        }
+        self.host.stepped(now, &self.machine);
+    }
+}
+
+/// Sleeps until the boot-time clock shows `wake`; for ever without one.
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep(wake.since(clock::now())).await,
+        None => std::future::pending().await,
+    }
+}

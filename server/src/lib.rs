@@ -1,0 +1,1 @@
+//! The Manager: service, stores, metrics.

@@ -52,6 +52,28 @@ impl<T> RangeMap<T> {
         })
     }
 
+    /// The pieces that have a value in both maps, with both values, in key order. Walks each map once.
+    pub fn overlay<'a, U>(
+        &'a self,
+        other: &'a RangeMap<U>,
+    ) -> impl Iterator<Item = (KeyRange, &'a T, &'a U)> + 'a {
+        let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
+        iter::from_fn(move || {
+            loop {
+                let (&(here, value), &(there, others)) = (left.peek()?, right.peek()?);
+                if here.last() <= there.last() {
+                    left.next();
+                }
+                if there.last() <= here.last() {
+                    right.next();
+                }
+                if let Some(piece) = here.intersection(there) {
+                    return Some((piece, value, others));
+                }
+            }
+        })
+    }
+
     /// The pieces of `range` that have no value, in key order.
     pub fn gaps(&self, range: KeyRange) -> impl Iterator<Item = KeyRange> {
         // Where the next gap would begin; `None` once a value reaches the highest key.

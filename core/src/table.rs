@@ -62,6 +62,14 @@ impl Table {
         self.entries.overlapping(range)
     }
 
+    /// The entries in pieces that have a value in `map` too, with that value, in key order.
+    pub fn overlay<'a, T>(
+        &'a self,
+        map: &'a RangeMap<T>,
+    ) -> impl Iterator<Item = (KeyRange, &'a Entry, &'a T)> + 'a {
+        self.entries.overlay(map)
+    }
+
     /// The entries that a session holds or is being granted, in key order.
     pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = (KeyRange, &Entry)> {
         let keys = self.keys_of.get(&session);

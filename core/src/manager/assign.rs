@@ -19,7 +19,10 @@ impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
     pub(super) fn assign(&mut self) {
         let changed = self.refresh_desired();
-        let Some(desired) = self.live.desired.as_ref().map(|desired| desired.ranges.clone()) else { return };
+        let Some(desired) = self.live.desired.as_ref().map(|desired| Arc::clone(&desired.ranges)) else {
+            return;
+        };
+        self.live.waits_for_talk = false;
         self.note_waiting_drains(&desired);
         self.withdraw_from_evicted();
         if self.is_calm() && (changed || !self.plants.has(Plant::UnownedNeverGranted)) {
@@ -59,7 +62,7 @@ impl Decision<'_> {
         }
         let pins = stored.pins.clone();
         let settings = Arc::clone(&stored.settings);
-        self.live.desired = Some(Desired { owners, sessions, pins, settings, ranges });
+        self.live.desired = Some(Desired { owners, sessions, pins, settings, ranges: Arc::new(ranges) });
         true
     }
 
@@ -84,6 +87,7 @@ impl Decision<'_> {
         let (min_owners, settle) = (stored.settings.min_owners, stored.settings.settle);
         if owners >= min_owners {
             self.live.short_since = None;
+            self.live.waits_for_talk |= owners == 0;
             return owners > 0;
         }
         if stored.table.iter().all(|(_, entry)| entry.owner.is_some()) {
@@ -92,8 +96,10 @@ impl Decision<'_> {
         }
         let since = *self.live.short_since.get_or_insert(self.now);
         if self.now >= since + settle {
+            self.live.waits_for_talk |= owners == 0;
             return owners > 0;
         }
+        self.live.waits_for_talk = true;
         self.live.timers.set(LiveTimer::Calm, since + settle);
         let namespace = self.namespace.clone();
         self.live.skips.push(Skip::Settling { namespace });
@@ -103,20 +109,21 @@ impl Decision<'_> {
     /// Gives what nobody has to whom the partitioner names; neighbours that go to one Owner go as one lease.
     fn grant_unowned(&mut self, desired: &RangeMap<SessionId>) {
         let mut grants: Vec<(KeyRange, SessionId)> = Vec::new();
-        for (range, session) in desired.iter() {
+        let mut waits = false;
+        let unowned = self.stored().table.overlay(desired).filter(|(_, entry, _)| entry.owner.is_none());
+        for (part, _, session) in unowned {
             if !self.live.talks.contains_key(session) {
+                waits = true;
                 continue;
             }
-            for (part, _) in self.stored().table.overlapping(range).filter(|(_, entry)| entry.owner.is_none())
-            {
-                match grants.last_mut() {
-                    Some((last, to)) if to == session && last.touches(part) => {
-                        *last = KeyRange::new(last.first(), part.last()).unwrap_or(*last);
-                    }
-                    _ => grants.push((part, *session)),
+            match grants.last_mut() {
+                Some((last, to)) if to == session && last.touches(part) => {
+                    *last = KeyRange::new(last.first(), part.last()).unwrap_or(*last);
                 }
+                _ => grants.push((part, *session)),
             }
         }
+        self.live.waits_for_talk |= waits;
         for (range, session) in grants {
             self.grant(range, session, None, Reason::Unowned);
         }
@@ -130,23 +137,27 @@ impl Decision<'_> {
         let mut changes: Vec<(Change, Reason)> = Vec::new();
         let mut full = false;
         let mut held_up = false;
-        for (range, wanted) in desired.iter() {
-            for (part, entry) in stored.table.overlapping(range) {
-                let Some(owner) = entry.owner else { continue };
-                let Some(change) = self.recall_change(part, entry, owner, *wanted) else { continue };
-                let begins = matches!(change.0, Change::Recalled { .. }) && entry.recall.is_none();
-                if begins && (stored.frozen || !settled) {
-                    held_up |= stored.frozen;
-                    continue;
-                }
-                if begins && moving >= stored.settings.max_moves {
-                    full = true;
-                    continue;
-                }
-                moving += usize::from(begins);
-                changes.push(change);
+        let mut waits = false;
+        for (part, entry, wanted) in stored.table.overlay(desired) {
+            let Some(owner) = entry.owner else { continue };
+            let Some(change) = self.recall_change(part, entry, owner, *wanted) else { continue };
+            let begins = matches!(change.0, Change::Recalled { .. }) && entry.recall.is_none();
+            if begins && !self.live.talks.contains_key(wanted) {
+                waits = true;
+                continue;
             }
+            if begins && (stored.frozen || !settled) {
+                held_up |= stored.frozen;
+                continue;
+            }
+            if begins && moving >= stored.settings.max_moves {
+                full = true;
+                continue;
+            }
+            moving += usize::from(begins);
+            changes.push(change);
         }
+        self.live.waits_for_talk |= waits;
         if full {
             self.live.skips.push(Skip::MovesFull { namespace: self.namespace.clone() });
         }
@@ -189,7 +200,7 @@ impl Decision<'_> {
         let to_wanted = Change::Recalled { range, generation, to: Some(wanted) };
         match entry.recall {
             None if owner == wanted => None,
-            None => self.live.talks.contains_key(&wanted).then_some((to_wanted, reason)),
+            None => Some((to_wanted, reason)),
             Some(Recall { to: None }) => None,
             Some(Recall { .. }) if owner == wanted => {
                 Some((Change::RecallCancelled { range, generation }, Reason::NoLongerWanted))
@@ -272,10 +283,12 @@ impl Decision<'_> {
 
     /// Asks the load policy, unless ranges are moving.
     pub(super) fn balance_load(&mut self) {
+        if !std::mem::take(&mut self.live.load_due) {
+            return;
+        }
         let moving =
             self.stored().table.iter().any(|(_, entry)| entry.recall.is_some() || entry.owner.is_none());
-        let brake = self.stored().frozen || self.now < self.live.balance_from;
-        if !std::mem::take(&mut self.live.load_due) || moving || brake {
+        if moving || self.stored().frozen || self.now < self.live.balance_from {
             return;
         }
         let (owners, ranges) = self.loads();

@@ -47,6 +47,8 @@ pub(super) struct Live {
     pub(super) load_due: bool,
     /// Something happened that may call for a decision.
     pub(super) dirty: bool,
+    /// At the last decision something waited for a session to open its conversation.
+    pub(super) waits_for_talk: bool,
     /// Since when there have been fewer Owners than wanted.
     pub(super) short_since: Option<Instant>,
     /// Until when each recall may take, by the recalled piece's first key and lease.
@@ -75,7 +77,7 @@ pub(super) struct Desired {
     pub(super) sessions: Vec<SessionId>,
     pub(super) pins: RangeMap<OwnerName>,
     pub(super) settings: Arc<Settings>,
-    pub(super) ranges: RangeMap<SessionId>,
+    pub(super) ranges: Arc<RangeMap<SessionId>>,
 }
 
 /// A welcome that waits to be taken up.
@@ -129,6 +131,7 @@ impl Live {
             timers,
             load_due: false,
             dirty: true,
+            waits_for_talk: false,
             short_since: None,
             recall_deadlines: BTreeMap::new(),
             withdrawn: RangeMap::new(),

@@ -344,8 +344,7 @@ impl Live {
             if let Some(offer) = self.offers.remove(&report.session) {
                 let opened = Talk::open(offer, from, talk, context.now);
                 self.talks.insert(report.session, opened);
-                // Ranges may have waited for it.
-                self.dirty = true;
+                self.dirty |= self.waits_for_talk;
             }
             return true;
         }

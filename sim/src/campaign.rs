@@ -12,7 +12,7 @@ use centrifuge_core::plant::Plant;
 
 use crate::seen::{TrueTime, Violation};
 use crate::trace::Trace;
-use crate::world::{Failure, Options, Outcome, World};
+use crate::world::{Failure, Options, Outcome, Size, World};
 
 /// Which seeds run, and how.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,8 @@ pub struct Campaign {
     pub jobs: usize,
     /// With which planted fault.
     pub plant: Option<Plant>,
+    /// How large the worlds are.
+    pub size: Size,
     /// Whether every seed runs twice, and must do the same.
     pub twice: bool,
     /// Whether to stop at the first seed that fails.
@@ -94,11 +96,11 @@ impl Campaign {
     }
 
     fn run_seed(&self, seed: u64) -> Outcome {
-        let outcome = run_one(seed, self.plant, Trace::Off);
+        let outcome = run_one(seed, self.plant, self.size, Trace::Off);
         if !self.twice || outcome.failure.is_some() {
             return outcome;
         }
-        let again = run_one(seed, self.plant, Trace::Off);
+        let again = run_one(seed, self.plant, self.size, Trace::Off);
         if (again.digest, again.events) == (outcome.digest, outcome.events) {
             return outcome;
         }
@@ -145,8 +147,8 @@ impl Summary {
 
 /// Runs one seed; a machine that panics fails it.
 #[must_use]
-pub fn run_one(seed: u64, plant: Option<Plant>, trace: Trace) -> Outcome {
-    let run = || World::new(seed, Options { plant, trace }).run();
+pub fn run_one(seed: u64, plant: Option<Plant>, size: Size, trace: Trace) -> Outcome {
+    let run = || World::new(seed, Options { plant, trace, size }).run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let what = LAST_PANIC.take();
         Outcome {
@@ -199,9 +201,9 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_trace_byte_for_byte() {
         for seed in [1, 7, 23] {
-            let one = run_one(seed, None, Trace::Keep(String::new()));
-            let two = run_one(seed, None, Trace::Keep(String::new()));
-            let untraced = run_one(seed, None, Trace::Off);
+            let one = run_one(seed, None, Size::Usual, Trace::Keep(String::new()));
+            let two = run_one(seed, None, Size::Usual, Trace::Keep(String::new()));
+            let untraced = run_one(seed, None, Size::Usual, Trace::Off);
             assert_eq!((one.digest, one.events), (untraced.digest, untraced.events), "seed {seed}");
             let (Trace::Keep(one), Trace::Keep(two)) = (one.trace, two.trace) else {
                 panic!("the traces were kept");
@@ -217,6 +219,7 @@ mod tests {
             seeds: 6,
             jobs: 1,
             plant: None,
+            size: Size::Usual,
             twice: true,
             until_failure: false,
             progress: false,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use centrifuge_core::plant::Plant;
 use centrifuge_sim::campaign::{self, Campaign, Summary};
 use centrifuge_sim::trace::Trace;
-use centrifuge_sim::world::{Failure, drift_control};
+use centrifuge_sim::world::{Failure, Size, drift_control};
 use centrifuge_sim::{bench, check, load_world};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
@@ -82,10 +82,18 @@ struct RunArgs {
 enum WorldName {
     /// Managers, Owners and Lookups under faults.
     Manager,
+    /// 250 Owners that lose racks of 50 (PRS §7.2); slow.
+    Rack,
     /// Skewed load under the load policy (PRS §7.3).
     Load,
     /// Clock rates at the drift bound and beyond it: the negative control.
     Drift,
+}
+
+impl WorldName {
+    fn size(self) -> Size {
+        if self == WorldName::Rack { Size::Rack } else { Size::Usual }
+    }
 }
 
 #[derive(Args)]
@@ -117,8 +125,8 @@ enum Bench {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => match args.world {
-            WorldName::Manager if args.trace => replay(&args),
-            WorldName::Manager => run(&args),
+            WorldName::Manager | WorldName::Rack if args.trace => replay(&args),
+            WorldName::Manager | WorldName::Rack => run(&args),
             WorldName::Load => {
                 load_world::run(args.seed.unwrap_or(args.first), args.json);
                 ExitCode::SUCCESS
@@ -141,13 +149,14 @@ fn run(args: &RunArgs) -> ExitCode {
         seeds: if args.seed.is_some() { 1 } else { args.seeds },
         jobs: threads(args.jobs),
         plant: args.plant,
+        size: args.world.size(),
         twice: args.twice,
         until_failure: false,
         progress: !args.json && campaign::somebody_watches(),
     };
     let summary = campaign.run();
     if let Some((seed, failure)) = &summary.first_failure {
-        eprintln!("{}", explain(*seed, failure, args.plant));
+        eprintln!("{}", explain(*seed, failure, args));
     }
     if args.json {
         println!("{}", run_json(&campaign, &summary));
@@ -192,20 +201,21 @@ fn print_summary(campaign: &Campaign, summary: &Summary) {
 }
 
 /// The seed, the sentence that does not hold, what led to it, and how to see it again.
-fn explain(seed: u64, failure: &Failure, plant: Option<Plant>) -> String {
+fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     let violation = &failure.violation;
-    let plant = plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
+    let plant = args.plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
+    let world = if args.world == WorldName::Rack { " --world rack" } else { "" };
     format!(
-        "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run --seed {seed}{plant} --trace",
+        "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run{world} --seed {seed}{plant} --trace",
         violation.invariant, violation.at, violation.what, failure.history
     )
 }
 
 fn replay(args: &RunArgs) -> ExitCode {
     let seed = args.seed.unwrap_or(args.first);
-    let outcome = campaign::run_one(seed, args.plant, Trace::Print);
+    let outcome = campaign::run_one(seed, args.plant, args.world.size(), Trace::Print);
     match &outcome.failure {
-        Some(failure) => eprintln!("{}", explain(seed, failure, args.plant)),
+        Some(failure) => eprintln!("{}", explain(seed, failure, args)),
         None => eprintln!("seed {seed} holds: {} events, digest {:016x}", outcome.events, outcome.digest),
     }
     exit_code(outcome.failure.is_none())
@@ -251,6 +261,7 @@ fn plants(args: &PlantsArgs) -> ExitCode {
             seeds: args.seeds,
             jobs: threads(args.jobs),
             plant: Some(*plant),
+            size: Size::Usual,
             twice: false,
             until_failure: true,
             progress: !args.json && campaign::somebody_watches(),

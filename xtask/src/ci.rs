@@ -12,6 +12,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
     // The same seed gives the same run.
     ("determinism", "run --release -p centrifuge-sim -- run --first 5000 --seeds 50 --twice"),
+    // 250 Owners that lose racks of 50.
+    ("rack", "run --release -p centrifuge-sim -- run --world rack --seeds 10"),
     // The negative control: clock rates at the drift bound pass, rates beyond it are found to break S1.
     ("drift", "run --release -p centrifuge-sim -- run --world drift"),
     // Every planted fault must be found; fails if one escapes.

@@ -6,6 +6,10 @@ use crate::seen::Node;
 use crate::world::World;
 use crate::world::plan::{MILLISECOND, Part, SECOND};
 use crate::world::queue::{Event, Undo};
+use crate::world::tally::Fault;
+
+/// In a pool of more Owners than this a rack has a fifth of them, in a smaller one half.
+const LARGE: usize = 20;
 
 impl World {
     /// The regular Owners of a namespace that run.
@@ -38,10 +42,11 @@ impl World {
     pub(super) fn lose_rack(&mut self, namespace: usize) -> bool {
         let owners = self.running_owners(namespace);
         let back = self.now.0 + self.dice.between(20 * SECOND, 120 * SECOND);
-        let lost = owners.len().div_ceil(2);
+        let lost = if owners.len() > LARGE { owners.len() / 5 } else { owners.len().div_ceil(2) };
         for owner in owners.iter().take(lost) {
             let node = Node::Owner(*owner);
             self.kill(node, false);
+            self.tally.count(Fault::RackedOwner);
             let at = back + self.dice.below(3 * SECOND);
             self.queue.push(at, Event::Undo(Undo::Start { node }));
         }

@@ -3,7 +3,8 @@
 use crate::seen::Node;
 use crate::world::World;
 use crate::world::faults::{is_lookup, is_manager, is_owner};
-use crate::world::network::{Places, Profile};
+use crate::world::network::Profile;
+use crate::world::places::Places;
 use crate::world::plan::SECOND;
 use crate::world::queue::{Event, Undo};
 
@@ -49,18 +50,18 @@ impl World {
         let mut group = self.bit(first);
         for node in nodes {
             if self.dice.chance(share) {
-                group |= self.bit(node);
+                group = group | self.bit(node);
             }
         }
-        let store = 1 << self.network.layout.store();
-        let rest = !group & if self.dice.chance(500) { !store } else { !0 };
-        self.cut(group, rest, true);
+        let store = Places::only(self.network.layout.store());
+        let kept = if self.dice.chance(500) { group | store } else { group };
+        self.cut(group, !kept, true);
         true
     }
 
     /// Cuts a node off from every Manager, or a Manager from everybody.
     pub(super) fn cut_off_from_managers(&mut self, node: Node) {
-        let managers = (1 << self.managers.len()) - 1;
+        let managers = Places::below(self.managers.len());
         let others = if is_manager(node) { !self.bit(node) } else { managers };
         let length = if self.dice.chance(700) { self.outlasting() } else { self.a_while() };
         self.cut_for(length, self.bit(node), others, true);
@@ -82,7 +83,7 @@ impl World {
         let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
         for client in clients {
             if self.dice.chance(500) {
-                group |= self.bit(client);
+                group = group | self.bit(client);
             }
         }
         let length = if self.dice.chance(500) { self.outlasting() } else { self.a_while() };
@@ -93,7 +94,7 @@ impl World {
     pub(super) fn cut_store(&mut self) -> bool {
         let manager = Node::Manager(self.dice.below(self.managers.len() as u64) as usize);
         let manager = self.bit(manager);
-        let store = 1 << self.network.layout.store();
+        let store = Places::only(self.network.layout.store());
         match self.dice.below(3) {
             0 => self.cut(manager, store, false),
             1 => self.cut(store, manager, false),
@@ -103,7 +104,7 @@ impl World {
     }
 
     fn bit(&self, node: Node) -> Places {
-        1 << self.network.layout.place(node)
+        Places::only(self.network.layout.place(node))
     }
 
     /// Packets fare badly for a while.

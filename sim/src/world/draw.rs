@@ -187,6 +187,15 @@ fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize, races_only: b
     owners
 }
 
+/// Adds Owners of the first namespace until it has `count` regular ones, and takes all others away.
+pub(super) fn more_owners(dice: &mut Dice, owners: &mut Vec<OwnerPlan>, count: usize) {
+    owners.retain(|owner| owner.namespace == 0 && owner.part == Part::Regular);
+    let clocks = Clocks::draw(dice);
+    while owners.len() < count {
+        owners.push(draw_owner(dice, clocks, owners.len(), 0, Part::Regular));
+    }
+}
+
 fn draw_owner(dice: &mut Dice, clocks: Clocks, number: usize, namespace: usize, part: Part) -> OwnerPlan {
     OwnerPlan {
         namespace,

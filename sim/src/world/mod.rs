@@ -18,8 +18,10 @@ mod nodes;
 mod operations;
 mod operators;
 mod owner_node;
+mod places;
 mod plan;
 mod queue;
+mod rack;
 mod replay;
 mod store;
 mod tally;
@@ -59,6 +61,18 @@ pub struct Options {
     pub plant: Option<Plant>,
     /// Where the trace goes.
     pub trace: Trace,
+    /// How large the world is.
+    pub size: Size,
+}
+
+/// How large a world is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// As the seed draws it: a handful of Owners.
+    #[default]
+    Usual,
+    /// 250 Owners, of which racks of 50 die at once (PRS §7.2).
+    Rack,
 }
 
 /// What became of a run.
@@ -130,7 +144,10 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, options: Options) -> World {
         let mut dice = Dice::new(mix(seed));
-        let plan = Plan::draw(&mut dice);
+        let plan = match options.size {
+            Size::Usual => Plan::draw(&mut dice),
+            Size::Rack => Plan::draw_rack(&mut dice),
+        };
         World::from_plan(seed, plan, dice, options)
     }
 

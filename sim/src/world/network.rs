@@ -5,6 +5,7 @@ use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, O
 use crate::seen::{Node, TrueTime};
 use crate::world::app::{Copy, CopyAnswer};
 use crate::world::dice::Dice;
+use crate::world::places::Places;
 use crate::world::queue::{Event, Queue};
 use crate::world::tally::{Fault, Tally};
 
@@ -79,9 +80,6 @@ impl Layout {
     }
 }
 
-/// A set of places, one bit each.
-pub(crate) type Places = u64;
-
 #[derive(Debug)]
 struct Cut {
     number: u32,
@@ -107,7 +105,7 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(layout: Layout, profile: Profile, dice: Dice) -> Network {
         let places = layout.places();
-        assert!(places <= Places::BITS as usize, "a set of places has a bit for each");
+        assert!(places <= Places::MOST, "a set of places has a bit for each");
         Network {
             layout,
             dice,
@@ -115,7 +113,7 @@ impl Network {
             profile,
             cuts: Vec::new(),
             cuts_made: 0,
-            unreachable: vec![0; places],
+            unreachable: vec![Places::default(); places],
             latest: vec![0; places * places],
         }
     }
@@ -159,7 +157,7 @@ impl Network {
 
     /// Whether nothing gets from one place to another.
     pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
-        self.unreachable[from] & (1 << to) != 0
+        self.unreachable[from].has(to)
     }
 
     /// Cuts the way from every place of one set to every place of another, and names the cut.
@@ -177,8 +175,8 @@ impl Network {
 
     fn redraw(&mut self) {
         for (place, unreachable) in self.unreachable.iter_mut().enumerate() {
-            let leaving = self.cuts.iter().filter(|cut| cut.from & (1 << place) != 0);
-            *unreachable = leaving.fold(0, |places, cut| places | cut.to);
+            let leaving = self.cuts.iter().filter(|cut| cut.from.has(place));
+            *unreachable = leaving.fold(Places::default(), |places, cut| places | cut.to);
         }
     }
 
@@ -222,7 +220,7 @@ mod tests {
     fn a_one_way_cut_stops_one_way() {
         let mut network = network(Profile::reliable(1, 5));
         let (manager, owner) = (Node::Manager(0), Node::Owner(0));
-        let cut = network.cut(1 << LAYOUT.place(manager), 1 << LAYOUT.place(owner));
+        let cut = network.cut(Places::only(LAYOUT.place(manager)), Places::only(LAYOUT.place(owner)));
         assert_eq!(arrivals(&mut network, manager, owner), 0);
         assert_eq!(arrivals(&mut network, owner, manager), 1);
         assert_eq!(arrivals(&mut network, manager, Node::Owner(1)), 1);
@@ -233,8 +231,8 @@ mod tests {
     #[test]
     fn a_cut_stays_while_another_over_it_heals() {
         let mut network = network(Profile::reliable(1, 5));
-        let first = network.cut(1, 0b110);
-        network.cut(1, 0b010);
+        let first = network.cut(Places::only(0), Places::only(1) | Places::only(2));
+        network.cut(Places::only(0), Places::only(1));
         network.heal(first);
         assert!(network.is_cut(0, 1) && !network.is_cut(0, 2));
         network.heal_all(Profile::reliable(0, 0));

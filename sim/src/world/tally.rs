@@ -61,6 +61,8 @@ faults! {
     RollingManagers = "rolling_restart_managers",
     /// A share of a namespace's Owners dies at once and comes back minutes later.
     Rack = "rack",
+    /// One of its Owners died.
+    RackedOwner = "rack_owner_lost",
     /// Several Owners join at once.
     JoinStorm = "join_storm",
     /// Several Owners leave at once.

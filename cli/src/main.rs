@@ -1,3 +1,116 @@
-//! The one user-facing binary.
+//! `centrifuge`: the one user-facing binary.
 
-fn main() {}
+mod admin;
+mod commands;
+mod failure;
+mod output;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use commands::{
+    completions, history, leases, lookup, manager, namespace, operate, owners, status, store, watch,
+};
+use failure::Failure;
+use output::Output;
+
+/// Exclusive leases on ranges of keys: run a Manager, see who owns what, move things.
+#[derive(Parser)]
+#[command(name = "centrifuge", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  refused or failed: the message says why
+  2  the command line is wrong
+  3  no Manager could be reached, or none of them leads
+  4  there is no such namespace, Owner or key";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a Manager
+    Manager(manager::ManagerArgs),
+    /// Say what each Manager is, and who leads
+    Status(At),
+    /// Create, list, show, change and delete namespaces
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceCommand),
+    /// List the Owners of a namespace
+    Owners(owners::OwnersArgs),
+    /// List the lease table of a namespace
+    Leases(leases::LeasesArgs),
+    /// Say who owns a key
+    Lookup(lookup::LookupArgs),
+    /// Follow a namespace: changes of its table and losses, as they happen
+    Watch(watch::WatchArgs),
+    /// Say what was decided lately, and why
+    History(history::HistoryArgs),
+    /// Empty an Owner, moving its state elsewhere
+    Drain(operate::OwnerArgs),
+    /// Stop all moves in a namespace
+    Freeze(operate::PoolArgs),
+    /// Allow moves in a namespace again
+    Unfreeze(operate::PoolArgs),
+    /// Move a range to an Owner, or take such a wish back
+    Move(operate::MoveArgs),
+    /// Take everything from an Owner at once and refuse it; its state is lost
+    Evict(operate::OwnerArgs),
+    /// Back up, restore and migrate the store of a Manager
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+}
+
+/// Whom to ask and how to answer.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct At {
+    /// Managers to ask, with commas between them
+    #[arg(long, short, env = "CENTRIFUGE_MANAGERS", value_delimiter = ',', default_value = "127.0.0.1:7600")]
+    managers: Vec<String>,
+    /// How to print: tables for people, one line of JSON for scripts
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("centrifuge: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        match command {
+            Command::Manager(args) => manager::run(args).await,
+            Command::Status(at) => status::run(&at).await,
+            Command::Namespace(command) => namespace::run(command).await,
+            Command::Owners(args) => owners::run(args).await,
+            Command::Leases(args) => leases::run(args).await,
+            Command::Lookup(args) => lookup::run(args).await,
+            Command::Watch(args) => watch::run(args).await,
+            Command::History(args) => history::run(args).await,
+            Command::Drain(args) => operate::drain(args).await,
+            Command::Freeze(args) => operate::freeze(args).await,
+            Command::Unfreeze(args) => operate::unfreeze(args).await,
+            Command::Move(args) => operate::move_range(args).await,
+            Command::Evict(args) => operate::evict(args).await,
+            Command::Store(command) => store::run(command),
+            Command::Completions(args) => completions::run::<Cli>(&args),
+        }
+    })
+}

@@ -55,6 +55,12 @@ impl ChangeLog {
         self.changes.is_empty()
     }
 
+    /// How old the oldest change is that it reaches back to.
+    #[must_use]
+    pub fn span(&self, now: Instant) -> Duration {
+        self.changes.front().map_or(Duration::ZERO, |change| now.since(change.at))
+    }
+
     /// Adds the next change, which moves the table to `lsn` and has at least one entry, and forgets what is older than
     /// `span`.
     pub fn push(&mut self, now: Instant, lsn: Lsn, entries: Arc<[PublishedEntry]>, span: Duration) {

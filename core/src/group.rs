@@ -15,6 +15,7 @@ use crate::table::{Entry, PublishedEntry, PublishedOwner, Recall, Table};
 /// Everything that is stored. Applying the same batches in the same order gives the same group, on the leader, on a
 /// standby and in a test.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Group {
     /// The term of the latest batch.
     pub term: Term,
@@ -30,6 +31,7 @@ pub struct Group {
 
 /// The stored state of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stored {
     /// The identity of the change log.
     pub log: Nonce,

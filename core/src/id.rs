@@ -7,6 +7,7 @@ macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub struct $name(pub u64);
 
         impl $name {
@@ -57,6 +58,7 @@ number!(
 
 /// 128 random bits that name one life of one side of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Nonce(pub u128);
 
 impl fmt::Debug for Nonce {
@@ -73,6 +75,7 @@ impl fmt::Display for Nonce {
 
 /// One running Owner process, named by the nonce it drew at its start; a restart is a new session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SessionId(pub Nonce);
 
 impl fmt::Debug for SessionId {
@@ -91,6 +94,7 @@ macro_rules! text {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub struct $name(Arc<str>);
 
         impl $name {

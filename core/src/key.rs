@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A point in a namespace's key space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Key(pub u64);
 
 impl Key {
@@ -47,6 +48,8 @@ impl fmt::Display for Key {
 
 /// The keys `first..=last`. Never empty and never wrapping: the ring's seam is two ranges.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "(Key, Key)", try_from = "(Key, Key)"))]
 pub struct KeyRange {
     first: Key,
     last: Key,

@@ -17,6 +17,8 @@ pub mod random;
 pub mod range_map;
 pub mod range_set;
 pub mod record;
+#[cfg(feature = "serde")]
+pub mod recording;
 pub mod settings;
 pub mod table;
 pub mod time;

@@ -16,6 +16,7 @@ pub use ten_percent::TenPercent;
 
 /// The load of a range, in requests per 1,000 seconds or any unit that all Owners share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RangeLoad {
     /// The keys that were asked for.
     pub range: KeyRange,
@@ -100,6 +101,7 @@ pub trait LoadPolicy {
 
 /// The policies that a namespace can be configured with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LoadPolicyKind {
     /// [`TenPercent`], the default.
     TenPercent,

@@ -10,6 +10,7 @@ use crate::table::PublishedEntry;
 
 /// What an Owner sends to a Manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum OwnerToManager {
     /// Asks for a conversation. Changes nothing by itself.
     Hello(Hello),
@@ -19,6 +20,7 @@ pub enum OwnerToManager {
 
 /// An Owner introduces itself; the answer is a welcome, a refusal, or the name of the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Hello {
     /// The pool the Owner belongs to.
     pub namespace: Namespace,
@@ -40,6 +42,7 @@ pub struct Hello {
 
 /// The Owner's complete view: what it holds, gave up and refused, how loaded it is, and what it wants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
     /// The pool the Owner belongs to.
     pub namespace: Namespace,
@@ -73,6 +76,7 @@ pub struct Report {
 
 /// One lease that an Owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HeldLease {
     /// The keys.
     pub range: KeyRange,
@@ -84,6 +88,7 @@ pub struct HeldLease {
 
 /// A lease given up on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Release {
     /// The keys given up.
     pub range: KeyRange,
@@ -95,6 +100,7 @@ pub struct Release {
 
 /// A lease that was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Refusal {
     /// The keys refused.
     pub range: KeyRange,
@@ -104,6 +110,7 @@ pub struct Refusal {
 
 /// What a Manager sends to an Owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ManagerToOwner {
     /// Offers a conversation, which begins with the first report that names its nonce.
     Welcome(Welcome),
@@ -127,6 +134,7 @@ pub enum ManagerToOwner {
 
 /// A Manager's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Welcome {
     /// The pool.
     pub namespace: Namespace,
@@ -142,6 +150,7 @@ pub struct Welcome {
 
 /// A Manager's refusal of a hello.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Refused {
     /// The Owner's session.
     pub session: SessionId,
@@ -155,6 +164,7 @@ pub struct Refused {
 
 /// Why a hello is refused, and so what its sender should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RefusedWhy {
     /// Another process of that name was heard from within the hold: choose another name, or wait.
     NameInUse,
@@ -170,6 +180,7 @@ pub enum RefusedWhy {
 
 /// The complete set of leases an Owner should hold now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Assign {
     /// The pool.
     pub namespace: Namespace,
@@ -199,6 +210,7 @@ pub struct Assign {
 
 /// One lease of the complete set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LeaseOrder {
     /// The keys.
     pub range: KeyRange,
@@ -214,6 +226,7 @@ pub struct LeaseOrder {
 
 /// Whether a lease is new to its Owner. A restarted Owner accepts grants alone (Centrifuge §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum OrderKind {
     /// A new lease.
     Grant {
@@ -226,6 +239,7 @@ pub enum OrderKind {
 
 /// How a lease is to be given back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RecallOrder {
     /// Who gets it next and should have a copy of the state first; `None`: give it back at once.
     pub to: Option<Destination>,
@@ -233,6 +247,7 @@ pub struct RecallOrder {
 
 /// The next owner of a migrating range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Destination {
     /// The very process: a copy at another life of the same Owner does not count.
     pub session: SessionId,
@@ -244,6 +259,7 @@ pub struct Destination {
 
 /// What a Lookup sends to a Manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LookupRequest {
     /// The pool.
     pub namespace: Namespace,
@@ -259,6 +275,7 @@ pub struct LookupRequest {
 
 /// A place in one life of a change log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Position {
     /// Which log.
     pub log: Nonce,
@@ -268,6 +285,7 @@ pub struct Position {
 
 /// What a Manager sends to a Lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ManagerToLookup {
     /// Table news, or a heartbeat.
     Update(Update),
@@ -289,6 +307,7 @@ pub enum ManagerToLookup {
 
 /// Table news for one Lookup; the body is shared by all who get the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Update {
     /// The pool.
     pub namespace: Namespace,
@@ -306,6 +325,7 @@ pub struct Update {
 
 /// The news of an update.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum UpdateBody {
     /// Nothing is new since `lsn`.
     Heartbeat {

@@ -34,6 +34,7 @@ pub trait Partitioner {
 
 /// The partitioners that a namespace can be configured with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PartitionerKind {
     /// [`ConsistentHash`], the default.
     ConsistentHash,

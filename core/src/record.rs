@@ -126,6 +126,7 @@ pub enum Change {
 
 /// What is stored of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SessionInfo {
     /// The Owner's name.
     pub name: OwnerName,

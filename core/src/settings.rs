@@ -8,6 +8,7 @@ use crate::partition::PartitionerKind;
 
 /// The settings of one namespace; part of its stored table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settings {
     /// How long an Owner may rely on a lease, by its own clock, from the send of the report that was answered. Choose
     /// at least sixteen times the longest usual round trip: on a slower network messages that cross may cost leases.
@@ -91,6 +92,7 @@ impl Settings {
 
 /// The assumed bound on how much faster one clock may run than another: at most `hold` while the other runs `lease`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Drift {
     /// What the faster clock counts ...
     pub hold: u32,

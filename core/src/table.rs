@@ -9,6 +9,7 @@ use crate::range_set::RangeSet;
 
 /// What the table says of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
     /// The session that holds it or is being granted it.
     pub owner: Option<SessionId>,
@@ -24,6 +25,7 @@ pub struct Entry {
 
 /// A recall in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Recall {
     /// The session that gets the state and then the lease; `None`: a plain recall.
     pub to: Option<SessionId>,
@@ -120,6 +122,7 @@ impl Table {
 
 /// A table entry as Lookups see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PublishedEntry {
     /// The keys.
     pub range: KeyRange,
@@ -133,6 +136,7 @@ pub struct PublishedEntry {
 
 /// An owner as Lookups see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PublishedOwner {
     /// The process.
     pub session: SessionId,

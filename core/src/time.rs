@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// A reading of one node's clock, in nanoseconds from an origin that only that node knows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Instant(pub u64);
 
 impl Instant {

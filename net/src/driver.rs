@@ -11,6 +11,9 @@ use tokio::sync::mpsc;
 
 use crate::clock::{self, JumpWatch};
 
+/// A machine that was suspended is late by at most this much once it runs again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
 /// An event by which a machine hears that its clock jumped.
 pub trait DrivenEvent {
     /// That event.
@@ -119,9 +122,16 @@ where
 }
 
 /// Sleeps until the boot-time clock shows `wake`; for ever without one.
+///
+/// Does not sleep at all if the clock shows it already: even the shortest sleep waits for the timer's next tick, and a flood of
+/// events would put a wake off again and again. Sleeps in pieces, because the timer stands still while the machine is suspended.
 async fn sleep_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep(wake.since(clock::now())).await,
-        None => std::future::pending().await,
+    let Some(wake) = wake else { return std::future::pending().await };
+    loop {
+        let rest = wake.since(clock::now());
+        if rest.is_zero() {
+            return;
+        }
+        tokio::time::sleep(rest.min(LONGEST_SLEEP)).await;
     }
 }

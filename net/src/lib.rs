@@ -1,4 +1,9 @@
 //! What crosses the network, and the loop that drives the machines.
 
 pub mod clock;
+pub mod convert;
+pub mod dial;
 pub mod driver;
+pub mod limits;
+pub mod proto;
+pub mod record;

@@ -1,1 +1,24 @@
 //! The Manager: service, stores, metrics.
+
+pub mod admission;
+pub mod config;
+pub mod history;
+pub mod host;
+pub mod http;
+pub mod inbox;
+pub mod journal;
+pub mod listener;
+pub mod manager;
+pub mod metrics;
+pub mod peers;
+pub mod quiet_log;
+pub mod rate;
+pub mod service;
+pub mod shared;
+pub mod status;
+pub mod store;
+pub mod view;
+pub mod words;
+
+pub use config::{Config, ConfigArgs, ConfigError};
+pub use manager::{Manager, RunningManager, StartError};

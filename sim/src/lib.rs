@@ -7,6 +7,7 @@ pub mod clock;
 pub mod invariants;
 pub mod load_world;
 pub mod oracle;
+pub mod replay;
 pub mod seen;
 pub mod trace;
 pub mod world;

@@ -1,13 +1,14 @@
 //! The simulator's commands.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use centrifuge_core::plant::Plant;
 use centrifuge_sim::campaign::{self, Campaign, Summary};
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, Size, drift_control};
-use centrifuge_sim::{bench, check, load_world};
+use centrifuge_sim::{bench, check, load_world, replay};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -36,6 +37,14 @@ enum Command {
         /// Only this world; may be given several times.
         #[arg(long = "model", value_parser = clap::builder::PossibleValuesParser::new(check::names()))]
         models: Vec<String>,
+        /// Print one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Feed a recording of a real process to the same machine again, and compare.
+    Replay {
+        /// What a process wrote with `--record`.
+        file: PathBuf,
         /// Print one line of JSON.
         #[arg(long)]
         json: bool,
@@ -125,7 +134,7 @@ enum Bench {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => match args.world {
-            WorldName::Manager | WorldName::Rack if args.trace => replay(&args),
+            WorldName::Manager | WorldName::Rack if args.trace => trace(&args),
             WorldName::Manager | WorldName::Rack => run(&args),
             WorldName::Load => {
                 load_world::run(args.seed.unwrap_or(args.first), args.json);
@@ -135,6 +144,7 @@ fn main() -> ExitCode {
         },
         Command::Plants(args) => plants(&args),
         Command::Check { plant, models, json } => check::run(json, plant, check::Chosen(&models)),
+        Command::Replay { file, json } => replay::run(&file, json),
         Command::Bench { what: Bench::Partition { json } } => {
             bench::partition(json);
             ExitCode::SUCCESS
@@ -211,7 +221,7 @@ fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     )
 }
 
-fn replay(args: &RunArgs) -> ExitCode {
+fn trace(args: &RunArgs) -> ExitCode {
     let seed = args.seed.unwrap_or(args.first);
     let outcome = campaign::run_one(seed, args.plant, args.world.size(), Trace::Print);
     match &outcome.failure {

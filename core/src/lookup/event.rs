@@ -8,6 +8,7 @@ use crate::range_set::RangeSet;
 
 /// What can happen to a Lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum LookupEvent {
     /// The Lookup may begin to ask.
     Start,

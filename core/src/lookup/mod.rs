@@ -29,6 +29,7 @@ use crate::time::Instant;
 
 /// What a Lookup is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LookupConfig {
     /// The pool whose table it keeps.
     pub namespace: Namespace,

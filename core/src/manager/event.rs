@@ -12,10 +12,12 @@ use crate::settings::{Settings, SettingsError};
 
 /// The driver's name for a way back to an Owner or a Lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Peer(pub u64);
 
 /// What can happen to a Manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ManagerEvent {
     /// The Manager may begin to campaign.
     Start,
@@ -52,6 +54,7 @@ pub enum ManagerEvent {
 
 /// Answers of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ElectionEvent {
     /// The campaign was won.
     Won {
@@ -81,6 +84,7 @@ pub enum ElectionEvent {
 
 /// Answers of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum StoreEvent {
     /// Everything committed up to `index`.
     Loaded {
@@ -120,6 +124,7 @@ pub enum StoreEvent {
 
 /// What an operator can want.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AdminCommand {
     /// A new namespace.
     Create {

@@ -8,6 +8,7 @@ mod event;
 mod leader;
 mod live;
 mod lookups;
+mod overview;
 mod sessions;
 mod talk;
 
@@ -17,6 +18,7 @@ pub use event::{
     AdminCommand, AdminError, ElectionEvent, ManagerAction, ManagerEvent, MessageSkip, Peer, RoleName, Skip,
     StoreEvent,
 };
+pub use overview::{NamespaceOverview, SessionOverview};
 
 use crate::group::Group;
 use crate::id::{ManagerId, Term};
@@ -31,6 +33,7 @@ use leader::Leader;
 
 /// What a Manager is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ManagerConfig {
     /// Its name.
     pub id: ManagerId,

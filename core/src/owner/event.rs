@@ -9,10 +9,12 @@ use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedWhy};
 
 /// Names one attempt to give a range back; rises with every attempt of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TransferId(pub u64);
 
 /// What can happen to an Owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum OwnerEvent {
     /// The Owner may begin to look for a Manager.
     Start,

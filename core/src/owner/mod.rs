@@ -30,6 +30,7 @@ const IMPORT_LEASES: u32 = 10;
 
 /// What an Owner is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OwnerConfig {
     /// Its pool.
     pub namespace: Namespace,

@@ -1,0 +1,75 @@
+//! `centrifuge leases`.
+
+use centrifuge_core::key::KeyRange;
+use centrifuge_net::proto::v1;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::At;
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::table;
+use crate::words::{self, session_in_full, show_range};
+
+#[derive(Args)]
+pub(crate) struct LeasesArgs {
+    /// The pool
+    namespace: String,
+    /// Only leases of this Owner
+    #[arg(long)]
+    owner: Option<String>,
+    /// Only ranges that share a key with this one: FIRST-LAST in hexadecimal
+    #[arg(long, value_parser = words::range)]
+    range: Option<KeyRange>,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(crate) async fn run(args: LeasesArgs) -> Result<(), Failure> {
+    let leases = list(&args.at, &args.namespace, args.range, args.owner.clone()).await?;
+    let json = json!({ "leases": leases.iter().map(object).collect::<Vec<_>>() });
+    let head = ["range", "owner", "url", "lease", "state since", "moving to"];
+    args.at.output.print(&json, || table(&head, leases.iter().map(row)));
+    Ok(())
+}
+
+/// The part of a table that somebody wants to see.
+pub(crate) async fn list(
+    at: &At,
+    namespace: &str,
+    range: Option<KeyRange>,
+    owner: Option<String>,
+) -> Result<Vec<v1::Lease>, Failure> {
+    let range = range.map(v1::KeyRange::from);
+    let request = v1::ListLeasesRequest { namespace: namespace.to_owned(), range, owner };
+    let reply =
+        Admin::new(&at.managers).ask(async |mut admin| admin.list_leases(request.clone()).await).await?;
+    Ok(reply.leases)
+}
+
+fn row(lease: &v1::Lease) -> Vec<String> {
+    let moving = lease.recall.as_ref().map_or_else(String::new, |recall| {
+        recall.to.as_ref().map_or_else(|| "nobody yet".to_owned(), |to| to.name.clone())
+    });
+    vec![
+        show_range(lease.range),
+        lease.owner.as_ref().map_or_else(|| "nobody".to_owned(), |owner| owner.name.clone()),
+        lease.owner.as_ref().map_or_else(String::new, |owner| owner.url.clone()),
+        lease.generation.to_string(),
+        lease.state_since.to_string(),
+        moving,
+    ]
+}
+
+/// A lease as scripts see it.
+pub(crate) fn object(lease: &v1::Lease) -> Value {
+    let end = |owner: &v1::LeaseOwner| json!({ "name": owner.name, "url": owner.url, "session": session_in_full(&owner.session) });
+    json!({
+        "range": show_range(lease.range),
+        "owner": lease.owner.as_ref().map(end),
+        "generation": lease.generation,
+        "state_since": lease.state_since,
+        "recalled": lease.recall.is_some(),
+        "moving_to": lease.recall.as_ref().and_then(|recall| recall.to.as_ref()).map(end),
+    })
+}

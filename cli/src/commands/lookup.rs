@@ -1,0 +1,45 @@
+//! `centrifuge lookup`.
+
+use centrifuge_core::key::{Key, KeyRange};
+use clap::Args;
+use serde_json::json;
+
+use super::leases;
+use crate::At;
+use crate::failure::Failure;
+use crate::words::{self, show_range};
+
+#[derive(Args)]
+pub(crate) struct LookupArgs {
+    /// The pool
+    namespace: String,
+    /// The key: text, or 0x and a point of the key space in hexadecimal
+    #[arg(value_parser = words::key)]
+    key: Key,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
+    let leases = leases::list(&args.at, &args.namespace, Some(KeyRange::one(args.key)), None).await?;
+    let lease =
+        leases.first().ok_or_else(|| Failure::failed("the Manager's table does not have this key"))?;
+    let mut json = leases::object(lease);
+    json["key"] = json!(format!("{:016x}", args.key.0));
+    args.at.output.print(&json, || match &lease.owner {
+        Some(owner) => format!(
+            "{} at {}\n  key {:016x} in {}, lease {}, state since {}",
+            owner.name,
+            owner.url,
+            args.key.0,
+            show_range(lease.range),
+            lease.generation,
+            lease.state_since
+        ),
+        None => format!("nobody\n  key {:016x} in {}", args.key.0, show_range(lease.range)),
+    });
+    match lease.owner {
+        Some(_) => Ok(()),
+        None => Err(Failure::not_found("the key has no owner now; `centrifuge history` says why")),
+    }
+}

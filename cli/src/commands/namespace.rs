@@ -1,0 +1,292 @@
+//! `centrifuge namespace`.
+
+use std::time::Duration;
+
+use centrifuge_net::proto::v1;
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::At;
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::table;
+use crate::words::{self, milliseconds, show_ms, show_range};
+
+#[derive(Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// Make a namespace
+    Create(SettingsArgs),
+    /// Change settings of a namespace; what is not named stays
+    Configure(SettingsArgs),
+    /// List the namespaces
+    List(At),
+    /// Show one namespace with its settings
+    Show(NameArgs),
+    /// Delete a namespace that has no Owners
+    Delete(NameArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct NameArgs {
+    /// The namespace
+    namespace: String,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+pub(crate) struct SettingsArgs {
+    /// The namespace: lower-case letters, digits and hyphens
+    namespace: String,
+    /// How long an Owner may rely on a lease after its last answered report [default: 60s]
+    #[arg(long, value_parser = words::duration)]
+    lease: Option<Duration>,
+    /// How long the Manager keeps a silent Owner's leases from others [default: 65s]
+    #[arg(long, value_parser = words::duration)]
+    hold: Option<Duration>,
+    /// How often Owners report [default: 15s]
+    #[arg(long, value_parser = words::duration)]
+    renewal: Option<Duration>,
+    /// How long an answer may take [default: 10s]
+    #[arg(long, value_parser = words::duration)]
+    answer_allowance: Option<Duration>,
+    /// How long a migration may take before it becomes a plain recall [default: 60s]
+    #[arg(long, value_parser = words::duration)]
+    migration_timeout: Option<Duration>,
+    /// How long a plain recall may take before the lease is left to run out [default: 10s]
+    #[arg(long, value_parser = words::duration)]
+    recall_timeout: Option<Duration>,
+    /// With fewer Owners than this, free ranges wait for the settle time [default: 1]
+    #[arg(long)]
+    min_owners: Option<u32>,
+    /// How long they wait [default: 10s]
+    #[arg(long, value_parser = words::duration)]
+    settle: Option<Duration>,
+    /// How many ranges may move at once [default: 256]
+    #[arg(long)]
+    max_moves: Option<u32>,
+    /// How many Owners may join [default: 4096]
+    #[arg(long)]
+    max_owners: Option<u32>,
+    /// The virtual nodes of an Owner that joins [default: 64]
+    #[arg(long)]
+    virtual_nodes: Option<u32>,
+    /// How keys are divided
+    #[arg(long, value_enum)]
+    partitioner: Option<PartitionerName>,
+    /// How load moves virtual nodes
+    #[arg(long, value_enum)]
+    load_policy: Option<LoadPolicyName>,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PartitionerName {
+    /// Consistent hashing with virtual nodes; the default.
+    ConsistentHash,
+    /// Equal slices in the order of names, for tests and static pools.
+    Fixed,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LoadPolicyName {
+    /// An Owner more than 10 % off its share gives or gets a virtual node; the default.
+    TenPercent,
+    /// Load moves nothing.
+    Off,
+}
+
+impl SettingsArgs {
+    fn settings(&self) -> v1::Settings {
+        let partitioner = self.partitioner.map(|name| match name {
+            PartitionerName::ConsistentHash => v1::Partitioner::ConsistentHash as i32,
+            PartitionerName::Fixed => v1::Partitioner::Fixed as i32,
+        });
+        let load_policy = self.load_policy.map(|name| match name {
+            LoadPolicyName::TenPercent => v1::LoadPolicy::TenPercent as i32,
+            LoadPolicyName::Off => v1::LoadPolicy::Off as i32,
+        });
+        v1::Settings {
+            lease_ms: self.lease.map(milliseconds),
+            hold_ms: self.hold.map(milliseconds),
+            renewal_ms: self.renewal.map(milliseconds),
+            answer_allowance_ms: self.answer_allowance.map(milliseconds),
+            migration_timeout_ms: self.migration_timeout.map(milliseconds),
+            recall_timeout_ms: self.recall_timeout.map(milliseconds),
+            min_owners: self.min_owners,
+            settle_ms: self.settle.map(milliseconds),
+            max_moves: self.max_moves,
+            max_owners: self.max_owners,
+            virtual_nodes: self.virtual_nodes,
+            partitioner,
+            load_policy,
+            ..v1::Settings::default()
+        }
+    }
+}
+
+pub(crate) async fn run(command: NamespaceCommand) -> Result<(), Failure> {
+    match command {
+        NamespaceCommand::Create(args) => create(args).await,
+        NamespaceCommand::Configure(args) => configure(args).await,
+        NamespaceCommand::List(at) => list(at).await,
+        NamespaceCommand::Show(args) => show(args).await,
+        NamespaceCommand::Delete(args) => delete(args).await,
+    }
+}
+
+async fn create(args: SettingsArgs) -> Result<(), Failure> {
+    let request =
+        v1::CreateNamespaceRequest { namespace: args.namespace.clone(), settings: Some(args.settings()) };
+    Admin::new(&args.at.managers)
+        .ask(async |mut admin| admin.create_namespace(request.clone()).await)
+        .await?;
+    args.at.output.print(&json!({ "created": args.namespace }), || format!("created {}", args.namespace));
+    Ok(())
+}
+
+async fn configure(args: SettingsArgs) -> Result<(), Failure> {
+    let settings = args.settings();
+    if settings == v1::Settings::default() {
+        return Err(Failure::usage("nothing to change: name a setting, such as --lease 30s"));
+    }
+    let request =
+        v1::ConfigureNamespaceRequest { namespace: args.namespace.clone(), settings: Some(settings) };
+    Admin::new(&args.at.managers)
+        .ask(async |mut admin| admin.configure_namespace(request.clone()).await)
+        .await?;
+    args.at
+        .output
+        .print(&json!({ "configured": args.namespace }), || format!("configured {}", args.namespace));
+    Ok(())
+}
+
+async fn delete(args: NameArgs) -> Result<(), Failure> {
+    let request = v1::DeleteNamespaceRequest { namespace: args.namespace.clone() };
+    Admin::new(&args.at.managers)
+        .ask(async |mut admin| admin.delete_namespace(request.clone()).await)
+        .await?;
+    args.at.output.print(&json!({ "deleted": args.namespace }), || format!("deleted {}", args.namespace));
+    Ok(())
+}
+
+async fn fetch(at: &At, namespace: Option<String>) -> Result<Vec<v1::NamespaceStatus>, Failure> {
+    let request = v1::ListNamespacesRequest { namespace };
+    let reply =
+        Admin::new(&at.managers).ask(async |mut admin| admin.list_namespaces(request.clone()).await).await?;
+    Ok(reply.namespaces)
+}
+
+async fn list(at: At) -> Result<(), Failure> {
+    let namespaces = fetch(&at, None).await?;
+    let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
+    let head = ["namespace", "owners", "ranges", "free", "moving", "last lease", "state"];
+    at.output.print(&json, || table(&head, namespaces.iter().map(row)));
+    Ok(())
+}
+
+async fn show(args: NameArgs) -> Result<(), Failure> {
+    let namespaces = fetch(&args.at, Some(args.namespace.clone())).await?;
+    let found = namespaces.first().ok_or_else(|| Failure::not_found("there is no such namespace"))?;
+    args.at.output.print(&object(found), || describe(found));
+    Ok(())
+}
+
+fn row(space: &v1::NamespaceStatus) -> Vec<String> {
+    vec![
+        space.name.clone(),
+        space.owners.to_string(),
+        space.ranges.to_string(),
+        space.unowned_ranges.to_string(),
+        space.moving_ranges.to_string(),
+        space.last_generation.to_string(),
+        if space.frozen { "frozen" } else { "live" }.to_owned(),
+    ]
+}
+
+fn describe(space: &v1::NamespaceStatus) -> String {
+    let settings = space.settings.clone().unwrap_or_default();
+    let time = |ms: Option<u64>| ms.map_or_else(String::new, show_ms);
+    let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+    let mut rows = vec![
+        ("namespace", space.name.clone()),
+        ("state", if space.frozen { "frozen: no range moves".into() } else { "live".into() }),
+        ("owners", space.owners.to_string()),
+        (
+            "ranges",
+            format!("{}, {} free, {} moving", space.ranges, space.unowned_ranges, space.moving_ranges),
+        ),
+        ("last lease", space.last_generation.to_string()),
+        ("lease", time(settings.lease_ms)),
+        ("hold", time(settings.hold_ms)),
+        ("renewal", time(settings.renewal_ms)),
+        ("answer allowance", time(settings.answer_allowance_ms)),
+        ("migration timeout", time(settings.migration_timeout_ms)),
+        ("recall timeout", time(settings.recall_timeout_ms)),
+        ("min owners", number(settings.min_owners)),
+        ("settle", time(settings.settle_ms)),
+        ("max moves", number(settings.max_moves)),
+        ("max owners", number(settings.max_owners)),
+        ("virtual nodes", number(settings.virtual_nodes)),
+        ("partitioner", partitioner(&settings).to_owned()),
+        ("load policy", load_policy(&settings).to_owned()),
+    ];
+    rows.extend(
+        space.pins.iter().map(|pin| ("pinned", format!("{} to {}", show_range(pin.range), pin.owner))),
+    );
+    let lines = rows.iter().map(|(name, value)| format!("{name:<18} {value}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn partitioner(settings: &v1::Settings) -> &'static str {
+    match settings.partitioner() {
+        v1::Partitioner::ConsistentHash => "consistent-hash",
+        v1::Partitioner::Fixed => "fixed",
+        v1::Partitioner::Unspecified => "",
+    }
+}
+
+fn load_policy(settings: &v1::Settings) -> &'static str {
+    match settings.load_policy() {
+        v1::LoadPolicy::TenPercent => "ten-percent",
+        v1::LoadPolicy::Off => "off",
+        v1::LoadPolicy::Unspecified => "",
+    }
+}
+
+fn object(space: &v1::NamespaceStatus) -> Value {
+    let settings = space.settings.clone().unwrap_or_default();
+    json!({
+        "name": space.name,
+        "frozen": space.frozen,
+        "owners": space.owners,
+        "ranges": space.ranges,
+        "unowned_ranges": space.unowned_ranges,
+        "moving_ranges": space.moving_ranges,
+        "last_generation": space.last_generation,
+        "lsn": space.lsn,
+        "pins": space.pins.iter()
+            .map(|pin| json!({ "range": show_range(pin.range), "owner": pin.owner }))
+            .collect::<Vec<_>>(),
+        "settings": {
+            "lease_ms": settings.lease_ms,
+            "hold_ms": settings.hold_ms,
+            "renewal_ms": settings.renewal_ms,
+            "answer_allowance_ms": settings.answer_allowance_ms,
+            "migration_timeout_ms": settings.migration_timeout_ms,
+            "recall_timeout_ms": settings.recall_timeout_ms,
+            "min_owners": settings.min_owners,
+            "settle_ms": settings.settle_ms,
+            "max_moves": settings.max_moves,
+            "max_owners": settings.max_owners,
+            "virtual_nodes": settings.virtual_nodes,
+            "partitioner": partitioner(&settings),
+            "load_policy": load_policy(&settings),
+            "load_interval_ms": settings.load_interval_ms,
+            "max_load_changes": settings.max_load_changes,
+            "log_span_ms": settings.log_span_ms,
+            "heartbeat_ms": settings.heartbeat_ms,
+        },
+    })
+}

@@ -1,0 +1,70 @@
+//! `centrifuge owners`.
+
+use centrifuge_net::proto::v1;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::At;
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::table;
+use crate::words::{session_in_full, show_session, show_share};
+
+#[derive(Args)]
+pub(crate) struct OwnersArgs {
+    /// The pool
+    namespace: String,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(crate) async fn run(args: OwnersArgs) -> Result<(), Failure> {
+    let request = v1::ListOwnersRequest { namespace: args.namespace.clone() };
+    let reply =
+        Admin::new(&args.at.managers).ask(async |mut admin| admin.list_owners(request.clone()).await).await?;
+    let json = json!({ "owners": reply.owners.iter().map(object).collect::<Vec<_>>() });
+    let head = ["owner", "url", "state", "heard", "ranges", "share", "load", "weight", "nodes", "process"];
+    args.at.output.print(&json, || table(&head, reply.owners.iter().map(row)));
+    Ok(())
+}
+
+fn state(owner: &v1::OwnerStatus) -> &'static str {
+    match owner {
+        owner if owner.evicted => "evicted",
+        owner if owner.draining => "draining",
+        owner if owner.heard_seconds_ago.is_none() => "not heard yet",
+        _ => "live",
+    }
+}
+
+fn row(owner: &v1::OwnerStatus) -> Vec<String> {
+    vec![
+        owner.name.clone(),
+        owner.url.clone(),
+        state(owner).to_owned(),
+        owner.heard_seconds_ago.map_or_else(String::new, |seconds| format!("{seconds:.0}s ago")),
+        owner.ranges.to_string(),
+        show_share(owner.key_share),
+        owner.load.to_string(),
+        format!("{}%", owner.weight),
+        owner.virtual_nodes.to_string(),
+        show_session(&owner.session),
+    ]
+}
+
+fn object(owner: &v1::OwnerStatus) -> Value {
+    json!({
+        "name": owner.name,
+        "session": session_in_full(&owner.session),
+        "url": owner.url,
+        "state": state(owner).replace(' ', "-"),
+        "draining": owner.draining,
+        "evicted": owner.evicted,
+        "heard_seconds_ago": owner.heard_seconds_ago,
+        "ranges": owner.ranges,
+        "key_share": owner.key_share,
+        "load": owner.load,
+        "weight": owner.weight,
+        "virtual_nodes": owner.virtual_nodes,
+    })
+}

@@ -1,0 +1,77 @@
+//! `centrifuge status`.
+
+use centrifuge_net::proto::v1;
+use serde_json::json;
+
+use crate::At;
+use crate::admin::connect;
+use crate::failure::Failure;
+use crate::output::table;
+use crate::words::show_ms;
+
+/// Asks every Manager, since each knows about itself; fails if none of them leads.
+pub(crate) async fn run(at: &At) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let mut objects = Vec::new();
+    let mut leads = false;
+    for manager in &at.managers {
+        match connect(manager).await?.status(v1::StatusRequest {}).await {
+            Ok(reply) => {
+                let status = reply.into_inner();
+                leads |= status.role() == v1::Role::Leader;
+                rows.push(row(&status));
+                objects.push(object(&status));
+            }
+            Err(_) => {
+                let silence = "unreachable".to_owned();
+                rows.push([vec![manager.clone(), silence], vec![String::new(); 6]].concat());
+                objects.push(json!({ "manager": manager, "role": "unreachable" }));
+            }
+        }
+    }
+    let head = ["manager", "role", "term", "leader", "up", "store", "namespaces", "version"];
+    at.output.print(&json!({ "managers": objects, "led": leads }), || table(&head, rows));
+    if leads { Ok(()) } else { Err(Failure::no_manager("none of these Managers leads")) }
+}
+
+fn row(status: &v1::StatusReply) -> Vec<String> {
+    vec![
+        status.manager.clone(),
+        role(status).to_owned(),
+        status.term.to_string(),
+        status.leader.clone().unwrap_or_default(),
+        show_ms(status.uptime_ms / 1_000 * 1_000),
+        status.store.as_ref().map_or_else(String::new, store),
+        status.namespaces.map_or_else(String::new, |count| count.to_string()),
+        status.version.clone(),
+    ]
+}
+
+fn store(store: &v1::StoreStatus) -> String {
+    if store.healthy { store.kind.clone() } else { format!("{}: {}", store.kind, store.problem) }
+}
+
+fn role(status: &v1::StatusReply) -> &'static str {
+    match status.role() {
+        v1::Role::Leader => "leader",
+        v1::Role::Loading => "loading",
+        v1::Role::Standby => "standby",
+        v1::Role::Unspecified => "unknown",
+    }
+}
+
+fn object(status: &v1::StatusReply) -> serde_json::Value {
+    let store = status.store.as_ref();
+    json!({
+        "manager": status.manager,
+        "role": role(status),
+        "term": status.term,
+        "leader": status.leader,
+        "uptime_ms": status.uptime_ms,
+        "store": store.map(|store| &store.kind),
+        "store_healthy": store.map(|store| store.healthy),
+        "store_problem": store.map(|store| &store.problem).filter(|problem| !problem.is_empty()),
+        "namespaces": status.namespaces,
+        "version": status.version,
+    })
+}

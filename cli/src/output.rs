@@ -1,0 +1,43 @@
+//! Tables for people and JSON for scripts.
+
+use clap::ValueEnum;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use serde_json::Value;
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Table,
+    /// One line of JSON.
+    Json,
+}
+
+impl Output {
+    /// Prints one object as JSON, or what `table` makes of it.
+    pub(crate) fn print(self, json: &Value, table: impl FnOnce() -> String) {
+        match self {
+            Output::Json => println!("{json}"),
+            Output::Table => println!("{}", table().trim_end()),
+        }
+    }
+}
+
+/// A table without lines, its columns two spaces apart; numbers to the right.
+pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(head.iter().map(|name| name.to_uppercase()));
+    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let is_number = |column: usize| {
+        !rows.is_empty()
+            && rows.iter().all(|row| row[column].chars().all(|c| c.is_ascii_digit() || ".,%-".contains(c)))
+    };
+    for column in (0..head.len()).filter(|column| is_number(*column)) {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.add_rows(rows);
+    table.trim_fmt()
+}

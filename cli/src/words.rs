@@ -1,0 +1,108 @@
+//! What users write and read: keys, ranges, durations, shares.
+
+use std::time::Duration;
+
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_net::proto::v1;
+
+/// A key: text is hashed as `Key::of` does, and 0x with up to sixteen digits is a point of the key space itself.
+pub(crate) fn key(text: &str) -> Result<Key, String> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).map(Key).map_err(|_| {
+            "0x stands for a point of the key space, up to sixteen hexadecimal digits".to_owned()
+        }),
+        None => Ok(Key::of(text.as_bytes())),
+    }
+}
+
+/// A range: FIRST-LAST in hexadecimal, as tables show it, or "all".
+pub(crate) fn range(text: &str) -> Result<KeyRange, String> {
+    if text == "all" {
+        return Ok(KeyRange::ALL);
+    }
+    let wrong = || "write FIRST-LAST, two hexadecimal numbers with the lower one first, or all".to_owned();
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let point = |digits: &str| u64::from_str_radix(digits.trim_start_matches("0x"), 16).map_err(|_| wrong());
+    KeyRange::new(Key(point(first)?), Key(point(last)?)).ok_or_else(wrong)
+}
+
+/// A duration: a whole number with ms, s, m or h.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a whole number with ms, s, m or h, such as 500ms or 60s".to_owned();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let unit = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(wrong)
+}
+
+/// A duration in whole milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds as people write them.
+pub(crate) fn show_ms(ms: u64) -> String {
+    match ms {
+        ms if ms.is_multiple_of(3_600_000) && ms > 0 => format!("{}h", ms / 3_600_000),
+        ms if ms.is_multiple_of(60_000) && ms > 60_000 => format!("{}m", ms / 60_000),
+        ms if ms.is_multiple_of(1_000) => format!("{}s", ms / 1_000),
+        ms => format!("{ms}ms"),
+    }
+}
+
+/// A range as tables show it.
+pub(crate) fn show_range(range: Option<v1::KeyRange>) -> String {
+    range.map_or_else(String::new, |range| format!("{:016x}-{:016x}", range.first, range.last))
+}
+
+/// A share of the whole, in percent.
+pub(crate) fn show_share(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// A process by the first digits of its nonce.
+pub(crate) fn show_session(session: &[u8]) -> String {
+    session.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A process by its whole nonce.
+pub(crate) fn session_in_full(session: &[u8]) -> String {
+    session.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_text_or_points() {
+        assert_eq!(key("0xff"), Ok(Key(255)));
+        assert_eq!(key("room-7"), Ok(Key::of(b"room-7")));
+        assert!(key("0xnothex").is_err());
+    }
+
+    #[test]
+    fn ranges_have_the_lower_end_first() {
+        assert_eq!(range("00-ff").map(|range| range.last()), Ok(Key(255)));
+        assert_eq!(range("all"), Ok(KeyRange::ALL));
+        assert!(range("ff-00").is_err() && range("ff").is_err());
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("1500ms"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(
+            duration("60").is_err() && duration("s").is_err() && duration("99999999999999999999h").is_err()
+        );
+        assert_eq!(show_ms(60_000), "60s");
+        assert_eq!(show_ms(300_000), "5m");
+        assert_eq!(show_ms(1_500), "1500ms");
+    }
+}

@@ -1,0 +1,253 @@
+//! The table of a Lookup as readers see it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use centrifuge_core::id::{Generation, Nonce, SessionId, Url};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::lookup::Row;
+use centrifuge_core::table::PublishedOwner;
+
+use super::index::RangeIndex;
+use super::local::{Local, Published};
+
+/// The most bytes of an address that are copied into a route.
+const SHORT: usize = 62;
+/// The owner's number of a range that has none.
+const NOBODY: u32 = u32::MAX;
+
+thread_local! {
+    static LOCAL: RefCell<Local<RouteTable, ()>> = const { RefCell::new(Local::new()) };
+}
+
+/// Where a key's requests should go.
+///
+/// A route is a copy: it stays as it was when it was made, though the table moves on. What it carries is as old as
+/// the table; the owner itself knows best, and refuses what is not its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Route {
+    address: Address,
+    session: SessionId,
+    generation: Generation,
+    range: KeyRange,
+}
+
+impl Route {
+    /// Where the owner is reached, as its application said.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.address.as_str()
+    }
+
+    /// The owner's process.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The lease under which it holds the key.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The keys around the one asked for of which the same is true.
+    #[must_use]
+    pub fn range(&self) -> KeyRange {
+        self.range
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} {}", self.range, self.generation, self.session, self.url())
+    }
+}
+
+/// Why a key has no route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum NoOwner {
+    /// The range has no owner at the moment.
+    #[error("the key has no owner at the moment: wait and look again, or let a Router do so")]
+    Unowned {
+        /// The keys around it of which the same is true.
+        range: KeyRange,
+        /// The last lease granted on it.
+        generation: Generation,
+    },
+    /// No table has arrived yet.
+    #[error("the Lookup has no table yet: check that a Manager leads, then look again")]
+    NoTable,
+}
+
+/// An address that is copied without touching anything shared, if it is short.
+#[derive(Clone, PartialEq, Eq)]
+enum Address {
+    Short { bytes: [u8; SHORT], length: u8 },
+    Long(Url),
+}
+
+impl From<&Url> for Address {
+    fn from(url: &Url) -> Address {
+        let text = url.as_str().as_bytes();
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(text);
+                Address::Short { bytes, length }
+            }
+            _ => Address::Long(url.clone()),
+        }
+    }
+}
+
+impl Address {
+    fn as_str(&self) -> &str {
+        match self {
+            Address::Short { bytes, length } => {
+                str::from_utf8(&bytes[..usize::from(*length)]).expect("copied from a text as a whole")
+            }
+            Address::Long(url) => url.as_str(),
+        }
+    }
+}
+
+/// A whole table, built once and never changed.
+#[derive(Debug)]
+pub(super) struct RouteTable {
+    index: RangeIndex<Target>,
+    owners: Box<[Owner]>,
+    is_known: bool,
+}
+
+/// What the table says of a range.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    generation: Generation,
+    owner: u32,
+}
+
+/// An owner, once for all its ranges.
+#[derive(Clone)]
+struct Owner {
+    session: SessionId,
+    address: Address,
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.session, self.address.as_str())
+    }
+}
+
+impl RouteTable {
+    fn unknown() -> RouteTable {
+        let nobody = Target { generation: Generation::ZERO, owner: NOBODY };
+        RouteTable { index: RangeIndex::new([], nobody), owners: Box::default(), is_known: false }
+    }
+
+    fn new<'a>(rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) -> RouteTable {
+        let mut numbers: HashMap<&PublishedOwner, u32> = HashMap::new();
+        let mut owners = Vec::new();
+        let mut number = |owner: &'a PublishedOwner| {
+            *numbers.entry(owner).or_insert_with(|| {
+                owners.push(Owner { session: owner.session, address: Address::from(&owner.url) });
+                u32::try_from(owners.len() - 1).expect("fewer owners than two to the power of 32")
+            })
+        };
+        let targets = rows.into_iter().map(|(range, row)| {
+            let owner = row.owner.as_ref().map_or(NOBODY, &mut number);
+            (range, Target { generation: row.generation, owner })
+        });
+        let nobody = Target { generation: Generation::ZERO, owner: NOBODY };
+        let index = RangeIndex::new(targets, nobody);
+        RouteTable { index, owners: owners.into_boxed_slice(), is_known: true }
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Result<Route, NoOwner> {
+        let run = self.index.find(key);
+        let Target { generation, owner } = *self.index.value(run);
+        match self.owners.get(owner as usize) {
+            Some(owner) => Ok(Route {
+                address: owner.address.clone(),
+                session: owner.session,
+                generation,
+                range: self.index.range(run),
+            }),
+            None => Err(self.nobody(run, generation)),
+        }
+    }
+
+    #[cold]
+    fn nobody(&self, run: usize, generation: Generation) -> NoOwner {
+        if self.is_known {
+            NoOwner::Unowned { range: self.index.range(run), generation }
+        } else {
+            NoOwner::NoTable
+        }
+    }
+}
+
+/// The table that readers of a Lookup share; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct HotRoutes {
+    published: Arc<Published<RouteTable>>,
+}
+
+impl Default for HotRoutes {
+    fn default() -> HotRoutes {
+        HotRoutes { published: Arc::new(Published::new(RouteTable::unknown())) }
+    }
+}
+
+impl HotRoutes {
+    /// A table that is not known yet: every key has [`NoOwner::NoTable`].
+    #[must_use]
+    pub fn new() -> HotRoutes {
+        HotRoutes::default()
+    }
+
+    /// So many ranges of equal size dealt out to so many owners, for whoever measures lookups without a Manager.
+    #[must_use]
+    pub fn evenly(ranges: u32, owners: u32) -> HotRoutes {
+        let owner = |number: u32| PublishedOwner {
+            session: SessionId(Nonce(u128::from(number) + 1)),
+            url: format!("http://10.0.{}.{}:8080", number / 256 % 256, number % 256).as_str().into(),
+        };
+        let row = |(range, number): (KeyRange, u32)| {
+            // Neighbours have different owners, as they have on a ring.
+            let owner = Some(owner(number.wrapping_mul(2_654_435_761) % owners.max(1)));
+            let generation = Generation(u64::from(number) + 1);
+            (range, Row { owner, generation, state_since: generation })
+        };
+        let rows: Vec<(KeyRange, Row)> = super::slices(ranges).zip(0..).map(row).collect();
+        let routes = HotRoutes::new();
+        routes.publish(rows.iter().map(|(range, row)| (*range, row)));
+        routes
+    }
+
+    /// Replaces the table by these rows, which are in key order and do not overlap.
+    pub fn publish<'a>(&self, rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) {
+        self.published.publish(RouteTable::new(rows));
+    }
+
+    /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared, unless
+    /// an owner's address has more than 62 bytes: such addresses are counted references.
+    #[inline]
+    pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
+        let read = |local: &RefCell<Local<RouteTable, ()>>| {
+            local.borrow_mut().read(&self.published, |table, ()| table.find(key))
+        };
+        // A thread that is ending has lost its copy.
+        LOCAL.try_with(read).unwrap_or_else(|_| self.published.get().find(key))
+    }
+
+    /// How many ranges the table has.
+    #[must_use]
+    pub fn range_count(&self) -> usize {
+        self.published.get().index.len()
+    }
+}

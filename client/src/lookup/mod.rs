@@ -1,0 +1,134 @@
+//! The Lookup: what a caller links to find the owner of a key, and to hear what was lost.
+
+mod builder;
+mod host;
+mod links;
+mod news;
+
+use std::fmt;
+use std::sync::Arc;
+
+use centrifuge_core::id::{Namespace, Nonce};
+use centrifuge_core::key::Key;
+use centrifuge_core::message::Position;
+use tokio::sync::{broadcast, watch};
+use tokio::task::AbortHandle;
+
+pub use self::builder::{ConnectError, LookupBuilder};
+pub use self::news::{Loss, LossWhy, Losses, Positions};
+use crate::hot::{HotRoutes, NoOwner, Route};
+use crate::managers::Managers;
+
+/// A copy of the whole table of a namespace, kept up to date by its Manager. Cheap to clone.
+///
+/// It may be behind: the owner itself knows best. It never misses a loss, though it may tell of one that was none.
+#[derive(Clone)]
+pub struct Lookup {
+    inner: Arc<Inner>,
+}
+
+/// Ends the tasks when the last handle goes.
+struct Inner {
+    shared: Arc<Shared>,
+    tasks: Vec<AbortHandle>,
+    namespace: Namespace,
+    nonce: Nonce,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// What the handle and the driver share.
+struct Shared {
+    hot: HotRoutes,
+    losses: broadcast::Sender<Loss>,
+    status: watch::Sender<Status>,
+}
+
+/// How far a Lookup is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Status {
+    position: Option<Position>,
+    is_in_contact: bool,
+    is_unknown: bool,
+}
+
+impl Lookup {
+    /// Begins to describe a Lookup of the namespace that these Managers manage.
+    #[must_use]
+    pub fn builder(managers: Managers, namespace: &str) -> LookupBuilder {
+        LookupBuilder::new(managers, namespace)
+    }
+
+    /// Where requests for `key` should go. Reads a table in this process: takes no lock, allocates nothing, and takes
+    /// nanoseconds.
+    #[inline]
+    pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
+        self.inner.shared.hot.lookup(key)
+    }
+
+    /// The losses from now on.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        Losses::new(self.inner.shared.losses.subscribe())
+    }
+
+    /// The positions of the table, now and from now on. A slow reader sees the latest.
+    #[must_use]
+    pub fn table_changes(&self) -> Positions {
+        Positions::new(self.inner.shared.status.subscribe())
+    }
+
+    /// Where in which log the table stands.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        self.inner.shared.status.borrow().position
+    }
+
+    /// Whether the table was the whole truth within the contact timeout. If not, everything was or will be taken for
+    /// lost.
+    #[must_use]
+    pub fn in_contact(&self) -> bool {
+        self.inner.shared.status.borrow().is_in_contact
+    }
+
+    /// Waits until the table is another than at `seen`, and says where it stands; `None` if the Lookup has ended.
+    pub async fn changed_since(&self, seen: Option<Position>) -> Option<Position> {
+        let mut status = self.inner.shared.status.subscribe();
+        let status = status.wait_for(|status| status.position != seen).await.ok()?;
+        status.position
+    }
+
+    /// How many ranges the table has.
+    #[must_use]
+    pub fn range_count(&self) -> usize {
+        self.inner.shared.hot.range_count()
+    }
+
+    /// The table that readers share, to hand to code that only looks keys up.
+    #[must_use]
+    pub fn routes(&self) -> HotRoutes {
+        self.inner.shared.hot.clone()
+    }
+
+    /// What names this life of this Lookup.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.inner.nonce
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.inner.namespace
+    }
+}
+
+impl fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lookup({} {})", self.inner.namespace, self.inner.nonce)
+    }
+}

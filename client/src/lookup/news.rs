@@ -1,0 +1,116 @@
+//! What a Lookup's application is told: losses, and that the table is another.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use centrifuge_core::message::Position;
+use centrifuge_core::range_set::RangeSet;
+use tokio::sync::{broadcast, watch};
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+use tokio_stream::wrappers::{BroadcastStream, WatchStream};
+use tokio_stream::{Stream, StreamExt};
+
+use super::Status;
+
+/// How many losses wait for a slow reader before it must take everything for lost.
+pub(super) const BACKLOG: usize = 1024;
+
+/// The state of some keys is lost: publish it again, if it is yours to publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The keys.
+    pub keys: RangeSet,
+    /// How that is known.
+    pub why: LossWhy,
+}
+
+/// How a loss is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LossWhy {
+    /// The range has a new owner, and its state began empty there.
+    StateBeganAnew,
+    /// The range has been without an owner for too long.
+    Unowned,
+    /// The Lookup has been out of contact with a leader for too long to know.
+    OutOfContact,
+    /// The reader was too slow to be told which keys.
+    Missed,
+}
+
+impl From<centrifuge_core::lookup::LossWhy> for LossWhy {
+    fn from(why: centrifuge_core::lookup::LossWhy) -> LossWhy {
+        match why {
+            centrifuge_core::lookup::LossWhy::StateBeganAnew => LossWhy::StateBeganAnew,
+            centrifuge_core::lookup::LossWhy::Unowned => LossWhy::Unowned,
+            centrifuge_core::lookup::LossWhy::OutOfContact => LossWhy::OutOfContact,
+        }
+    }
+}
+
+/// Losses as they are raised.
+#[derive(Debug)]
+pub struct Losses {
+    inner: BroadcastStream<Loss>,
+}
+
+impl Losses {
+    pub(super) fn new(receiver: broadcast::Receiver<Loss>) -> Losses {
+        Losses { inner: BroadcastStream::new(receiver) }
+    }
+
+    /// The next loss; `None` once the Lookup is gone.
+    pub async fn next(&mut self) -> Option<Loss> {
+        StreamExt::next(self).await
+    }
+}
+
+impl Stream for Losses {
+    type Item = Loss;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Loss>> {
+        Pin::new(&mut self.inner).poll_next(context).map(|next| {
+            next.map(|loss| match loss {
+                Ok(loss) => loss,
+                Err(BroadcastStreamRecvError::Lagged(_)) => {
+                    Loss { keys: RangeSet::all(), why: LossWhy::Missed }
+                }
+            })
+        })
+    }
+}
+
+/// Where the table stands, whenever it is another.
+#[derive(Debug)]
+pub struct Positions {
+    inner: WatchStream<Status>,
+    told: Option<Position>,
+}
+
+impl Positions {
+    pub(super) fn new(receiver: watch::Receiver<Status>) -> Positions {
+        Positions { inner: WatchStream::new(receiver), told: None }
+    }
+
+    /// The next position; `None` once the Lookup is gone.
+    pub async fn next(&mut self) -> Option<Position> {
+        StreamExt::next(self).await
+    }
+}
+
+impl Stream for Positions {
+    type Item = Position;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Position>> {
+        loop {
+            match Pin::new(&mut self.inner).poll_next(context) {
+                Poll::Ready(Some(Status { position: Some(position), .. })) if self.told != Some(position) => {
+                    self.told = Some(position);
+                    return Poll::Ready(Some(position));
+                }
+                Poll::Ready(Some(_)) => {}
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What an Owner's application is told: by a callback, or as a stream.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::message::RefusedWhy;
+use centrifuge_core::owner::{RevokedWhy, TransferId};
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+use tokio_stream::{Stream, StreamExt};
+
+use crate::hot::Lease;
+
+/// How many changes wait for a slow reader before it misses the oldest.
+pub(super) const BACKLOG: usize = 4096;
+
+/// Something that an application may want to know.
+///
+/// Nothing is ever decided by these: by the time one is read it may be history. `check_lease_now` knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A lease is new.
+    Granted(Lease),
+    /// A lease is gone.
+    Revoked {
+        /// The keys.
+        range: KeyRange,
+        /// The lease that ended.
+        generation: Generation,
+        /// Why.
+        why: RevokedWhy,
+    },
+    /// A copy that was imported will not be needed: forget the one of that transfer, and no newer one.
+    ImportDiscarded {
+        /// The keys.
+        range: KeyRange,
+        /// The process that sent the copy.
+        from: SessionId,
+        /// Its number at that process.
+        transfer: TransferId,
+    },
+    /// The Owner has a conversation with a leader, for the first time or again.
+    Joined,
+    /// A Manager does not take the Owner; it asks again by itself.
+    Refused(RefusedWhy),
+    /// The drain is over: nothing is held any more.
+    Drained,
+    /// The Owner holds nothing and will not hold anything again.
+    Left(LeftWhy),
+    /// The reader was slow, and this many changes passed it by: compare with `Owner::leases`.
+    Missed(u64),
+}
+
+/// Why an Owner left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum LeftWhy {
+    /// The application wanted it.
+    #[error("the application left")]
+    Asked,
+    /// The application gave no sign of life for longer than the heartbeat's limit.
+    #[error("the application gave no sign of life within the heartbeat's limit: restart it")]
+    Heartbeat,
+    /// The library's own task ended, through a panic or with its runtime.
+    #[error("the Owner's task ended with its runtime or by a panic: see the log, and join again")]
+    Stopped,
+}
+
+/// Changes as they happen, from the moment the stream was asked for.
+#[derive(Debug)]
+pub struct Changes {
+    inner: BroadcastStream<Change>,
+}
+
+impl Changes {
+    pub(super) fn new(receiver: broadcast::Receiver<Change>) -> Changes {
+        Changes { inner: BroadcastStream::new(receiver) }
+    }
+
+    /// The next change; `None` once the Owner is gone.
+    pub async fn next(&mut self) -> Option<Change> {
+        StreamExt::next(self).await
+    }
+}
+
+impl Stream for Changes {
+    type Item = Change;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Change>> {
+        Pin::new(&mut self.inner).poll_next(context).map(|next| {
+            next.map(|change| match change {
+                Ok(change) => change,
+                Err(BroadcastStreamRecvError::Lagged(missed)) => Change::Missed(missed),
+            })
+        })
+    }
+}

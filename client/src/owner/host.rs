@@ -1,0 +1,323 @@
+//! Performs what an Owner's machine decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::machine::{Machine, Output};
+use centrifuge_core::message::{Destination, OwnerToManager};
+use centrifuge_core::owner::{Grant, OwnerAction, OwnerEvent, OwnerMachine, Revocation, TransferId};
+use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::time::Instant;
+use centrifuge_net::clock;
+use centrifuge_net::driver::Host;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::builder::MigrateOut;
+use super::change::{Change, LeftWhy};
+use super::migration::MigrationOut;
+use super::{Shared, Status};
+use crate::hot::{Lease, LeaseTable, Validity};
+
+/// Clocks that move against each other by more than this are a jump, however long leases are.
+pub(super) const LONGEST_SLACK: Duration = Duration::from_secs(1);
+/// Half of what the drift bound of 65 to 60 leaves between a lease and its hold.
+const SLACK_OF_LEASE: u32 = 24;
+
+/// The machine, and which of its events were copies that arrived.
+pub(super) struct Watched {
+    machine: OwnerMachine,
+    /// The copies that the machine heard of in the step under way.
+    heard: u32,
+}
+
+impl Watched {
+    pub(super) fn new(machine: OwnerMachine) -> Watched {
+        Watched { machine, heard: 0 }
+    }
+}
+
+impl Machine for Watched {
+    type Event = OwnerEvent;
+    type Action = OwnerAction;
+
+    fn on_event(&mut self, now: Instant, event: OwnerEvent) -> Output<OwnerAction> {
+        self.heard = u32::from(matches!(event, OwnerEvent::ImportReady { .. }));
+        self.machine.on_event(now, event)
+    }
+
+    fn on_wake(&mut self, now: Instant) -> Output<OwnerAction> {
+        self.heard = 0;
+        self.machine.on_wake(now)
+    }
+}
+
+/// Sends to Managers without waiting; a message that cannot be sent is lost, and the machine's timers deal with it.
+pub(super) trait Links: Send {
+    /// Sends one message.
+    fn send(&mut self, to: &centrifuge_core::id::ManagerId, message: OwnerToManager);
+}
+
+/// The Owner's host. What it does to the outside comes after what readers see has changed: were a release sent first,
+/// another process could be granted a range that readers here still take for their own.
+pub(super) struct OwnerHost<L> {
+    shared: Arc<Shared>,
+    links: L,
+    events: mpsc::Sender<OwnerEvent>,
+    migrate_out: Option<MigrateOut>,
+    actions: Vec<OwnerAction>,
+    transfers: BTreeMap<TransferId, Running>,
+    /// Where the state of a lease came from.
+    sources: RangeMap<(Generation, Generation)>,
+    published: RangeMap<centrifuge_core::owner::Lease>,
+    table: Arc<LeaseTable>,
+    validity: Validity,
+    /// When the latest report was sent, by both clocks.
+    reported: (Instant, i64),
+}
+
+/// A transfer under way.
+struct Running {
+    task: AbortHandle,
+    frozen: Option<oneshot::Sender<()>>,
+}
+
+impl<L: Links> OwnerHost<L> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        links: L,
+        events: mpsc::Sender<OwnerEvent>,
+        migrate_out: Option<MigrateOut>,
+    ) -> OwnerHost<L> {
+        let table = Arc::clone(&shared.hot.snapshot().table);
+        OwnerHost {
+            shared,
+            links,
+            events,
+            migrate_out,
+            actions: Vec::new(),
+            transfers: BTreeMap::new(),
+            sources: RangeMap::new(),
+            published: RangeMap::new(),
+            table,
+            validity: Validity::NONE,
+            reported: (Instant::ZERO, 0),
+        }
+    }
+
+    /// Lets readers see what the machine holds now.
+    fn publish(&mut self, machine: &OwnerMachine) {
+        let validity = self.validity_of(machine.expiry());
+        let is_same = self.published == *machine.leases();
+        if is_same && validity == self.validity {
+            return;
+        }
+        if !is_same {
+            self.published = machine.leases().clone();
+            self.sources.retain(|range, _| self.published.overlapping(range).next().is_some());
+            self.table = Arc::new(LeaseTable::new(&self.held()));
+            self.shared.count_in(Arc::clone(&self.table));
+        }
+        self.validity = validity;
+        self.shared.hot.publish(Arc::clone(&self.table), validity);
+    }
+
+    /// A changed expiry counts from the latest report: the machine acts on nothing that does not acknowledge it.
+    fn validity_of(&self, expiry: Instant) -> Validity {
+        if expiry == self.validity.expiry {
+            return self.validity;
+        }
+        let (sent_at, offset) = self.reported;
+        let slack = (expiry.since(sent_at) / SLACK_OF_LEASE).min(LONGEST_SLACK);
+        Validity { expiry, offset, slack }
+    }
+
+    fn held(&self) -> Vec<(Lease, bool)> {
+        let lease = |(range, lease): (KeyRange, &centrifuge_core::owner::Lease)| {
+            let source = self.source_of(range, lease.generation);
+            let (generation, state_since) = (lease.generation, lease.state_since);
+            (Lease { range, generation, state_since, source }, lease.frozen)
+        };
+        self.published.iter().map(lease).collect()
+    }
+
+    fn source_of(&self, range: KeyRange, lease: Generation) -> Option<Generation> {
+        let (_, (generation, source)) = self.sources.get(range.first())?;
+        (*generation == lease).then_some(*source)
+    }
+
+    fn note_sources(&mut self) {
+        let grants = self.actions.iter().filter_map(|action| match action {
+            OwnerAction::Granted(grants) => Some(grants),
+            _ => None,
+        });
+        for grant in grants.flatten() {
+            match grant.source {
+                Some(source) => self.sources.insert(grant.range, (grant.generation, source)),
+                None => self.sources.remove(grant.range),
+            }
+        }
+    }
+
+    fn act(&mut self, now: Instant, action: OwnerAction) {
+        match action {
+            OwnerAction::ToManager { to, message } => {
+                if matches!(message, OwnerToManager::Report(_)) {
+                    self.reported = (now, clock::wall_offset(now));
+                }
+                self.links.send(&to, message);
+            }
+            OwnerAction::Granted(grants) => grants.iter().for_each(|grant| self.granted(grant)),
+            OwnerAction::Revoked(revoked) => revoked.iter().for_each(|lease| self.revoked(lease)),
+            OwnerAction::StartTransfer { transfer, range, generation, to } => {
+                self.start_transfer(transfer, range, generation, to);
+            }
+            OwnerAction::Freeze { transfer, to: Some(_), .. } => {
+                let frozen = self.transfers.get_mut(&transfer).and_then(|running| running.frozen.take());
+                if let Some(frozen) = frozen {
+                    // A task that ended meanwhile has said how.
+                    let _ = frozen.send(());
+                }
+            }
+            OwnerAction::Freeze { transfer, range, to: None, .. } => self.give_back(transfer, range),
+            OwnerAction::StopTransfer(transfer) => self.stop(transfer),
+            OwnerAction::DiscardImport { range } => self.discard(range),
+            OwnerAction::Drained => {
+                self.shared.tell(Change::Drained);
+                self.shared.status.send_modify(|status| status.is_drained = true);
+            }
+            OwnerAction::Left => self.shared.left(),
+            OwnerAction::JoinRefused(why) => {
+                self.shared.tell(Change::Refused(why));
+                self.shared.status.send_modify(|status| status.refused = Some(why));
+            }
+            OwnerAction::Joined => {
+                self.shared.tell(Change::Joined);
+                let joined = |status: &mut Status| {
+                    status.is_joined = true;
+                    status.refused = None;
+                };
+                self.shared.status.send_modify(joined);
+            }
+        }
+    }
+
+    fn granted(&self, grant: &Grant) {
+        let Grant { range, generation, state_since, source } = *grant;
+        self.shared.imports.granted(range);
+        self.shared.tell(Change::Granted(Lease { range, generation, state_since, source }));
+    }
+
+    fn revoked(&self, revoked: &Revocation) {
+        let Revocation { range, generation, why } = *revoked;
+        self.shared.tell(Change::Revoked { range, generation, why });
+    }
+
+    /// The hooks run here and now: a copy that arrives later must not be taken for the one discarded.
+    fn discard(&self, range: KeyRange) {
+        self.shared.discard_hooks.iter().for_each(|hook| hook(range));
+        for (range, from, transfer) in self.shared.imports.discard(range) {
+            self.shared.tell(Change::ImportDiscarded { range, from, transfer });
+        }
+    }
+
+    fn start_transfer(
+        &mut self,
+        transfer: TransferId,
+        range: KeyRange,
+        generation: Generation,
+        to: Destination,
+    ) {
+        let Some(migrate) = self.migrate_out.clone() else { return };
+        let (freeze, frozen) = oneshot::channel();
+        let out = MigrationOut {
+            range,
+            generation,
+            to,
+            transfer,
+            session: self.shared.session,
+            events: self.events.clone(),
+            frozen: Some(frozen),
+            in_flight: Arc::clone(&self.shared.in_flight),
+        };
+        let failed = OwnerEvent::TransferFailed(transfer);
+        let outcome = Outcome { events: self.events.clone(), event: Some(failed) };
+        let task = tokio::spawn(async move {
+            let mut outcome = outcome;
+            match migrate(out).await {
+                Ok(to) => outcome.event = Some(OwnerEvent::TransferDone { transfer, to }),
+                Err(error) => tracing::warn!(%range, %error, "a range could not be moved; it is tried again"),
+            }
+            outcome.tell().await;
+        });
+        self.transfers.insert(transfer, Running { task: task.abort_handle(), frozen: Some(freeze) });
+        self.transfers.retain(|_, running| !running.task.is_finished());
+    }
+
+    fn give_back(&mut self, transfer: TransferId, range: KeyRange) {
+        let (in_flight, events) = (Arc::clone(&self.shared.in_flight), self.events.clone());
+        let task = tokio::spawn(async move {
+            in_flight.quiet(range).await;
+            // A driver that is gone has given the lease up.
+            let _ = events.send(OwnerEvent::Quiesced(transfer)).await;
+        });
+        self.transfers.insert(transfer, Running { task: task.abort_handle(), frozen: None });
+    }
+
+    fn stop(&mut self, transfer: TransferId) {
+        if let Some(running) = self.transfers.remove(&transfer) {
+            running.task.abort();
+        }
+    }
+}
+
+impl<L: Links> Host<Watched> for OwnerHost<L> {
+    fn perform(&mut self, action: OwnerAction) {
+        self.actions.push(action);
+    }
+
+    fn stepped(&mut self, now: Instant, watched: &Watched) {
+        self.note_sources();
+        self.publish(&watched.machine);
+        for action in std::mem::take(&mut self.actions) {
+            self.act(now, action);
+        }
+        (0..watched.heard).for_each(|_| self.shared.imports.heard());
+    }
+}
+
+impl<L> Drop for OwnerHost<L> {
+    /// Whatever ended the driver, nothing renews the leases any more: they are not relied on to their last moment.
+    fn drop(&mut self) {
+        self.shared.hot.publish(Arc::new(LeaseTable::new(&[])), Validity::NONE);
+        self.transfers.values().for_each(|running| running.task.abort());
+        self.shared.gone(LeftWhy::Stopped);
+    }
+}
+
+/// Says how a transfer ended, even if the application's code panicked.
+struct Outcome {
+    events: mpsc::Sender<OwnerEvent>,
+    event: Option<OwnerEvent>,
+}
+
+impl Outcome {
+    async fn tell(mut self) {
+        if let Some(event) = self.event.take() {
+            // A driver that is gone has given the lease up.
+            let _ = self.events.send(event).await;
+        }
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            // If the queue is full, the Manager's patience with the migration ends it.
+            let _ = self.events.try_send(event);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Moving state: what the application is given to send a range away, and to take one in.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use centrifuge_core::id::{Generation, SessionId, Url};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::message::Destination;
+use centrifuge_core::owner::{OwnerEvent, TransferId};
+use centrifuge_core::range_map::RangeMap;
+use tokio::sync::{mpsc, oneshot};
+
+use super::in_flight::InFlight;
+
+/// Whatever an application's own code failed with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A range that should move to its next owner with its state.
+///
+/// Copy the state while the range is still served, call [`MigrationOut::freeze`], send what changed since, and return
+/// the session that the destination acknowledged with. The future is dropped if the Manager changes its mind.
+#[derive(Debug)]
+pub struct MigrationOut {
+    pub(super) range: KeyRange,
+    pub(super) generation: Generation,
+    pub(super) to: Destination,
+    pub(super) transfer: TransferId,
+    pub(super) session: SessionId,
+    pub(super) events: mpsc::Sender<OwnerEvent>,
+    pub(super) frozen: Option<oneshot::Receiver<()>>,
+    pub(super) in_flight: Arc<InFlight>,
+}
+
+impl MigrationOut {
+    /// The keys that move.
+    #[must_use]
+    pub fn range(&self) -> KeyRange {
+        self.range
+    }
+
+    /// The lease under which this process holds them.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Where the next owner is reached, as its application said.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.to.url
+    }
+
+    /// The very process that should get the state. Another life of the same server answers with another session.
+    #[must_use]
+    pub fn destination(&self) -> SessionId {
+        self.to.session
+    }
+
+    /// What the destination must know to take the state in.
+    #[must_use]
+    pub fn offer(&self) -> ImportOffer {
+        ImportOffer {
+            range: self.range,
+            source: self.generation,
+            from: self.session,
+            transfer: self.transfer,
+        }
+    }
+
+    /// Refuses new operations on the range from now on, and waits until those that hold a guard have ended.
+    pub async fn freeze(&mut self) -> Result<(), MigrationVoid> {
+        let Some(frozen) = self.frozen.take() else { return Ok(()) };
+        self.events.send(OwnerEvent::TransferReady(self.transfer)).await.map_err(|_| MigrationVoid)?;
+        frozen.await.map_err(|_| MigrationVoid)?;
+        self.in_flight.quiet(self.range).await;
+        Ok(())
+    }
+}
+
+/// The migration is over before it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the migration is void, because the Manager or the lease ended it: stop, the library tries again if need be"
+)]
+pub struct MigrationVoid;
+
+/// What a source tells a destination about the state it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ImportOffer {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease under which the source holds them.
+    pub source: Generation,
+    /// The source's process.
+    pub from: SessionId,
+    /// The number of the transfer at that process; a higher one is newer.
+    pub transfer: TransferId,
+}
+
+/// Why a copy is not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ImportError {
+    /// A later transfer of some of these keys has begun to arrive from the same process.
+    #[error("a newer transfer of this range is arriving: drop this copy")]
+    Superseded,
+    /// This Owner has left or its task has ended.
+    #[error(
+        "this Owner takes nothing in any more: tell the source to ask its Manager for another destination"
+    )]
+    Gone,
+}
+
+/// How many sources' newest transfers are remembered at most.
+const REMEMBERED: usize = 4096;
+
+/// Copies on their way in.
+#[derive(Debug, Default)]
+pub(super) struct Imports {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    newest: BTreeMap<SessionId, RangeMap<TransferId>>,
+    waiting: VecDeque<(ImportOffer, oneshot::Sender<()>)>,
+    noted: RangeMap<(SessionId, TransferId)>,
+}
+
+impl Imports {
+    /// A copy begins to arrive.
+    pub(super) fn begin(&self, offer: &ImportOffer) -> Result<(), ImportError> {
+        let mut state = self.lock();
+        state.check(offer)?;
+        if state.newest.len() >= REMEMBERED && !state.newest.contains_key(&offer.from) {
+            state.newest.pop_first();
+        }
+        state.newest.entry(offer.from).or_default().insert(offer.range, offer.transfer);
+        Ok(())
+    }
+
+    /// The whole copy is here; the receiver resolves once the machine knows. Copies are told to the machine in the
+    /// order in which they wait, so that counting is enough to know which it has heard of.
+    pub(super) fn complete(
+        &self,
+        offer: &ImportOffer,
+        to_machine: mpsc::Permit<'_, OwnerEvent>,
+    ) -> Result<oneshot::Receiver<()>, ImportError> {
+        let mut state = self.lock();
+        state.check(offer)?;
+        let (told, knows) = oneshot::channel();
+        state.waiting.push_back((*offer, told));
+        to_machine.send(OwnerEvent::ImportReady { range: offer.range, source: offer.source });
+        Ok(knows)
+    }
+
+    /// The machine has heard of the copy that waits longest.
+    pub(super) fn heard(&self) {
+        let mut state = self.lock();
+        if let Some((offer, told)) = state.waiting.pop_front() {
+            state.noted.insert(offer.range, (offer.from, offer.transfer));
+            // If nobody waits any more, the source asks again.
+            let _ = told.send(());
+        }
+    }
+
+    /// The copies of a range that are of no use any more.
+    pub(super) fn discard(&self, range: KeyRange) -> Vec<(KeyRange, SessionId, TransferId)> {
+        let mut state = self.lock();
+        let pieces =
+            state.noted.overlapping(range).map(|(piece, (from, transfer))| (piece, *from, *transfer));
+        let pieces = pieces.collect();
+        state.noted.remove(range);
+        pieces
+    }
+
+    /// A lease is here: copies of its range are used or void.
+    pub(super) fn granted(&self, range: KeyRange) {
+        self.lock().noted.remove(range);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn check(&self, offer: &ImportOffer) -> Result<(), ImportError> {
+        let newest = self.newest.get(&offer.from);
+        let newer = newest.is_some_and(|newest| {
+            newest.overlapping(offer.range).any(|(_, transfer)| *transfer > offer.transfer)
+        });
+        if newer { Err(ImportError::Superseded) } else { Ok(()) }
+    }
+}
+
+/// A copy that is arriving. Say [`Import::complete`] when all of it is here.
+#[derive(Debug)]
+pub struct Import {
+    pub(super) offer: ImportOffer,
+    pub(super) owner: super::Owner,
+}
+
+impl Import {
+    /// What arrives.
+    #[must_use]
+    pub fn offer(&self) -> ImportOffer {
+        self.offer
+    }
+
+    /// The whole copy is here. Answers with the session to tell the source: only then may the source release.
+    pub async fn complete(self) -> Result<SessionId, ImportError> {
+        self.owner.note_import(&self.offer).await
+    }
+}

@@ -1,0 +1,351 @@
+//! The Owner: what an in-memory server links to hold leases on the keys it keeps state for.
+
+mod builder;
+mod change;
+mod heartbeat;
+mod host;
+mod in_flight;
+mod links;
+mod load;
+mod migration;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::RangeLoad;
+use centrifuge_core::message::RefusedWhy;
+use centrifuge_core::owner::OwnerEvent;
+use centrifuge_net::clock;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::AbortHandle;
+
+pub use self::builder::{JoinError, OwnerBuilder};
+pub use self::change::{Change, Changes, LeftWhy};
+pub(crate) use self::in_flight::InFlight;
+use self::load::LoadMeter;
+use self::migration::Imports;
+pub use self::migration::{BoxError, Import, ImportError, ImportOffer, MigrationOut, MigrationVoid};
+use crate::hot::{HotLeases, Lease, LeaseTable, NotOwner};
+use crate::managers::Managers;
+
+/// A member of a pool: holds leases, and answers for keys without asking anyone. Cheap to clone.
+///
+/// When the last clone is dropped the Owner stops renewing, and its leases run out. [`Owner::leave`] is kinder, and
+/// [`Owner::shutdown`] kinder still: it moves the state away first.
+#[derive(Clone)]
+pub struct Owner {
+    inner: Arc<Inner>,
+}
+
+/// Ends the tasks when the last handle goes.
+struct Inner {
+    shared: Arc<Shared>,
+    events: mpsc::Sender<OwnerEvent>,
+    tasks: Vec<AbortHandle>,
+    namespace: Namespace,
+    name: OwnerName,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Told of a range whose imported copy is void.
+type DiscardHook = Box<dyn Fn(KeyRange) + Send + Sync>;
+
+/// What the handle and the driver share.
+struct Shared {
+    session: SessionId,
+    hot: HotLeases,
+    in_flight: Arc<InFlight>,
+    imports: Imports,
+    discard_hooks: Vec<DiscardHook>,
+    changes: broadcast::Sender<Change>,
+    status: watch::Sender<Status>,
+    meter: Mutex<LoadMeter>,
+    /// The last sign of life of the application, by the boot-time clock.
+    alive_at: AtomicU64,
+    gives_up: AtomicBool,
+    drain_waits: AtomicBool,
+}
+
+/// How far an Owner is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Status {
+    is_joined: bool,
+    refused: Option<RefusedWhy>,
+    is_drained: bool,
+    left: Option<LeftWhy>,
+}
+
+impl Shared {
+    fn tell(&self, change: Change) {
+        // Without readers nobody wants to know.
+        let _ = self.changes.send(change);
+    }
+
+    /// Readers count in another table.
+    fn count_in(&self, table: Arc<LeaseTable>) {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).turn_to(table);
+    }
+
+    fn measure(&self) -> Vec<RangeLoad> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).measure(clock::now())
+    }
+
+    fn left(&self) {
+        let gives_up = self.gives_up.load(Ordering::Relaxed);
+        self.gone(if gives_up { LeftWhy::Heartbeat } else { LeftWhy::Asked });
+    }
+
+    /// The first reason stays.
+    fn gone(&self, why: LeftWhy) {
+        let first = self.status.send_if_modified(|status| {
+            let first = status.left.is_none();
+            status.left.get_or_insert(why);
+            first
+        });
+        if first {
+            self.tell(Change::Left(why));
+        }
+    }
+}
+
+impl Owner {
+    /// Begins to describe an Owner of the namespace that these Managers manage.
+    #[must_use]
+    pub fn builder(managers: Managers, namespace: &str) -> OwnerBuilder {
+        OwnerBuilder::new(managers, namespace)
+    }
+
+    /// Whether an operation on `key` may begin now, and under which lease.
+    ///
+    /// Compares the clocks itself, takes no lock and allocates nothing; tens of nanoseconds. Counts as load. The answer
+    /// is true of a moment during the call: check again with [`Owner::check_lease_continuous`] before anything leaves
+    /// the server, or hold a guard with [`Owner::begin`].
+    #[inline]
+    pub fn check_lease_now(&self, key: Key) -> Result<Generation, NotOwner> {
+        self.inner.shared.hot.check_lease_now(key)
+    }
+
+    /// Whether this process has held `key` without a gap since it was told of `lease`. As cheap as the other check.
+    #[inline]
+    #[must_use]
+    pub fn check_lease_continuous(&self, key: Key, lease: Generation) -> bool {
+        self.inner.shared.hot.check_lease_continuous(key, lease)
+    }
+
+    /// Like [`Owner::check_lease_now`], with everything known of the lease.
+    pub fn lease(&self, key: Key) -> Result<Lease, NotOwner> {
+        self.inner.shared.hot.lease(key)
+    }
+
+    /// Begins an operation on `key`. While the guard lives, a recall of the range waits, up to the lease's end: the
+    /// guard does not make the lease longer. Check again before anything leaves the server.
+    pub fn begin(&self, key: Key) -> Result<Guard, NotOwner> {
+        let entered = Entered::new(Arc::clone(&self.inner.shared.in_flight), key);
+        let generation = self.check_lease_now(key)?;
+        Ok(Guard { entered, generation, hot: self.inner.shared.hot.clone() })
+    }
+
+    /// Every lease held now, in key order, for people and for readers that missed a change.
+    #[must_use]
+    pub fn leases(&self) -> Vec<Lease> {
+        let snapshot = self.inner.shared.hot.snapshot();
+        let now = clock::now();
+        let offset = clock::wall_offset(now);
+        let is_held =
+            |lease: &&Lease| snapshot.is_held_at(now, offset, lease.range.first(), lease.generation);
+        snapshot.table.leases().filter(is_held).copied().collect()
+    }
+
+    /// What happens to this Owner from now on.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes::new(self.inner.shared.changes.subscribe())
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.inner.shared.session
+    }
+
+    /// The name that its restarts share.
+    #[must_use]
+    pub fn name(&self) -> &OwnerName {
+        &self.inner.name
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.inner.namespace
+    }
+
+    /// A request for `key` cost as much as `amount` more checks. Checks are counted by themselves.
+    pub fn report_load(&self, key: Key, amount: u64) {
+        self.inner.shared.hot.add_load(key, amount);
+    }
+
+    /// This process can carry so much, in percent of the usual; zero: it should get nothing.
+    pub async fn set_weight(&self, percent: u32) -> Result<(), OwnerGone> {
+        self.feed(OwnerEvent::Weight(percent)).await
+    }
+
+    /// The application lives. Matters only if the Owner was built with a heartbeat.
+    pub fn alive(&self) {
+        self.inner.shared.alive_at.store(clock::now().0, Ordering::Relaxed);
+    }
+
+    /// Takes in the state of a range that another Owner sends, because it will be ours.
+    ///
+    /// Keep the copy apart from what is served: it counts only if a lease follows whose `source` is the offer's, and
+    /// is void if a lease without it follows.
+    pub fn begin_import(&self, offer: ImportOffer) -> Result<Import, ImportError> {
+        self.inner.shared.imports.begin(&offer)?;
+        Ok(Import { offer, owner: self.clone() })
+    }
+
+    async fn note_import(&self, offer: &ImportOffer) -> Result<SessionId, ImportError> {
+        let permit = self.inner.events.reserve().await.map_err(|_| ImportError::Gone)?;
+        let knows = self.inner.shared.imports.complete(offer, permit)?;
+        let mut status = self.inner.shared.status.subscribe();
+        tokio::select! {
+            known = knows => known.map_err(|_| ImportError::Gone)?,
+            _ = status.wait_for(|status| status.left.is_some()) => return Err(ImportError::Gone),
+        }
+        Ok(self.session())
+    }
+
+    /// Moves everything to other Owners, with its state if the application moves state. Ends when nothing is held any
+    /// more; while nobody else can take it, waits (see [`Owner::drain_waits`]).
+    pub async fn drain(&self) -> Result<(), OwnerGone> {
+        self.feed(OwnerEvent::Drain).await?;
+        let mut status = self.inner.shared.status.subscribe();
+        let over = status.wait_for(|status| status.is_drained || status.left.is_some()).await;
+        match over.map(|status| *status) {
+            Ok(Status { is_drained: true, .. }) => Ok(()),
+            Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftWhy::Stopped) }),
+            Err(_) => Err(OwnerGone { why: LeftWhy::Stopped }),
+        }
+    }
+
+    /// Whether the Manager says that the drain waits because no other Owner can take the ranges.
+    #[must_use]
+    pub fn drain_waits(&self) -> bool {
+        self.inner.shared.drain_waits.load(Ordering::Relaxed)
+    }
+
+    /// Gives everything up at once, without its state, and goes. From the first poll on no key is held. Waits for a
+    /// Manager to confirm it; without a confirmation the leases run out by themselves.
+    pub async fn leave(&self, patience: Duration) -> Result<(), Unconfirmed> {
+        self.feed(OwnerEvent::Leave).await.map_err(|_| Unconfirmed)?;
+        let mut status = self.inner.shared.status.subscribe();
+        let left = status.wait_for(|status| status.left.is_some());
+        match tokio::time::timeout(patience, left).await {
+            Ok(Ok(status)) if status.left != Some(LeftWhy::Stopped) => Ok(()),
+            _ => Err(Unconfirmed),
+        }
+    }
+
+    /// Drains for at most `patience`, then leaves. What could not be moved by then is lost, and callers are told.
+    pub async fn shutdown(&self, patience: Duration) -> Result<(), Unconfirmed> {
+        if tokio::time::timeout(patience, self.drain()).await.is_err() {
+            tracing::warn!(owner = %self.inner.name, "not drained in time; what is left is given up");
+        }
+        self.leave(patience.max(LEAVE)).await
+    }
+
+    /// Why the Owner has left, if it has.
+    #[must_use]
+    pub fn left(&self) -> Option<LeftWhy> {
+        self.inner.shared.status.borrow().left
+    }
+
+    async fn feed(&self, event: OwnerEvent) -> Result<(), OwnerGone> {
+        if let Some(why) = self.left() {
+            return Err(OwnerGone { why });
+        }
+        let sent = self.inner.events.send(event).await;
+        sent.map_err(|_| OwnerGone { why: self.left().unwrap_or(LeftWhy::Stopped) })
+    }
+}
+
+/// However short a shutdown's patience, a leave gets this long.
+const LEAVE: Duration = Duration::from_secs(1);
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({}/{} {})", self.inner.namespace, self.inner.name, self.session())
+    }
+}
+
+/// The Owner has left, so there is nothing to be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the Owner is gone: {why}")]
+pub struct OwnerGone {
+    /// Why it left.
+    pub why: LeftWhy,
+}
+
+/// No Manager confirmed that the Owner left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no Manager confirmed it: nothing is held here any more, and others get the ranges when the hold has run out"
+)]
+pub struct Unconfirmed;
+
+/// An operation on a key that is under way.
+#[derive(Debug)]
+pub struct Guard {
+    entered: Entered,
+    generation: Generation,
+    hot: HotLeases,
+}
+
+impl Guard {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.entered.key
+    }
+
+    /// The lease under which the operation began.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Whether the key has been held without a gap since the operation began: ask before anything leaves the server.
+    #[must_use]
+    pub fn recheck(&self) -> bool {
+        self.hot.check_lease_continuous(self.entered.key, self.generation)
+    }
+}
+
+/// One operation in flight.
+#[derive(Debug)]
+struct Entered {
+    in_flight: Arc<InFlight>,
+    key: Key,
+}
+
+impl Entered {
+    fn new(in_flight: Arc<InFlight>, key: Key) -> Entered {
+        in_flight.enter(key);
+        Entered { in_flight, key }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.in_flight.exit(self.key);
+    }
+}

@@ -1,0 +1,87 @@
+//! What readers outside the machine may see of it, for status pages and metrics. Nothing here decides anything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::id::{ManagerId, Namespace, SessionId};
+use crate::message::Report;
+use crate::time::Instant;
+
+use super::event::RoleName;
+use super::live::Live;
+use super::{ManagerMachine, Role};
+
+/// The volatile side of a namespace, as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct NamespaceOverview {
+    /// How many Lookups want to hear of changes.
+    pub lookups: usize,
+    /// How many changes the change log reaches back.
+    pub changes: usize,
+    /// How old the oldest of them is.
+    pub log_span: Duration,
+    /// The sessions that this leader talks with.
+    pub sessions: BTreeMap<SessionId, SessionOverview>,
+}
+
+/// A session that a leader talks with, as readers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOverview {
+    /// When it was last heard from.
+    pub heard: Instant,
+    /// The load of everything it holds, as it reported last.
+    pub load: u64,
+}
+
+impl ManagerMachine {
+    /// What the Manager is.
+    #[must_use]
+    pub fn role(&self) -> RoleName {
+        match &self.role {
+            Role::Standby { .. } => RoleName::Standby,
+            Role::Leader(leader) if leader.has_started() => RoleName::Leader { term: leader.lead().term },
+            Role::Loading { .. } | Role::Leader(_) => RoleName::Loading,
+        }
+    }
+
+    /// Who leads, as far as a standby has heard.
+    #[must_use]
+    pub fn known_leader(&self) -> Option<&ManagerId> {
+        match &self.role {
+            Role::Standby { leader, .. } => leader.as_ref(),
+            Role::Loading { .. } | Role::Leader(_) => None,
+        }
+    }
+
+    /// What a leader knows of its namespaces besides what is stored; empty if it does not lead. Costs a visit to every
+    /// session.
+    #[must_use]
+    pub fn overview(&self, now: Instant) -> BTreeMap<Namespace, NamespaceOverview> {
+        match &self.role {
+            Role::Leader(leader) => {
+                leader.live.iter().map(|(name, live)| (name.clone(), live.overview(now))).collect()
+            }
+            _ => BTreeMap::new(),
+        }
+    }
+}
+
+impl Live {
+    fn overview(&self, now: Instant) -> NamespaceOverview {
+        let heard = |session| self.heard.get(session).copied();
+        let sessions = self.talks.iter().filter_map(|(session, talk)| {
+            let load = talk.report.as_ref().map_or(0, total_load);
+            Some((*session, SessionOverview { heard: heard(session)?, load }))
+        });
+        NamespaceOverview {
+            lookups: self.subscribers.len(),
+            changes: self.log.len(),
+            log_span: self.log.span(now),
+            sessions: sessions.collect(),
+        }
+    }
+}
+
+fn total_load(report: &Report) -> u64 {
+    report.loads.iter().fold(0, |sum, range| sum.saturating_add(range.load))
+}

@@ -1,0 +1,107 @@
+//! Connections to Managers: one for each, made when it is first used, and shared by everything that talks to it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use centrifuge_core::id::ManagerId;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::limits;
+use crate::proto::v1::admin_client::AdminClient;
+use crate::proto::v1::lookup_client::LookupClient;
+use crate::proto::v1::owner_client::OwnerClient;
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a connection on which nothing comes is asked whether it lives.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the answer to that may take before the connection is given up.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many bytes of one stream may be under way: a snapshot should not wait for its reader every 64 KiB.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// How many bytes of all streams of a connection may be under way.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Why a Manager cannot be dialled.
+#[derive(Debug, thiserror::Error)]
+#[error("{manager} is not the address of a Manager: give it as host:port, such as manager-1.example:7600")]
+pub struct DialError {
+    /// What was given as its address.
+    pub manager: ManagerId,
+    /// What is wrong with it.
+    #[source]
+    source: tonic::transport::Error,
+}
+
+/// The connections of a client. Cheap to clone; clones share the connections.
+///
+/// A connection is made by the first call on it, and made again after it broke by the next call: dialling itself never waits and
+/// never fails because a Manager is away. Must be used inside a tokio runtime.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer {
+    channels: Arc<Mutex<BTreeMap<ManagerId, Channel>>>,
+}
+
+impl Dialer {
+    /// A dialer without connections.
+    #[must_use]
+    pub fn new() -> Dialer {
+        Dialer::default()
+    }
+
+    /// For an Owner's sessions with a Manager.
+    pub fn owner(&self, manager: &ManagerId) -> Result<OwnerClient<Channel>, DialError> {
+        let client = OwnerClient::new(self.channel(manager)?);
+        Ok(client
+            .max_decoding_message_size(limits::CLIENT_RECEIVES)
+            .max_encoding_message_size(limits::MANAGER_RECEIVES))
+    }
+
+    /// For a Lookup's watches at a Manager.
+    pub fn lookup(&self, manager: &ManagerId) -> Result<LookupClient<Channel>, DialError> {
+        let client = LookupClient::new(self.channel(manager)?);
+        Ok(client
+            .max_decoding_message_size(limits::CLIENT_RECEIVES)
+            .max_encoding_message_size(limits::MANAGER_RECEIVES))
+    }
+
+    /// For an operator's requests to a Manager.
+    pub fn admin(&self, manager: &ManagerId) -> Result<AdminClient<Channel>, DialError> {
+        let client = AdminClient::new(self.channel(manager)?);
+        Ok(client
+            .max_decoding_message_size(limits::CLIENT_RECEIVES)
+            .max_encoding_message_size(limits::MANAGER_RECEIVES))
+    }
+
+    /// The connection to a Manager.
+    pub fn channel(&self, manager: &ManagerId) -> Result<Channel, DialError> {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = channels.get(manager) {
+            return Ok(channel.clone());
+        }
+        let channel = endpoint(manager)?.connect_lazy();
+        channels.insert(manager.clone(), channel.clone());
+        Ok(channel)
+    }
+
+    /// Lets go of the connections to Managers that are not wanted any more; calls under way on them go on.
+    pub fn keep_only(&self, wanted: impl Fn(&ManagerId) -> bool) {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.retain(|manager, _| wanted(manager));
+    }
+}
+
+/// How a Manager is reached.
+fn endpoint(manager: &ManagerId) -> Result<Endpoint, DialError> {
+    let endpoint = Endpoint::from_shared(format!("http://{manager}"))
+        .map_err(|source| DialError { manager: manager.clone(), source })?;
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW))
+}

@@ -1,0 +1,393 @@
+//! Conversion between the wire and the core: the identity there and back, and a clear refusal of everything else.
+
+#[path = "support/messages.rs"]
+mod messages;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::{Index, Lsn, ManagerId, Namespace, Nonce, Seq, Term};
+use centrifuge_core::manager::{AdminCommand, AdminError};
+use centrifuge_core::message::{
+    LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager, Update, UpdateBody,
+};
+use centrifuge_core::record::{Batch, Change, Reason, Record};
+use centrifuge_core::settings::{Settings, SettingsError};
+use centrifuge_net::convert::{self, ConvertError, HistoryQuery, LeaseQuery, NewsEncoder, Problem};
+use centrifuge_net::limits;
+use centrifuge_net::proto::v1;
+use proptest::prelude::*;
+use prost::Message;
+use prost::bytes::Bytes;
+use tonic::Code;
+
+/// What a peer decodes of what was sent.
+fn sent<M: Message + Default>(message: &M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).expect("what was encoded decodes")
+}
+
+proptest! {
+    #[test]
+    fn owner_messages_come_back_as_they_were(message in messages::owner_to_manager()) {
+        let wire = sent(&v1::OwnerMessage::from(&message));
+        prop_assert_eq!(OwnerToManager::try_from(wire), Ok(message));
+    }
+
+    #[test]
+    fn manager_messages_come_back_as_they_were(message in messages::manager_to_owner()) {
+        let wire = sent(&v1::ManagerMessage::from(&message));
+        prop_assert_eq!(ManagerToOwner::try_from(wire), Ok(message));
+    }
+
+    #[test]
+    fn lookup_requests_come_back_as_they_were(request in messages::lookup_request()) {
+        let wire = sent(&v1::WatchRequest::from(&request));
+        prop_assert_eq!(LookupRequest::try_from(wire), Ok(request));
+    }
+
+    #[test]
+    fn lookup_replies_come_back_as_they_were(messages in prop::collection::vec(messages::manager_to_lookup(), 1..12)) {
+        let mut encoder = NewsEncoder::new();
+        for message in messages.iter().chain(&messages) {
+            let wire = sent(&encoder.reply(message));
+            prop_assert_eq!(ManagerToLookup::try_from(wire), Ok(message.clone()));
+        }
+    }
+
+    #[test]
+    fn settings_come_back_as_they_were(settings in messages::settings(), base in messages::settings()) {
+        let wire = sent(&v1::Settings::from(&settings));
+        prop_assert_eq!(convert::read_settings(&wire, &base), Ok(settings.clone()));
+        prop_assert_eq!(convert::read_settings(&v1::Settings::default(), &base), Ok(base));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_read_but_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        read_everything(&bytes);
+    }
+
+    #[test]
+    fn damaged_messages_are_refused_or_read_but_never_panic(
+        message in messages::owner_to_manager(),
+        answer in messages::manager_to_owner(),
+        news in messages::manager_to_lookup(),
+        place in any::<prop::sample::Index>(),
+        bits in 1..=255_u8,
+    ) {
+        let encoded = [
+            v1::OwnerMessage::from(&message).encode_to_vec(),
+            v1::ManagerMessage::from(&answer).encode_to_vec(),
+            NewsEncoder::new().reply(&news).encode_to_vec(),
+        ];
+        for mut bytes in encoded {
+            let place = place.index(bytes.len());
+            bytes[place] ^= bits;
+            read_everything(&bytes);
+            read_everything(&bytes[..place]);
+        }
+    }
+
+    #[test]
+    fn absurd_fields_are_refused_or_read_but_never_panic(
+        text in ".{0,70}",
+        bytes in prop::collection::vec(any::<u8>(), 0..20),
+        (first, last, number) in (any::<u64>(), any::<u64>(), any::<u64>()),
+    ) {
+        let held = v1::HeldLease { first, last, generation: number, state_since: number };
+        let report = v1::Report {
+            namespace: text.clone(),
+            session: Bytes::from(bytes.clone()),
+            conversation: Bytes::from(bytes.clone()),
+            seq: number,
+            held: vec![held],
+            ..Default::default()
+        };
+        let read = OwnerToManager::try_from(v1::OwnerMessage {
+            kind: Some(v1::owner_message::Kind::Report(report)),
+        });
+        let well_formed = first <= last && number > 0 && bytes.len() == 16 && Namespace::new(&text).is_ok();
+        prop_assert_eq!(read.is_ok(), well_formed);
+    }
+}
+
+/// Takes bytes for every message that crosses the network.
+fn read_everything(bytes: &[u8]) {
+    let _ = v1::OwnerMessage::decode(bytes).map(OwnerToManager::try_from);
+    let _ = v1::ManagerMessage::decode(bytes).map(ManagerToOwner::try_from);
+    let _ = v1::WatchRequest::decode(bytes).map(LookupRequest::try_from);
+    let _ = v1::WatchReply::decode(bytes).map(ManagerToLookup::try_from);
+    let news = v1::Update { lookup: nonce(1), echo: 1, news: Bytes::copy_from_slice(bytes) };
+    let _ = ManagerToLookup::try_from(v1::WatchReply { kind: Some(v1::watch_reply::Kind::Update(news)) });
+    let _ = v1::CreateNamespaceRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ =
+        v1::ConfigureNamespaceRequest::decode(bytes).map(|wire| convert::configure_command(wire, |_| None));
+    let _ = v1::DeleteNamespaceRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::FreezeRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::UnfreezeRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::MoveRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::DrainRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::EvictRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::ListLeasesRequest::decode(bytes).map(LeaseQuery::try_from);
+    let _ = v1::HistoryRequest::decode(bytes).map(HistoryQuery::try_from);
+}
+
+fn nonce(number: u128) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+/// A report without a fault.
+fn report() -> v1::Report {
+    v1::Report {
+        namespace: "chat".to_owned(),
+        session: nonce(1),
+        conversation: nonce(2),
+        seq: 1,
+        held: vec![v1::HeldLease { first: 0, last: 9, generation: 3, state_since: 2 }; 4],
+        ..Default::default()
+    }
+}
+
+/// Why a report with one fault is refused.
+fn refusal(spoil: impl FnOnce(&mut v1::Report)) -> ConvertError {
+    let mut report = report();
+    spoil(&mut report);
+    let message = v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Report(report)) };
+    OwnerToManager::try_from(message).expect_err("the report has a fault")
+}
+
+#[test]
+fn a_refusal_names_the_field_and_what_is_wrong() {
+    let told = |spoil: fn(&mut v1::Report)| refusal(spoil).to_string();
+    assert_eq!(told(|report| report.namespace.clear()), "report.namespace: is required");
+    assert_eq!(
+        told(|report| report.namespace = "Chat".to_owned()),
+        "report.namespace: a name has lower-case letters, digits and hyphens, and no hyphen at either end"
+    );
+    assert_eq!(
+        told(|report| report.session = Bytes::from_static(b"short")),
+        "report.session: has 5 bytes; a nonce has 16"
+    );
+    assert_eq!(told(|report| report.seq = 0), "report.seq: is 0 or absent; numbers of this kind start at 1");
+    assert_eq!(
+        told(|report| report.held[3].first = 10),
+        "report.held[3].last: ends before it starts: first 000000000000000a, last 0000000000000009"
+    );
+    let clean_to = v1::Release { generation: 1, clean_to: Some(Bytes::new()), ..Default::default() };
+    assert_eq!(
+        refusal(|report| report.released.push(clean_to)).to_string(),
+        "report.released[0].clean_to: is required"
+    );
+    let none = OwnerToManager::try_from(v1::OwnerMessage::default()).expect_err("no kind");
+    assert_eq!(none.to_string(), "kind: has no kind that this version knows");
+    let status = tonic::Status::from(none);
+    assert_eq!(status.code(), Code::InvalidArgument);
+}
+
+#[test]
+fn long_lists_and_texts_are_refused() {
+    let many = limits::MOST_ITEMS + 1;
+    let refused = refusal(|report| report.held = vec![report.held[0]; many]);
+    assert_eq!(refused.problem, Problem::TooMany { len: many, at_most: limits::MOST_ITEMS });
+
+    let hello = |name: String, url: String| {
+        let hello =
+            v1::Hello { namespace: "chat".to_owned(), session: nonce(1), name, url, ..Default::default() };
+        OwnerToManager::try_from(v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) })
+    };
+    assert!(hello("a".to_owned(), String::new()).is_ok());
+    let refused = hello("a".to_owned(), "u".repeat(limits::URL_LEN + 1)).expect_err("a long URL");
+    assert_eq!(refused.to_string(), "hello.url: has 2049 bytes; at most 2048 are allowed");
+    let refused = hello("a".repeat(254), String::new()).expect_err("a long name");
+    assert_eq!(refused.to_string(), "hello.name: a name has 1 to 253 characters");
+    let refused = hello("a\nb".to_owned(), String::new()).expect_err("a line break");
+    assert_eq!((refused.field.as_str(), refused.problem), ("hello.name", Problem::Character));
+}
+
+#[test]
+fn managers_that_talk_nonsense_are_refused() {
+    let read = |kind| ManagerToOwner::try_from(v1::ManagerMessage { kind: Some(kind) });
+    let refused = v1::Refused { session: nonce(1), why: 77, ..Default::default() };
+    let error = read(v1::manager_message::Kind::Refused(refused)).expect_err("an unknown reason");
+    assert_eq!(error.to_string(), "refused.why: has the unknown value 77");
+
+    let leader = Some("two words:1".to_owned());
+    let error = read(v1::manager_message::Kind::NotLeader(v1::NotLeader { leader })).expect_err("no address");
+    assert_eq!(error.to_string(), "not_leader.leader: has a space or a control character");
+
+    let order = v1::LeaseOrder { generation: 2, state_since: 1, source: Some(1), ..Default::default() };
+    let assign = v1::Assign {
+        namespace: "chat".to_owned(),
+        session: nonce(1),
+        conversation: nonce(2),
+        seq: 1,
+        lease_nanos: 1,
+        renewal_nanos: 1,
+        orders: vec![order],
+        ..Default::default()
+    };
+    let error = read(v1::manager_message::Kind::Assign(assign)).expect_err("a renewal with a source");
+    assert_eq!(error.to_string(), "assign.orders[0].source: contradicts grant");
+
+    let entries = vec![v1::TableEntry { owner: 2, ..Default::default() }];
+    let owners = vec![v1::PublishedOwner { session: nonce(3), url: String::new() }];
+    let body = Some(v1::news::Body::Snapshot(v1::Snapshot { lsn: 1, owners, entries }));
+    let news = v1::News { namespace: "chat".to_owned(), term: 1, log: nonce(4), body };
+    let update = v1::Update { lookup: nonce(5), echo: 1, news: news.encode_to_vec().into() };
+    let reply = v1::WatchReply { kind: Some(v1::watch_reply::Kind::Update(update)) };
+    let error = ManagerToLookup::try_from(reply).expect_err("an owner that is not listed");
+    assert_eq!(error.to_string(), "update.news.snapshot.entries[0].owner: is 2; at most 1 is allowed");
+}
+
+/// News for one of many Lookups.
+fn news_for(lookup: u128, body: &UpdateBody) -> ManagerToLookup {
+    ManagerToLookup::Update(Update {
+        namespace: Namespace::new("chat").expect("a label"),
+        lookup: Nonce(lookup),
+        term: Term(7),
+        echo: Seq(1),
+        log: Nonce(9),
+        body: body.clone(),
+    })
+}
+
+fn bytes_of(reply: v1::WatchReply) -> Bytes {
+    match reply.kind {
+        Some(v1::watch_reply::Kind::Update(update)) => update.news,
+        other => panic!("not an update: {other:?}"),
+    }
+}
+
+#[test]
+fn a_push_is_encoded_once_and_its_bytes_are_shared() {
+    let body = UpdateBody::Changes { from: Lsn(1), to: Lsn(2), entries: Arc::from([]) };
+    let mut encoder = NewsEncoder::new();
+    let first = bytes_of(encoder.reply(&news_for(1, &body)));
+    for lookup in 2..100 {
+        let bytes = bytes_of(encoder.reply(&news_for(lookup, &body)));
+        assert_eq!(bytes.as_ptr(), first.as_ptr(), "the same memory");
+    }
+    assert_eq!(encoder.encoded(), 1);
+    // Answers to other Lookups in between do not make the push forgotten, and the next push is another.
+    let _ = encoder.reply(&news_for(1, &UpdateBody::Heartbeat { lsn: Lsn(2) }));
+    let _ = encoder.reply(&news_for(2, &body));
+    assert_eq!(encoder.encoded(), 2);
+    for lsn in 3..20 {
+        let _ = encoder.reply(&news_for(1, &UpdateBody::Heartbeat { lsn: Lsn(lsn) }));
+    }
+    let _ = encoder.reply(&news_for(2, &body));
+    assert_eq!(encoder.encoded(), 20, "only the latest news are remembered");
+}
+
+#[test]
+fn a_range_of_a_large_snapshot_takes_at_most_32_bytes() {
+    let keys = u64::MAX / 12_800;
+    let owners: Vec<_> = (0..200_u128)
+        .map(|number| centrifuge_core::table::PublishedOwner {
+            session: centrifuge_core::id::SessionId(Nonce(number << 64)),
+            url: format!("http://owner-{number}.example:8080").as_str().into(),
+        })
+        .collect();
+    let entry = |place: u64| {
+        let first = centrifuge_core::key::Key(place * keys);
+        let last = centrifuge_core::key::Key(place * keys + keys - 1);
+        centrifuge_core::table::PublishedEntry {
+            range: centrifuge_core::key::KeyRange::new(first, last).expect("in order"),
+            owner: Some(owners[place as usize % owners.len()].clone()),
+            generation: centrifuge_core::id::Generation(1_000_000 + place),
+            state_since: centrifuge_core::id::Generation(900_000 + place),
+        }
+    };
+    let entries: Arc<[_]> = (0..12_800).map(entry).collect();
+    let news =
+        bytes_of(NewsEncoder::new().reply(&news_for(1, &UpdateBody::Snapshot { lsn: Lsn(1), entries })));
+    let each = news.len() as f64 / 12_800.0;
+    assert!(each <= 32.0, "{each} bytes a range, owners included");
+}
+
+#[test]
+fn absent_settings_stay_as_they_are() {
+    let request = v1::CreateNamespaceRequest { namespace: "chat".to_owned(), settings: None };
+    let Ok(AdminCommand::Create { settings, .. }) = AdminCommand::try_from(request) else {
+        panic!("a request without settings is allowed")
+    };
+    assert_eq!(*settings, Settings::default());
+
+    let in_force = Settings { max_moves: 3, ..Settings::default() };
+    let changed = v1::Settings { lease_ms: Some(30_000), ..Default::default() };
+    let request = v1::ConfigureNamespaceRequest { namespace: "chat".to_owned(), settings: Some(changed) };
+    let command = convert::configure_command(request, |_| Some(Arc::new(in_force.clone())));
+    let Ok(AdminCommand::Configure { settings, .. }) = command else { panic!("a well-formed request") };
+    assert_eq!(*settings, Settings { lease: Duration::from_secs(30), ..in_force });
+}
+
+#[test]
+fn absurd_wishes_of_operators_are_refused() {
+    let settings = |settings: v1::Settings| {
+        let request = v1::CreateNamespaceRequest { namespace: "chat".to_owned(), settings: Some(settings) };
+        AdminCommand::try_from(request).expect_err("absurd settings").to_string()
+    };
+    assert_eq!(
+        settings(v1::Settings { lease_ms: Some(u64::MAX), ..Default::default() }),
+        format!("settings.lease_ms: is {}; at most 31536000000 is allowed", u64::MAX)
+    );
+    assert_eq!(
+        settings(v1::Settings { virtual_nodes: Some(u32::MAX), ..Default::default() }),
+        format!("settings.virtual_nodes: is {}; at most 65536 is allowed", u32::MAX)
+    );
+    assert_eq!(
+        settings(v1::Settings { partitioner: Some(0), ..Default::default() }),
+        "settings.partitioner: has the unknown value 0"
+    );
+    let request = v1::MoveRequest { namespace: "chat".to_owned(), ..Default::default() };
+    assert_eq!(AdminCommand::try_from(request).expect_err("no range").to_string(), "range: is required");
+    let why = "w".repeat(limits::WORDS_LEN + 1);
+    let request = v1::FreezeRequest { namespace: "chat".to_owned(), why };
+    assert_eq!(AdminCommand::try_from(request).expect_err("a novel").field, "why");
+    let request = v1::HistoryRequest { limit: 10_001, ..Default::default() };
+    assert_eq!(HistoryQuery::try_from(request).expect_err("too much").field, "limit");
+}
+
+#[test]
+fn refusals_of_a_manager_have_a_code_and_name_the_leader() {
+    let leader = ManagerId::from("manager-2:7600");
+    let status = convert::admin_status(&AdminError::NotLeader(Some(leader.clone())));
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert_eq!(convert::leader_named(&status), Some(leader));
+    let status = convert::admin_status(&AdminError::NotLeader(None));
+    assert_eq!((status.code(), convert::leader_named(&status)), (Code::FailedPrecondition, None));
+    let codes = [
+        (AdminError::Unknown, Code::Unavailable),
+        (AdminError::NamespaceExists, Code::AlreadyExists),
+        (AdminError::NoSuchNamespace, Code::NotFound),
+        (AdminError::NamespaceInUse, Code::FailedPrecondition),
+        (AdminError::NoSuchOwner, Code::NotFound),
+        (AdminError::Settings(SettingsError::HoldTooShort), Code::InvalidArgument),
+    ];
+    for (error, code) in codes {
+        assert_eq!(convert::admin_status(&error).code(), code, "{error:?}");
+    }
+}
+
+#[test]
+fn history_is_filtered_by_namespace_and_key() {
+    let range = centrifuge_core::key::KeyRange::ALL.split_at(centrifuge_core::key::Key(100)).expect("two").0;
+    let change = Change::Released { range, generation: centrifuge_core::id::Generation(4) };
+    let namespace = Namespace::new("chat").expect("a label");
+    let record = Record::Namespace { namespace: namespace.clone(), change, reason: Reason::HoldExpired };
+    let batch = Batch { term: Term(2), records: vec![Record::LeaderSettled, record] };
+    let decisions = convert::write_decisions(1_000, Index(5), &batch);
+    let wanted = |namespace: Option<&str>, key| {
+        let request =
+            v1::HistoryRequest { namespace: namespace.map(str::to_owned), key, ..Default::default() };
+        let query = HistoryQuery::try_from(request).expect("well-formed");
+        decisions.iter().filter(|decision| query.wants(decision)).count()
+    };
+    assert_eq!(wanted(None, None), 2);
+    assert_eq!(wanted(Some("chat"), None), 1);
+    assert_eq!(wanted(Some("chat"), Some(99)), 1);
+    assert_eq!(wanted(Some("chat"), Some(100)), 0);
+    assert_eq!(wanted(Some("other"), Some(99)), 0);
+    let told = &decisions[1];
+    assert_eq!((told.kind.as_str(), told.reason.as_str()), ("released", "hold-expired"));
+    assert_eq!((told.index, told.term, told.wall_time_ms, told.generation), (5, 2, 1_000, Some(4)));
+}

@@ -1,0 +1,308 @@
+//! Arbitrary messages of the core, within what the schemas allow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::{
+    Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url,
+};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
+use centrifuge_core::message::{
+    Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
+    OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Update,
+    UpdateBody, Welcome,
+};
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::settings::Settings;
+use centrifuge_core::table::{PublishedEntry, PublishedOwner};
+use centrifuge_net::limits;
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+
+pub(crate) fn namespace() -> impl Strategy<Value = Namespace> {
+    "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?".prop_map(|name| Namespace::new(&name).expect("a label"))
+}
+
+pub(crate) fn owner_name() -> impl Strategy<Value = OwnerName> {
+    "[^\\p{Cc}]{1,60}".prop_map(|name| OwnerName::new(&name).expect("a name"))
+}
+
+fn url() -> impl Strategy<Value = Url> {
+    ".{0,80}".prop_map(|url| Url::from(url.as_str()))
+}
+
+pub(crate) fn manager() -> impl Strategy<Value = ManagerId> {
+    "[a-z0-9.-]{1,60}:[0-9]{1,5}".prop_map(|address| ManagerId::from(address.as_str()))
+}
+
+fn nonce() -> impl Strategy<Value = Nonce> {
+    any::<u128>().prop_map(Nonce)
+}
+
+pub(crate) fn session() -> impl Strategy<Value = SessionId> {
+    nonce().prop_map(SessionId)
+}
+
+pub(crate) fn range() -> impl Strategy<Value = KeyRange> {
+    (any::<u64>(), any::<u64>()).prop_map(|(one, other)| {
+        KeyRange::new(Key(one.min(other)), Key(one.max(other))).expect("ends in order")
+    })
+}
+
+fn generation() -> impl Strategy<Value = Generation> {
+    (1..=u64::MAX).prop_map(Generation)
+}
+
+fn seq() -> impl Strategy<Value = Seq> {
+    (1..=u64::MAX).prop_map(Seq)
+}
+
+fn any_seq() -> impl Strategy<Value = Seq> {
+    any::<u64>().prop_map(Seq)
+}
+
+fn term() -> impl Strategy<Value = Term> {
+    any::<u64>().prop_map(Term)
+}
+
+fn lsn() -> impl Strategy<Value = Lsn> {
+    any::<u64>().prop_map(Lsn)
+}
+
+fn length() -> impl Strategy<Value = Duration> {
+    (1..=u64::MAX).prop_map(Duration::from_nanos)
+}
+
+pub(crate) fn owner_to_manager() -> impl Strategy<Value = OwnerToManager> {
+    prop_oneof![hello().prop_map(OwnerToManager::Hello), report().prop_map(OwnerToManager::Report)]
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    let names = (namespace(), session(), any::<u64>(), owner_name(), url());
+    (names, any::<bool>(), any::<u64>(), term()).prop_map(
+        |((namespace, session, number, name, url), takes_over_previous, age, term)| Hello {
+            namespace,
+            session,
+            number,
+            name,
+            url,
+            takes_over_previous,
+            age: Duration::from_nanos(age),
+            term,
+        },
+    )
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let names = (namespace(), session(), nonce(), seq(), any_seq(), any_seq());
+    let lists = (vec(held(), 0..6), vec(release(), 0..4), vec(refusal(), 0..4), vec(load(), 0..6));
+    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
+    (names, lists, wishes).prop_map(
+        |(
+            (namespace, session, conversation, seq, heard, applied),
+            (held, released, refused, loads),
+            (age, weight, draining, leaving),
+        )| Report {
+            namespace,
+            session,
+            conversation,
+            seq,
+            heard,
+            applied,
+            age: Duration::from_nanos(age),
+            held,
+            released,
+            refused,
+            loads,
+            weight,
+            draining,
+            leaving,
+        },
+    )
+}
+
+fn held() -> impl Strategy<Value = HeldLease> {
+    (range(), generation(), generation()).prop_map(|(range, generation, state_since)| HeldLease {
+        range,
+        generation,
+        state_since,
+    })
+}
+
+fn release() -> impl Strategy<Value = Release> {
+    (range(), generation(), of(session())).prop_map(|(range, generation, clean_to)| Release {
+        range,
+        generation,
+        clean_to,
+    })
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    (range(), generation()).prop_map(|(range, generation)| Refusal { range, generation })
+}
+
+fn load() -> impl Strategy<Value = RangeLoad> {
+    let hottest = of((any::<u64>().prop_map(Key), any::<u64>()));
+    (range(), any::<u64>(), hottest).prop_map(|(range, load, hottest)| RangeLoad { range, load, hottest })
+}
+
+pub(crate) fn manager_to_owner() -> impl Strategy<Value = ManagerToOwner> {
+    prop_oneof![
+        welcome().prop_map(ManagerToOwner::Welcome),
+        refused().prop_map(ManagerToOwner::Refused),
+        (session(), nonce())
+            .prop_map(|(session, conversation)| ManagerToOwner::Unknown { session, conversation }),
+        of(manager()).prop_map(|leader| ManagerToOwner::NotLeader { leader }),
+        assign().prop_map(ManagerToOwner::Assign),
+    ]
+}
+
+fn welcome() -> impl Strategy<Value = Welcome> {
+    (namespace(), session(), any::<u64>(), nonce(), term()).prop_map(
+        |(namespace, session, number, conversation, term)| Welcome {
+            namespace,
+            session,
+            number,
+            conversation,
+            term,
+        },
+    )
+}
+
+fn refused() -> impl Strategy<Value = Refused> {
+    let why = prop::sample::select(vec![
+        RefusedWhy::NameInUse,
+        RefusedWhy::UnknownNamespace,
+        RefusedWhy::Evicted,
+        RefusedWhy::TooManyOwners,
+        RefusedWhy::StaleTerm,
+    ]);
+    (session(), any::<u64>(), term(), why).prop_map(|(session, number, term, why)| Refused {
+        session,
+        number,
+        term,
+        why,
+    })
+}
+
+fn assign() -> impl Strategy<Value = Assign> {
+    let names = (namespace(), session(), nonce(), term(), seq(), any_seq(), any_seq());
+    let rest = (length(), length(), vec(order(), 0..6), any::<bool>(), any::<bool>());
+    (names, rest).prop_map(
+        |(
+            (namespace, session, conversation, term, seq, heard, applied),
+            (lease, renewal, orders, wants_answer, drain_waits),
+        )| {
+            Assign {
+                namespace,
+                session,
+                conversation,
+                term,
+                seq,
+                heard,
+                applied,
+                lease,
+                renewal,
+                orders,
+                wants_answer,
+                drain_waits,
+            }
+        },
+    )
+}
+
+fn order() -> impl Strategy<Value = LeaseOrder> {
+    let kind = prop_oneof![
+        of(generation()).prop_map(|source| OrderKind::Grant { source }),
+        Just(OrderKind::Renewal)
+    ];
+    let to =
+        (session(), owner_name(), url()).prop_map(|(session, name, url)| Destination { session, name, url });
+    let recall = of(of(to).prop_map(|to| RecallOrder { to }));
+    (range(), generation(), generation(), kind, recall).prop_map(
+        |(range, generation, state_since, kind, recall)| LeaseOrder {
+            range,
+            generation,
+            state_since,
+            kind,
+            recall,
+        },
+    )
+}
+
+pub(crate) fn lookup_request() -> impl Strategy<Value = LookupRequest> {
+    let position = of((nonce(), lsn()).prop_map(|(log, lsn)| Position { log, lsn }));
+    (namespace(), nonce(), seq(), position, term()).prop_map(|(namespace, lookup, seq, position, term)| {
+        LookupRequest { namespace, lookup, seq, position, term }
+    })
+}
+
+pub(crate) fn manager_to_lookup() -> impl Strategy<Value = ManagerToLookup> {
+    prop_oneof![
+        4 => update().prop_map(ManagerToLookup::Update),
+        1 => of(manager()).prop_map(|leader| ManagerToLookup::NotLeader { leader }),
+        1 => (term(), nonce(), seq())
+            .prop_map(|(term, lookup, echo)| ManagerToLookup::UnknownNamespace { term, lookup, echo }),
+    ]
+}
+
+pub(crate) fn update() -> impl Strategy<Value = Update> {
+    (namespace(), nonce(), term(), seq(), nonce(), body()).prop_map(
+        |(namespace, lookup, term, echo, log, body)| Update { namespace, lookup, term, echo, log, body },
+    )
+}
+
+fn body() -> impl Strategy<Value = UpdateBody> {
+    prop_oneof![
+        lsn().prop_map(|lsn| UpdateBody::Heartbeat { lsn }),
+        (lsn(), lsn(), entries()).prop_map(|(from, to, entries)| UpdateBody::Changes { from, to, entries }),
+        (lsn(), entries()).prop_map(|(lsn, entries)| UpdateBody::Snapshot { lsn, entries }),
+    ]
+}
+
+/// Entries of a few owners, as in a table: most owners come more than once.
+fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
+    let owner = (session(), url()).prop_map(|(session, url)| PublishedOwner { session, url });
+    vec(owner, 1..4).prop_flat_map(|owners| {
+        let entry = (range(), of(prop::sample::select(owners)), any::<u64>(), any::<u64>());
+        let entry = entry.prop_map(|(range, owner, generation, state_since)| PublishedEntry {
+            range,
+            owner,
+            generation: Generation(generation),
+            state_since: Generation(state_since),
+        });
+        vec(entry, 0..12).prop_map(Arc::from)
+    })
+}
+
+/// Settings of whole milliseconds within the limits; whether they go together is not asked.
+pub(crate) fn settings() -> impl Strategy<Value = Settings> {
+    let longest = u64::try_from(limits::LONGEST_SETTING.as_millis()).expect("a year fits");
+    let lengths = vec((0..=longest).prop_map(Duration::from_millis), 10);
+    let counts = vec(any::<u32>().prop_map(|count| count as usize), 4);
+    let partitioner = prop::sample::select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed]);
+    let load_policy = prop::sample::select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
+    (lengths, counts, 0..=limits::VIRTUAL_NODES, partitioner, load_policy).prop_map(
+        |(lengths, counts, virtual_nodes, partitioner, load_policy)| Settings {
+            lease: lengths[0],
+            hold: lengths[1],
+            renewal: lengths[2],
+            answer_allowance: lengths[3],
+            migration_timeout: lengths[4],
+            recall_timeout: lengths[5],
+            min_owners: counts[0],
+            settle: lengths[6],
+            max_moves: counts[1],
+            max_owners: counts[2],
+            virtual_nodes,
+            partitioner,
+            load_policy,
+            load_interval: lengths[7],
+            max_load_changes: counts[3],
+            log_span: lengths[8],
+            heartbeat: lengths[9],
+        },
+    )
+}

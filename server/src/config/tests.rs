@@ -1,0 +1,83 @@
+//! Precedence, and errors that name the setting.
+
+use super::*;
+
+fn file(text: &str) -> ConfigArgs {
+    toml::from_str(text).expect("the file is understood")
+}
+
+fn error(args: ConfigArgs) -> String {
+    args.check().expect_err("refused").to_string()
+}
+
+#[test]
+fn nothing_set_gives_the_defaults() {
+    assert_eq!(ConfigArgs::default().resolve().expect("allowed"), Config::default());
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    let flags = ConfigArgs { grpc_listen: Some("127.0.0.1:1".into()), ..ConfigArgs::default() };
+    let file = file("grpc_listen = '127.0.0.1:2'\nhttp_listen = '127.0.0.1:3'\n[limits]\nowner_queue = 7");
+    let config = flags.over(file).check().expect("allowed");
+    assert_eq!(config.grpc_listen.port(), 1);
+    assert_eq!(config.http_listen.port(), 3);
+    assert_eq!(config.limits.owner_queue, 7);
+    assert_eq!(config.limits.lookup_queue, Limits::default().lookup_queue);
+}
+
+#[test]
+fn beyond_loopback_needs_a_word_and_an_address_to_dial() {
+    let open = |insecure, advertise: Option<&str>| ConfigArgs {
+        grpc_listen: Some("0.0.0.0:7600".into()),
+        insecure,
+        advertise: advertise.map(Into::into),
+        ..ConfigArgs::default()
+    };
+    let refused = error(open(None, Some("host:7600")));
+    assert!(refused.contains("grpc_listen") && refused.contains("--insecure"), "{refused}");
+    let refused = error(open(Some(true), None));
+    assert!(refused.contains("advertise"), "{refused}");
+    assert!(open(Some(true), Some("host:7600")).check().is_ok());
+}
+
+#[test]
+fn errors_name_the_setting_and_what_is_allowed() {
+    let with = |text: &str| error(file(text));
+    assert!(with("grpc_listen = 'here'").contains("grpc_listen: \"here\" is not allowed"));
+    assert!(with("log_format = 'xml'").contains("text or json"));
+    assert!(with("leader_lease = '10'").contains("leader_lease"));
+    assert!(with("campaign_interval = '6s'").contains("at most half of leader_lease"));
+    assert!(with("advertise = 'http://host'").contains("advertise"));
+    assert!(with("compact_every = 0").contains("compact_every"));
+    assert!(with("[limits]\nlookup_queue = 0").contains("lookup_queue: \"0\" is not allowed; it must be a number from 1"));
+}
+
+#[test]
+fn an_unknown_setting_in_a_file_is_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("manager.toml");
+    std::fs::write(&path, "grpc_lisen = '127.0.0.1:1'").expect("written");
+    let args = ConfigArgs { config: Some(path), ..ConfigArgs::default() };
+    let error = args.resolve().expect_err("refused").to_string();
+    assert!(error.contains("grpc_lisen"), "{error}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let args = ConfigArgs { config: Some("no/such/file.toml".into()), ..ConfigArgs::default() };
+    assert!(args.resolve().expect_err("refused").to_string().contains("no/such/file.toml"));
+}
+
+#[test]
+fn flags_are_parsed_by_name() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ConfigArgs,
+    }
+    let line = <Line as clap::Parser>::parse_from(["m", "--http-listen", "127.0.0.1:9", "--insecure", "--owner-queue", "3"]);
+    assert_eq!(line.args.http_listen.as_deref(), Some("127.0.0.1:9"));
+    assert_eq!(line.args.insecure, Some(true));
+    assert_eq!(line.args.limits.owner_queue, Some(3));
+}

@@ -1,0 +1,225 @@
+//! Performs what the Manager's machine decides, and shows readers what came of it. Never waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant as WallInstant, SystemTime};
+
+use centrifuge_core::id::{Index, ManagerId, Term};
+use centrifuge_core::machine::Machine;
+use centrifuge_core::manager::{ManagerAction, ManagerMachine, Peer, RoleName};
+use centrifuge_core::message::{ManagerToLookup, ManagerToOwner};
+use centrifuge_core::record::Batch;
+use centrifuge_core::time::Instant;
+use centrifuge_net::convert::NewsEncoder;
+use centrifuge_net::driver::Host;
+use tonic::Status;
+use tracing::{debug, info};
+
+use crate::journal::{self, Names};
+use crate::peers::Sent;
+use crate::shared::Shared;
+use crate::store::{Command, StoreHandle};
+use crate::view::{Overview, RoleView};
+use crate::words;
+
+/// How old what readers see of sessions and Lookups may become while something happens.
+const OVERVIEW_EVERY: Duration = Duration::from_secs(1);
+
+/// The Manager's host.
+pub struct ManagerHost {
+    me: ManagerId,
+    shared: Arc<Shared>,
+    store: StoreHandle,
+    encoder: NewsEncoder,
+    /// Batches that the store was given and the machine has not seen committed.
+    under_way: BTreeMap<Index, UnderWay>,
+    commits: u64,
+    skipped: BTreeMap<centrifuge_core::manager::MessageSkip, u64>,
+    shown: RoleView,
+    resigned: bool,
+    overview_at: Option<Instant>,
+}
+
+struct UnderWay {
+    batch: Arc<Batch>,
+    sent_at: WallInstant,
+}
+
+impl ManagerHost {
+    /// A host that has performed nothing.
+    #[must_use]
+    pub fn new(me: ManagerId, shared: Arc<Shared>, store: StoreHandle) -> ManagerHost {
+        ManagerHost {
+            shown: shared.view.role(),
+            me,
+            shared,
+            store,
+            encoder: NewsEncoder::new(),
+            under_way: BTreeMap::new(),
+            commits: 0,
+            skipped: BTreeMap::new(),
+            resigned: false,
+            overview_at: None,
+        }
+    }
+
+    /// The store, once the driver has ended.
+    #[must_use]
+    pub fn into_store(self) -> StoreHandle {
+        self.store
+    }
+
+    fn to_owner(&self, to: Peer, message: ManagerToOwner) {
+        if self.shared.owners.send(to, message) == Sent::Full {
+            // As a network would: the machine's timers send again.
+            self.shared.metrics.owner_messages_dropped.inc();
+            if let Some(left_out) = self.shared.quiet.admit("slow-owner") {
+                debug!(left_out, "a message was dropped because an Owner reads too slowly");
+            }
+        }
+    }
+
+    fn to_lookup(&mut self, to: Peer, message: &ManagerToLookup) {
+        let lookups = &self.shared.lookups;
+        match lookups.send(to, self.encoder.reply(message)) {
+            Sent::Full => {
+                self.shared.metrics.slow_lookups.inc();
+                lookups.end(to, Some(Status::resource_exhausted("read too slowly: resume from your position")));
+                if let Some(left_out) = self.shared.quiet.admit("slow-lookup") {
+                    info!(left_out, "a Lookup's stream ended because it reads too slowly; it can resume");
+                }
+            }
+            Sent::Queued if !matches!(message, ManagerToLookup::Update(_)) => lookups.end(to, None),
+            Sent::Queued | Sent::Gone => {}
+        }
+    }
+
+    fn append(&mut self, term: Option<Term>, index: Index, batch: Arc<Batch>) {
+        let sent_at = self.under_way.get(&index).map_or_else(WallInstant::now, |earlier| earlier.sent_at);
+        self.under_way.insert(index, UnderWay { batch: Arc::clone(&batch), sent_at });
+        self.store.send(Command::Append { term: term.unwrap_or(batch.term), index, batch });
+    }
+
+    /// One batch is under way at a time, and the machine may have sent the next one in the step that confirmed it: the
+    /// first that waits is the one that was committed.
+    fn show_commits(&mut self, commits: u64) {
+        while self.commits < commits {
+            self.commits += 1;
+            self.shared.metrics.commits.inc();
+            if let Some((index, UnderWay { batch, sent_at })) = self.under_way.pop_first() {
+                self.shared.metrics.commit_seconds.observe(sent_at.elapsed().as_secs_f64());
+                self.show_batch(index, &batch);
+            }
+        }
+    }
+
+    fn show_batch(&self, index: Index, batch: &Batch) {
+        let before = self.shared.view.group();
+        let mut names = Names::new();
+        journal::learn_names(&mut names, batch, before.as_deref());
+        journal::note(batch, before.as_deref(), &names, &self.shared.metrics);
+        self.shared.history.push(SystemTime::now(), index, batch, &names);
+        // Given back first: what nobody reads is changed in place.
+        drop(before);
+        self.shared.view.commit(batch);
+    }
+
+    fn show_role(&mut self, machine: &ManagerMachine) {
+        let role = machine.role();
+        let leader = if matches!(role, RoleName::Leader { .. }) { Some(&self.me) } else { machine.known_leader() };
+        if self.shown.role == role && self.shown.leader.as_ref() == leader {
+            return;
+        }
+        let leader = leader.cloned();
+        let was_leading = self.shown.is_leading();
+        if let RoleName::Leader { term } = role {
+            self.shown.term = term;
+            // Shown before the role: whoever sees a leader finds its group.
+            self.shared.view.show_group(machine.group().cloned().map(Arc::new));
+        } else if was_leading {
+            self.shared.view.show_group(None);
+        }
+        self.shown = RoleView { role, term: self.shown.term, leader };
+        self.shared.view.show_role(self.shown.clone());
+        self.log_role(was_leading);
+        if role == RoleName::Standby {
+            self.under_way.clear();
+        }
+    }
+
+    fn log_role(&self, was_leading: bool) {
+        let RoleView { role, term, leader } = &self.shown;
+        let metrics = &self.shared.metrics;
+        metrics.leading.set(i64::from(self.shown.is_leading()));
+        metrics.term.set(term.0.cast_signed());
+        if self.shown.is_leading() {
+            metrics.terms.inc();
+            info!(term = term.0, "this Manager leads");
+        } else if was_leading {
+            let why = if self.resigned { "resigned" } else { "its leader lease is over" };
+            metrics.leaderships_lost.inc_by(u64::from(!self.resigned));
+            info!(term = term.0, why, "this Manager does not lead any more");
+        } else {
+            let leader = leader.as_ref().map(tracing::field::display);
+            info!(role = words::role(*role), leader, "the role changed");
+        }
+    }
+
+    fn show_skips(&mut self, machine: &ManagerMachine) {
+        for (why, count) in &machine.counters().skipped {
+            let seen = self.skipped.entry(*why).or_default();
+            if *seen < *count {
+                let label = words::message_skip(*why);
+                self.shared.metrics.messages_skipped.with([label]).inc_by(*count - *seen);
+                *seen = *count;
+            }
+        }
+    }
+
+    fn show_overview(&mut self, now: Instant, machine: &ManagerMachine) {
+        if self.overview_at.is_none_or(|at| now.since(at) >= OVERVIEW_EVERY) {
+            self.overview_at = Some(now);
+            self.shared.view.show_overview(Overview { at: now, namespaces: machine.overview(now) });
+        }
+    }
+}
+
+impl Host<ManagerMachine> for ManagerHost {
+    fn perform(&mut self, action: <ManagerMachine as Machine>::Action) {
+        match action {
+            ManagerAction::ToOwner { to, message } => self.to_owner(to, message),
+            ManagerAction::ToLookup { to, message } => self.to_lookup(to, &message),
+            ManagerAction::Campaign { request } => self.store.send(Command::Campaign { request }),
+            ManagerAction::RenewLeadership { request, term } => {
+                self.store.send(Command::Renew { request, term });
+            }
+            ManagerAction::ResignLeadership { term } => {
+                self.resigned = true;
+                self.store.send(Command::Resign { term });
+            }
+            ManagerAction::Load { request } => self.store.send(Command::Load { request }),
+            ManagerAction::Append { term, index, batch } => self.append(term, index, batch),
+            ManagerAction::Compact { index, group } => {
+                self.shared.metrics.compactions.inc();
+                self.store.send(Command::Compact { index, group });
+            }
+            ManagerAction::AdminReply { request, result } => self.shared.replies.answer(request, result),
+            ManagerAction::RoleChanged(role) => {
+                // Another term: nothing of this one was resigned yet.
+                self.resigned &= role == RoleName::Standby;
+            }
+            ManagerAction::Skip(skip) => {
+                if let Some(by) = words::put_off(&skip) {
+                    self.shared.metrics.decisions_waiting.with(by.into()).inc();
+                }
+            }
+        }
+    }
+
+    fn stepped(&mut self, now: Instant, machine: &ManagerMachine) {
+        self.show_commits(machine.counters().commits);
+        self.show_role(machine);
+        self.show_skips(machine);
+        self.show_overview(now, machine);
+    }
+}

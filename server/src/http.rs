@@ -1,0 +1,45 @@
+//! Health, readiness, metrics and status over HTTP.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+
+use crate::shared::Shared;
+use crate::status::{Status, scrape};
+
+/// The pages of one Manager.
+pub fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .with_state(shared)
+}
+
+/// The process runs and answers: restart it if it does not.
+async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Asking this Manager gets somewhere: it leads, or can say who does.
+async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
+    match shared.view.role() {
+        role if role.is_leading() => (StatusCode::OK, "leader\n"),
+        role if role.is_ready() => (StatusCode::OK, "standby\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "neither leads nor knows who does\n"),
+    }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    (kind, scrape(&shared)).into_response()
+}
+
+async fn status(State(shared): State<Arc<Shared>>) -> Json<Status> {
+    Json(Status::of(&shared))
+}

@@ -1,0 +1,149 @@
+//! The queues between the services and the driver: what keeps leases alive is never behind what does not.
+
+use centrifuge_core::manager::ManagerEvent;
+use tokio::sync::mpsc;
+
+/// How many reports may wait. A stream waits with its next message until there is room, so this bounds memory and
+/// nothing is dropped.
+const REPORTS: usize = 1024;
+/// How many hellos, watches and requests of operators may wait.
+const REQUESTS: usize = 256;
+/// How many reports in a row go before a request that waits: a flood of reports cannot shut requests out either.
+const REPORTS_PER_REQUEST: u32 = 16;
+
+/// The senders' side. Three queues feed the driver, the first of them first:
+///
+/// 1. answers of the store and the election, of which there are no more than the machine asked for;
+/// 2. reports of Owners, which renew leases;
+/// 3. hellos, watches and requests of operators.
+///
+/// So a flood of the third kind costs a report at most the one event that the driver is busy with.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    answers: mpsc::UnboundedSender<ManagerEvent>,
+    reports: mpsc::Sender<ManagerEvent>,
+    requests: mpsc::Sender<ManagerEvent>,
+}
+
+/// The driver's side.
+#[derive(Debug)]
+pub struct Queues {
+    answers: mpsc::UnboundedReceiver<ManagerEvent>,
+    reports: mpsc::Receiver<ManagerEvent>,
+    requests: mpsc::Receiver<ManagerEvent>,
+    reports_in_a_row: u32,
+}
+
+/// The driver has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the Manager is stopping")]
+pub struct Stopped;
+
+/// Both sides.
+#[must_use]
+pub fn inbox() -> (Inbox, Queues) {
+    let (answers, answers_out) = mpsc::unbounded_channel();
+    let (reports, reports_out) = mpsc::channel(REPORTS);
+    let (requests, requests_out) = mpsc::channel(REQUESTS);
+    let queues =
+        Queues { answers: answers_out, reports: reports_out, requests: requests_out, reports_in_a_row: 0 };
+    (Inbox { answers, reports, requests }, queues)
+}
+
+impl Inbox {
+    /// Puts in an answer of the store or the election, or an order of this process. Never waits.
+    pub fn answer(&self, event: ManagerEvent) {
+        // Without a driver nobody wants to know.
+        let _ = self.answers.send(event);
+    }
+
+    /// Puts in a report, once there is room.
+    pub async fn report(&self, event: ManagerEvent) -> Result<(), Stopped> {
+        self.reports.send(event).await.map_err(|_| Stopped)
+    }
+
+    /// Puts in a hello, a watch or a request of an operator, once there is room.
+    pub async fn request(&self, event: ManagerEvent) -> Result<(), Stopped> {
+        self.requests.send(event).await.map_err(|_| Stopped)
+    }
+}
+
+impl Queues {
+    /// Feeds the driver until it is gone. Its own queue should have room for one.
+    pub async fn feed(mut self, driver: mpsc::Sender<ManagerEvent>) {
+        while let Some(event) = self.next().await {
+            if driver.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<ManagerEvent> {
+        if self.reports_in_a_row >= REPORTS_PER_REQUEST {
+            self.reports_in_a_row = 0;
+            if let Ok(event) = self.requests.try_recv() {
+                return Some(event);
+            }
+        }
+        tokio::select! {
+            biased;
+            Some(event) = self.answers.recv() => Some(event),
+            Some(event) = self.reports.recv() => {
+                self.reports_in_a_row += 1;
+                Some(event)
+            }
+            Some(event) = self.requests.recv() => {
+                self.reports_in_a_row = 0;
+                Some(event)
+            }
+            else => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three events that can be told apart.
+    const ANSWER: ManagerEvent = ManagerEvent::Start;
+    const REPORT: ManagerEvent = ManagerEvent::Resign;
+    const REQUEST: ManagerEvent = ManagerEvent::ClockJumped;
+
+    #[tokio::test]
+    async fn reports_come_before_requests_and_answers_before_both() {
+        let (inbox, mut queues) = inbox();
+        inbox.request(REQUEST).await.expect("room");
+        inbox.report(REPORT).await.expect("room");
+        inbox.answer(ANSWER);
+        assert_eq!(queues.next().await, Some(ANSWER));
+        assert_eq!(queues.next().await, Some(REPORT));
+        assert_eq!(queues.next().await, Some(REQUEST));
+        drop(inbox);
+        assert_eq!(queues.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_of_requests_does_not_hold_up_a_report() {
+        let (inbox, mut queues) = inbox();
+        for _ in 0..REQUESTS {
+            inbox.request(REQUEST).await.expect("room");
+        }
+        inbox.report(REPORT).await.expect("room");
+        assert_eq!(queues.next().await, Some(REPORT));
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_reports_lets_a_request_through() {
+        let (inbox, mut queues) = inbox();
+        for _ in 0..REPORTS {
+            inbox.report(REPORT).await.expect("room");
+        }
+        inbox.request(REQUEST).await.expect("room");
+        let mut seen = 0;
+        while queues.next().await != Some(REQUEST) {
+            seen += 1;
+        }
+        assert_eq!(seen, REPORTS_PER_REQUEST);
+    }
+}

@@ -1,0 +1,150 @@
+//! Accepts gRPC connections: bounded in number, and only those that begin as HTTP/2 does.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::admission::Permit;
+use crate::shared::Shared;
+
+/// What a client of HTTP/2 says first (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long a client may take to say it.
+const PREFACE_TIME: Duration = Duration::from_secs(10);
+/// How often a client that has said a part of it is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long accepting rests after the system refused, as when no descriptor is left.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Accepts until the receiver of connections is gone.
+pub async fn accept(listener: TcpListener, shared: Arc<Shared>, accepted: mpsc::Sender<Connection>) {
+    loop {
+        let next = tokio::select! {
+            next = listener.accept() => next,
+            () = accepted.closed() => return,
+        };
+        match next {
+            Ok((stream, from)) => welcome(stream, from, &shared, &accepted),
+            Err(error) => {
+                shared.refused_input("accept-failed", &"the listener", &error);
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+/// Gives a connection room and lets it prove itself beside the others.
+fn welcome(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>, accepted: &mpsc::Sender<Connection>) {
+    let permit = match shared.admission.connection(from.ip()) {
+        Ok(permit) => permit,
+        Err(_) => return shared.refused_input("too-many-connections", &from, &"limits of connections"),
+    };
+    let connections = shared.metrics.connections.clone();
+    connections.inc();
+    let connection = Connection { stream, _permit: permit, connections };
+    let (shared, accepted) = (Arc::clone(shared), accepted.clone());
+    tokio::spawn(async move {
+        let begun = tokio::select! {
+            begun = tokio::time::timeout(PREFACE_TIME, begins_well(&connection.stream)) => begun,
+            () = accepted.closed() => return,
+        };
+        match begun {
+            Ok(Ok(true)) => {
+                // Without a server the connection just ends.
+                let _ = accepted.send(connection).await;
+            }
+            Ok(Ok(false)) => shared.refused_input("not-http2", &from, &"it did not begin as HTTP/2 does"),
+            Err(_) => shared.refused_input("half-open", &from, &"it said nothing whole in time"),
+            // It hung up before it said anything; port checks do that.
+            Ok(Err(_)) => {}
+        }
+    });
+}
+
+/// Whether the first bytes are those of HTTP/2. They stay in the socket for the server to read.
+async fn begins_well(stream: &TcpStream) -> std::io::Result<bool> {
+    let mut bytes = [0; PREFACE.len()];
+    loop {
+        let seen = stream.peek(&mut bytes).await?;
+        if seen == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        if !PREFACE.starts_with(&bytes[..seen]) {
+            return Ok(false);
+        }
+        if seen == PREFACE.len() {
+            return Ok(true);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// A connection with the room it takes.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    _permit: Permit,
+    connections: Gauge,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.connections.dec();
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

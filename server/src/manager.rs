@@ -1,0 +1,292 @@
+//! Puts a Manager together, runs it in this process, and stops it cleanly.
+
+mod serve;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::ManagerId;
+use centrifuge_core::manager::{ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent};
+use centrifuge_core::plant::Plants;
+use centrifuge_core::random::Random;
+use centrifuge_net::driver::Driver;
+use centrifuge_net::record::{RecordError, Recorder};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tonic::Status;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::host::ManagerHost;
+use crate::inbox::{Inbox, Queues, inbox};
+use crate::journal::{self, Names};
+use crate::shared::Shared;
+use crate::store::{Answer, Answers, Backend, HISTORY, StoreError, StoreHandle};
+use crate::view::View;
+
+/// How long resigning may take: a commit and a little.
+const RESIGN_TIME: Duration = Duration::from_secs(5);
+/// How long streams have to say that they end.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// Why a Manager does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("{setting}: cannot listen on {address}: {why}; is another Manager running there?")]
+    Listen {
+        /// The setting.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// The store cannot be opened.
+    #[error("store: {0}")]
+    Store(#[from] StoreError),
+    /// The recording cannot begin.
+    #[error("record: {0}")]
+    Record(#[from] RecordError),
+    /// The operating system gives no randomness.
+    #[error("the operating system gives no randomness: {0}")]
+    Randomness(getrandom::Error),
+    /// The schemas for reflection are broken: a bug.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Where Managers come from.
+#[derive(Debug)]
+pub struct Manager;
+
+/// A Manager that runs in this process. Dropping it stops it without resigning, as a crash would.
+#[derive(Debug)]
+pub struct RunningManager {
+    grpc_addr: SocketAddr,
+    http_addr: SocketAddr,
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    stop: watch::Sender<bool>,
+    /// The driver first, then the servers.
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Manager {
+    /// Starts a Manager on a store; it serves at once and leads as soon as it can.
+    pub async fn start(config: Config, store: Backend) -> Result<RunningManager, StartError> {
+        let (grpc, grpc_addr) = listen("grpc_listen", config.grpc_listen).await?;
+        let (http, http_addr) = listen("http_listen", config.http_listen).await?;
+        let name = config.advertise.clone().unwrap_or_else(|| grpc_addr.to_string());
+        let shared = Arc::new(Shared::new(name, config.limits.clone()));
+        let (inbox, queues) = inbox();
+        let store = open(store, &shared, &inbox).await?;
+        let driver = driver(&config, &shared, store)?;
+        let (stop, stopped) = watch::channel(false);
+        let grpc = serve::grpc(grpc, Arc::clone(&shared), inbox.clone(), stopped.clone())?;
+        let http = serve::http(http, Arc::clone(&shared), stopped.clone());
+        let tasks =
+            vec![tokio::spawn(drive(driver, queues, stopped)), tokio::spawn(grpc), tokio::spawn(http)];
+        inbox.answer(ManagerEvent::Start);
+        info!(manager = %shared.manager, %grpc_addr, %http_addr, "the Manager serves");
+        Ok(RunningManager { grpc_addr, http_addr, shared, inbox, stop, tasks })
+    }
+}
+
+impl RunningManager {
+    /// Where gRPC is served.
+    #[must_use]
+    pub fn grpc_addr(&self) -> SocketAddr {
+        self.grpc_addr
+    }
+
+    /// Where HTTP is served.
+    #[must_use]
+    pub fn http_addr(&self) -> SocketAddr {
+        self.http_addr
+    }
+
+    /// The address that clients dial, which is the Manager's name.
+    #[must_use]
+    pub fn id(&self) -> ManagerId {
+        ManagerId::from(self.shared.manager.as_str())
+    }
+
+    /// What it shows of itself.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.shared.view
+    }
+
+    /// Waits until it leads.
+    pub async fn leads(&self) {
+        // The view lives as long as this does, so that its sender is never gone.
+        let _ = self.shared.view.roles().wait_for(|role| role.is_leading()).await;
+    }
+
+    /// Stops cleanly: resigns, so that the next leader need not wait, then ends the streams, and gives the store back.
+    pub async fn shutdown(mut self) {
+        let mut roles = self.shared.view.roles();
+        if roles.borrow_and_update().is_leading() {
+            self.inbox.answer(ManagerEvent::Resign);
+            let resigned = roles.wait_for(|role| !role.is_leading());
+            if tokio::time::timeout(RESIGN_TIME, resigned).await.is_err() {
+                warn!("the store did not commit the resignation in time: the next leader will wait");
+            }
+        }
+        self.close().await;
+        info!(manager = %self.shared.manager, "the Manager has stopped");
+    }
+
+    /// Stops at once and does not resign, as a crash would, and waits until the store is free again.
+    pub async fn crash(mut self) {
+        self.close().await;
+    }
+
+    async fn close(&mut self) {
+        self.stop.send_replace(true);
+        let status = Status::unavailable("the Manager stops: ask another, or this one again later");
+        self.shared.owners.end_all(&status);
+        self.shared.lookups.end_all(&status);
+        self.shared.replies.abandon();
+        for task in self.tasks.drain(..).enumerate() {
+            finish(task).await;
+        }
+    }
+}
+
+impl Drop for RunningManager {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Waits for the driver, whose store must be whole, as long as it takes; for a server only a little.
+async fn finish((place, mut task): (usize, JoinHandle<()>)) {
+    let ended = if place == 0 {
+        Ok((&mut task).await)
+    } else {
+        tokio::time::timeout(CLOSE_TIME, &mut task).await
+    };
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(%error, "a part of the Manager did not end well"),
+        Err(_) => task.abort(),
+    }
+}
+
+async fn listen(
+    setting: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |why| StartError::Listen { setting, address, why };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// Opens the store, which may take a while, and reads what was decided lately.
+async fn open(backend: Backend, shared: &Arc<Shared>, inbox: &Inbox) -> Result<StoreHandle, StartError> {
+    let answers = answers(Arc::clone(shared), inbox.clone());
+    let shared = Arc::clone(shared);
+    let opened = spawn_blocking(move || {
+        let store = backend.open(answers)?;
+        fill_history(&shared, &store)?;
+        Ok(store)
+    });
+    match opened.await {
+        Ok(opened) => opened.map_err(StartError::Store),
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
+
+fn fill_history(shared: &Shared, store: &StoreHandle) -> Result<(), StoreError> {
+    let mut names = Names::new();
+    for stored in store.recent(usize::try_from(HISTORY).unwrap_or(usize::MAX))? {
+        journal::learn_names(&mut names, &stored.batch, None);
+        shared.history.push(stored.written_at, stored.index, &stored.batch, &names);
+    }
+    Ok(())
+}
+
+/// Takes the store's answers to the machine, and notes whether they are good.
+fn answers(shared: Arc<Shared>, inbox: Inbox) -> Answers {
+    Box::new(move |answer| {
+        if let Answer::Store(event) = &answer {
+            note_health(&shared, event);
+        }
+        inbox.answer(match answer {
+            Answer::Election(event) => ManagerEvent::Election(event),
+            Answer::Store(event) => ManagerEvent::Store(event),
+        });
+    })
+}
+
+fn note_health(shared: &Shared, event: &StoreEvent) {
+    let (kind, problem) = match event {
+        StoreEvent::Loaded { .. } | StoreEvent::Appended { .. } => return shared.view.show_store(None),
+        StoreEvent::Fenced { .. } => ("fenced", None),
+        StoreEvent::LoadFailed { .. } => ("load-failed", Some("it could not be read")),
+        StoreEvent::NotAppended { .. } => ("not-appended", Some("a write failed and is tried again")),
+        StoreEvent::Unknown { .. } => ("unknown", Some("the outcome of a write is not known, and it is tried again")),
+    };
+    shared.metrics.store_failures.with([kind]).inc();
+    shared.view.show_store(problem);
+    if let Some(left_out) = shared.quiet.admit(kind) {
+        warn!(kind, left_out, "the store did not do what it was asked");
+    }
+}
+
+/// The machine with its host, not fed yet.
+fn driver(
+    config: &Config,
+    shared: &Arc<Shared>,
+    store: StoreHandle,
+) -> Result<Driver<ManagerMachine, ManagerHost>, StartError> {
+    let id = ManagerId::from(shared.manager.as_str());
+    let machine_config = ManagerConfig {
+        leader_lease: config.leader_lease,
+        leader_hold: config.leader_hold(),
+        campaign_interval: config.campaign_interval,
+        compact_every: config.compact_every,
+        ..ManagerConfig::new(id.clone())
+    };
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(StartError::Randomness)?;
+    let recorder = match &config.record {
+        Some(path) => Some(Recorder::<ManagerMachine>::create(path, &machine_config, seed)?),
+        None => None,
+    };
+    // More than the slack between lease and hold would make a lease last longer than others wait for it.
+    let slack = config.leader_hold() - config.leader_lease;
+    let machine = ManagerMachine::new(machine_config, Random::from_seed(seed), Plants::NONE);
+    let driver = Driver::new(machine, ManagerHost::new(id, Arc::clone(shared), store), slack);
+    Ok(match recorder {
+        Some(recorder) => driver.with_tee(Box::new(recorder)),
+        None => driver,
+    })
+}
+
+/// Runs the machine until told to stop, and then ends its store.
+async fn drive(
+    driver: Driver<ManagerMachine, ManagerHost>,
+    queues: Queues,
+    mut stopped: watch::Receiver<bool>,
+) {
+    // Room for one: what waits, waits in the queues, where reports come first.
+    let (to_driver, events) = mpsc::channel(1);
+    let feed = async {
+        tokio::select! {
+            () = queues.feed(to_driver) => {}
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+    };
+    let ((_, host), ()) = tokio::join!(driver.run(events), feed);
+    if spawn_blocking(move || host.into_store().join()).await.is_err() {
+        warn!("the store did not end well");
+    }
+}

@@ -1,0 +1,80 @@
+//! The gRPC services: from the wire to events and back.
+
+pub mod admin;
+mod counted;
+pub mod lookup;
+pub mod owner;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_stream::Stream;
+use tonic::{Request, Status};
+
+pub use counted::Counted;
+
+use crate::admission::{Permit, Refused};
+use crate::shared::Shared;
+
+/// Where a request comes from.
+fn remote<T>(request: &Request<T>) -> SocketAddr {
+    request.remote_addr().unwrap_or_else(|| SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))
+}
+
+/// Asks for room and refuses with a status that says which limit is reached.
+fn admit(
+    shared: &Shared,
+    from: SocketAddr,
+    ask: impl FnOnce(IpAddr) -> Result<Permit, Refused>,
+) -> Result<Permit, Status> {
+    ask(from.ip()).map_err(|refused| {
+        let (kind, words) = match refused {
+            Refused::Connections => ("too-many-connections", "too many connections: close some"),
+            Refused::Streams => (
+                "too-many-streams",
+                "too many streams: close some, or raise max_streams or max_streams_per_address",
+            ),
+            Refused::WatchRate => (
+                "watch-rate",
+                "too many watches at once from this address: wait, or raise watches_per_second",
+            ),
+        };
+        shared.refused_input(kind, &from, &words);
+        Status::resource_exhausted(words)
+    })
+}
+
+/// A stream with what must live as long as it does.
+struct Held<S, G> {
+    stream: Pin<Box<S>>,
+    _guard: G,
+}
+
+impl<S: Stream, G: Unpin> Stream for Held<S, G> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        self.stream.as_mut().poll_next(context)
+    }
+}
+
+/// Counts a stream while it is open.
+struct OpenStream {
+    streams: Gauge,
+    _permit: Permit,
+}
+
+impl OpenStream {
+    fn new(streams: Gauge, permit: Permit) -> OpenStream {
+        streams.inc();
+        OpenStream { streams, _permit: permit }
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.streams.dec();
+    }
+}

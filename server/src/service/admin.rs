@@ -1,0 +1,273 @@
+//! What operators see and want: reads from the view, wishes through the machine.
+
+use std::sync::Arc;
+
+use centrifuge_core::group::{Group, Stored};
+use centrifuge_core::id::Namespace;
+use centrifuge_core::manager::{AdminCommand, AdminError, ManagerEvent};
+use centrifuge_net::clock;
+use centrifuge_net::convert::{
+    ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, not_leader_status,
+    read_namespace, write_lease, write_namespace_status, write_owner_status,
+};
+use centrifuge_net::proto::v1;
+use centrifuge_net::proto::v1::admin_server::{Admin, AdminServer};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::{Request, Response, Status};
+
+use crate::inbox::Inbox;
+use crate::shared::Shared;
+use crate::words;
+
+/// The largest request of an operator: a name, settings and a few words.
+const LARGEST_REQUEST: usize = 16 << 10;
+
+/// Where operators ask.
+#[derive(Debug)]
+pub struct AdminService {
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    room: Semaphore,
+}
+
+impl AdminService {
+    /// The service, with its limit on the size of requests.
+    pub fn server(shared: Arc<Shared>, inbox: Inbox) -> AdminServer<AdminService> {
+        let room = Semaphore::new(shared.limits.max_admin_requests);
+        AdminServer::new(AdminService { shared, inbox, room }).max_decoding_message_size(LARGEST_REQUEST)
+    }
+
+    /// Room for one request of an operator.
+    fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {
+        self.shared.metrics.messages_received.with(["admin"]).inc();
+        self.room.try_acquire().map_err(|_| {
+            let words = "too many requests of operators wait: try again, or raise max_admin_requests";
+            self.shared.refused_input("too-many-admin-requests", &"operators", &words);
+            Status::resource_exhausted(words)
+        })
+    }
+
+    /// What is committed; only a leader knows.
+    fn group(&self) -> Result<Arc<Group>, Status> {
+        let role = self.shared.view.role();
+        match self.shared.view.group() {
+            Some(group) if role.is_leading() => Ok(group),
+            _ => Err(not_leader_status(role.leader.as_ref())),
+        }
+    }
+
+    /// Has the machine do it, and waits until it is committed or refused.
+    async fn perform(&self, command: Result<AdminCommand, ConvertError>) -> Result<(), Status> {
+        let _room = self.admit()?;
+        let command = command?;
+        let word = words::command(&command);
+        let (request, answered) = self.shared.replies.expect();
+        let waiting = Forget { shared: &self.shared, request };
+        let sent = self.inbox.request(ManagerEvent::Admin { request, command }).await;
+        let result = match sent {
+            Ok(()) => answered.await.unwrap_or(Err(AdminError::Unknown)),
+            Err(_) => Err(AdminError::Unknown),
+        };
+        drop(waiting);
+        self.shared.metrics.admin_requests.with([word, words::outcome(&result)]).inc();
+        result.map_err(|error| admin_status(&error))
+    }
+
+    fn check_room_for(&self, command: &AdminCommand) -> Result<(), Status> {
+        let at_most = self.shared.limits.max_namespaces;
+        let full = |group: &Group| group.namespaces.len() >= at_most;
+        match command {
+            AdminCommand::Create { namespace, .. }
+                if self.shared.view.group().is_some_and(|group| {
+                    full(&group) && !group.namespaces.contains_key(namespace)
+                }) =>
+            {
+                let words = format!("there are {at_most} namespaces already: delete one, or raise max_namespaces");
+                Err(Status::resource_exhausted(words))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An operator who hangs up waits no more.
+struct Forget<'a> {
+    shared: &'a Shared,
+    request: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.shared.replies.forget(self.request);
+    }
+}
+
+fn stored<'a>(group: &'a Group, namespace: &Namespace) -> Result<&'a Stored, Status> {
+    group.namespaces.get(namespace).ok_or_else(|| admin_status(&AdminError::NoSuchNamespace))
+}
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusReply>, Status> {
+        let _room = self.admit()?;
+        let shared = &self.shared;
+        let role = shared.view.role();
+        let store = shared.view.store();
+        let namespaces = shared.view.group().map(|group| group.namespaces.len());
+        Ok(Response::new(v1::StatusReply {
+            manager: shared.manager.clone(),
+            role: v1::Role::from(role.role).into(),
+            term: role.term.0,
+            leader: role.leader.map(|leader| leader.to_string()),
+            uptime_ms: u64::try_from(shared.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            store: Some(v1::StoreStatus {
+                kind: "embedded".to_owned(),
+                healthy: store.problem.is_none(),
+                problem: store.problem.unwrap_or_default().to_owned(),
+            }),
+            namespaces: namespaces.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }))
+    }
+
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> Result<Response<v1::ListNamespacesReply>, Status> {
+        let _room = self.admit()?;
+        let group = self.group()?;
+        let only = request.into_inner().namespace;
+        let only = only.map(|name| read_namespace("namespace", &name)).transpose()?;
+        let namespaces = match only {
+            Some(name) => vec![write_namespace_status(&name, stored(&group, &name)?)],
+            None => {
+                let all = group.namespaces.iter();
+                all.map(|(name, stored)| write_namespace_status(name, stored)).collect()
+            }
+        };
+        Ok(Response::new(v1::ListNamespacesReply { namespaces }))
+    }
+
+    async fn create_namespace(
+        &self,
+        request: Request<v1::CreateNamespaceRequest>,
+    ) -> Result<Response<v1::CreateNamespaceReply>, Status> {
+        let command = AdminCommand::try_from(request.into_inner())?;
+        self.check_room_for(&command)?;
+        self.perform(Ok(command)).await?;
+        Ok(Response::new(v1::CreateNamespaceReply {}))
+    }
+
+    async fn configure_namespace(
+        &self,
+        request: Request<v1::ConfigureNamespaceRequest>,
+    ) -> Result<Response<v1::ConfigureNamespaceReply>, Status> {
+        let group = self.group()?;
+        let in_force = |namespace: &Namespace| {
+            group.namespaces.get(namespace).map(|stored| Arc::clone(&stored.settings))
+        };
+        let command = configure_command(request.into_inner(), in_force);
+        // Given back before waiting: what nobody reads is changed in place.
+        drop(group);
+        self.perform(command).await?;
+        Ok(Response::new(v1::ConfigureNamespaceReply {}))
+    }
+
+    async fn delete_namespace(
+        &self,
+        request: Request<v1::DeleteNamespaceRequest>,
+    ) -> Result<Response<v1::DeleteNamespaceReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::DeleteNamespaceReply {}))
+    }
+
+    async fn list_owners(
+        &self,
+        request: Request<v1::ListOwnersRequest>,
+    ) -> Result<Response<v1::ListOwnersReply>, Status> {
+        let _room = self.admit()?;
+        let group = self.group()?;
+        let namespace = read_namespace("namespace", &request.into_inner().namespace)?;
+        let stored = stored(&group, &namespace)?;
+        let overview = self.shared.view.overview();
+        let heard = overview.namespaces.get(&namespace);
+        let now = clock::now();
+        let mut owners: Vec<_> = stored
+            .sessions
+            .iter()
+            .map(|(session, info)| {
+                let seen = heard.and_then(|heard| heard.sessions.get(session));
+                let ago = seen.map(|seen| now.since(seen.heard));
+                write_owner_status(*session, info, stored, ago, seen.map_or(0, |seen| seen.load))
+            })
+            .collect();
+        owners.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Response::new(v1::ListOwnersReply { owners }))
+    }
+
+    async fn list_leases(
+        &self,
+        request: Request<v1::ListLeasesRequest>,
+    ) -> Result<Response<v1::ListLeasesReply>, Status> {
+        let _room = self.admit()?;
+        let group = self.group()?;
+        let query = LeaseQuery::try_from(request.into_inner())?;
+        let stored = stored(&group, &query.namespace)?;
+        let session = match &query.owner {
+            Some(name) => {
+                let session = stored.session_named(name);
+                Some(session.ok_or_else(|| admin_status(&AdminError::NoSuchOwner))?)
+            }
+            None => None,
+        };
+        let leases = stored
+            .table
+            .iter()
+            .filter(|(range, _)| query.range.is_none_or(|wanted| wanted.overlaps(*range)))
+            .filter(|(_, entry)| session.is_none_or(|session| entry.owner == Some(session)))
+            .map(|(range, entry)| write_lease(range, entry, stored))
+            .collect();
+        Ok(Response::new(v1::ListLeasesReply { leases }))
+    }
+
+    async fn history(
+        &self,
+        request: Request<v1::HistoryRequest>,
+    ) -> Result<Response<v1::HistoryReply>, Status> {
+        let _room = self.admit()?;
+        let query = HistoryQuery::try_from(request.into_inner())?;
+        self.group()?;
+        Ok(Response::new(v1::HistoryReply { decisions: self.shared.history.find(&query) }))
+    }
+
+    async fn freeze(
+        &self,
+        request: Request<v1::FreezeRequest>,
+    ) -> Result<Response<v1::FreezeReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::FreezeReply {}))
+    }
+
+    async fn unfreeze(
+        &self,
+        request: Request<v1::UnfreezeRequest>,
+    ) -> Result<Response<v1::UnfreezeReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::UnfreezeReply {}))
+    }
+
+    async fn r#move(&self, request: Request<v1::MoveRequest>) -> Result<Response<v1::MoveReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::MoveReply {}))
+    }
+
+    async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::DrainReply {}))
+    }
+
+    async fn evict(&self, request: Request<v1::EvictRequest>) -> Result<Response<v1::EvictReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::EvictReply {}))
+    }
+}

@@ -1,0 +1,206 @@
+//! Sessions of Owners: one stream each, messages and nothing else.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use centrifuge_core::manager::{ManagerEvent, Peer};
+use centrifuge_core::message::{OwnerToManager, Report};
+use centrifuge_net::proto::v1;
+use centrifuge_net::proto::v1::owner_server::{Owner, OwnerServer};
+use prometheus_client::metrics::counter::Counter;
+use prost::Message;
+use tokio::sync::oneshot;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::{Held, OpenStream, admit, remote};
+use crate::inbox::Inbox;
+use crate::rate::Bucket;
+use crate::shared::Shared;
+
+/// How long a stream may be open before its first message.
+const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+
+/// Where Owners meet this Manager.
+#[derive(Clone, Debug)]
+pub struct OwnerService {
+    shared: Arc<Shared>,
+    inbox: Inbox,
+}
+
+impl OwnerService {
+    /// The service, with its limit on the size of messages.
+    pub fn server(shared: Arc<Shared>, inbox: Inbox) -> OwnerServer<OwnerService> {
+        let at_most = shared.limits.max_message_bytes;
+        OwnerServer::new(OwnerService { shared, inbox }).max_decoding_message_size(at_most)
+    }
+}
+
+#[tonic::async_trait]
+impl Owner for OwnerService {
+    type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::ManagerMessage, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::OwnerMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let shared = &self.shared;
+        let from = remote(&request);
+        let permit = admit(shared, from, |address| shared.admission.stream(address))?;
+        let open = OpenStream::new(shared.metrics.streams.with(["owner"]), permit);
+        let outflow = shared.owners.open(shared.limits.owner_queue);
+        let (alive, ended) = oneshot::channel();
+        let reader = Reader::new(from, outflow.peer(), shared, &self.inbox);
+        tokio::spawn(reader.run(request.into_inner(), ended));
+        let (messages, bytes) =
+            (shared.metrics.messages_sent.with(["owner"]), shared.metrics.bytes_sent.with(["owner"]));
+        let wire = outflow.map(move |message| {
+            message.map(|message| {
+                let message = v1::ManagerMessage::from(&message);
+                messages.inc();
+                bytes.inc_by(message.encoded_len() as u64);
+                message
+            })
+        });
+        Ok(Response::new(Box::pin(Held { stream: Box::pin(wire), _guard: (alive, open) })))
+    }
+}
+
+/// Reads one Owner's stream until it or its answering side ends.
+struct Reader {
+    from: SocketAddr,
+    peer: Peer,
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    hellos: Bucket,
+    reports: Bucket,
+    counts: Counts,
+}
+
+/// Counters that a message should not have to look up.
+struct Counts {
+    hellos: Counter,
+    hello_bytes: Counter,
+    reports: Counter,
+    report_bytes: Counter,
+}
+
+impl Reader {
+    fn new(from: SocketAddr, peer: Peer, shared: &Arc<Shared>, inbox: &Inbox) -> Reader {
+        let (limits, metrics) = (&shared.limits, &shared.metrics);
+        let double = |rate: u32| rate.saturating_mul(2);
+        Reader {
+            from,
+            peer,
+            shared: Arc::clone(shared),
+            inbox: inbox.clone(),
+            hellos: Bucket::new(limits.hellos_per_second, double(limits.hellos_per_second)),
+            reports: Bucket::new(limits.reports_per_second, double(limits.reports_per_second)),
+            counts: Counts {
+                hellos: metrics.messages_received.with(["hello"]),
+                hello_bytes: metrics.bytes_received.with(["hello"]),
+                reports: metrics.messages_received.with(["report"]),
+                report_bytes: metrics.bytes_received.with(["report"]),
+            },
+        }
+    }
+
+    async fn run(mut self, messages: Streaming<v1::OwnerMessage>, ended: oneshot::Receiver<()>) {
+        let status = tokio::select! {
+            status = self.read(messages) => status,
+            _ = ended => None,
+        };
+        self.shared.owners.end(self.peer, status);
+    }
+
+    /// Reads to the end; gives the status of a bad one.
+    async fn read(&mut self, mut messages: Streaming<v1::OwnerMessage>) -> Option<Status> {
+        let mut next = match tokio::time::timeout(FIRST_MESSAGE, messages.message()).await {
+            Ok(next) => next,
+            Err(_) => {
+                let words = "no message came after the stream was opened";
+                return Some(self.refuse("silent-stream", Status::deadline_exceeded(words)));
+            }
+        };
+        loop {
+            match next {
+                Ok(Some(message)) => {
+                    if let Err(status) = self.take(message).await {
+                        return Some(status);
+                    }
+                }
+                Ok(None) => return None,
+                Err(status) => return self.unreadable(status),
+            }
+            next = messages.message().await;
+        }
+    }
+
+    async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
+        let bytes = message.encoded_len() as u64;
+        let message = OwnerToManager::try_from(message)
+            .map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
+        let from = self.peer;
+        let sent = match message {
+            OwnerToManager::Hello(_) => {
+                self.counts.hellos.inc();
+                self.counts.hello_bytes.inc_by(bytes);
+                let wait = self.hellos.take(Instant::now()).err();
+                self.slow_down("hello-rate", wait).await;
+                self.inbox.request(ManagerEvent::FromOwner { from, message }).await
+            }
+            OwnerToManager::Report(ref report) => {
+                self.counts.reports.inc();
+                self.counts.report_bytes.inc_by(bytes);
+                self.check_size(report)?;
+                let wait = self.reports.take(Instant::now()).err();
+                self.slow_down("report-rate", wait).await;
+                self.inbox.report(ManagerEvent::FromOwner { from, message }).await
+            }
+        };
+        sent.map_err(|stopped| Status::unavailable(stopped.to_string()))
+    }
+
+    /// Rests, so that the stream fills up and its sender has to wait: that costs nobody else anything.
+    async fn slow_down(&self, kind: &'static str, wait: Option<Duration>) {
+        if let Some(wait) = wait {
+            self.shared.refused_input(kind, &self.from, &"messages come too fast and are read slowly");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn check_size(&self, report: &Report) -> Result<(), Status> {
+        let at_most = self.shared.limits.max_ranges_per_report;
+        let lists = [
+            ("held", report.held.len()),
+            ("released", report.released.len()),
+            ("refused", report.refused.len()),
+            ("loads", report.loads.len()),
+        ];
+        match lists.into_iter().find(|(_, len)| *len > at_most) {
+            None => Ok(()),
+            Some((field, len)) => {
+                let words = format!("report.{field}: has {len} items; at most {at_most} are allowed");
+                Err(self.refuse("too-many-ranges", Status::invalid_argument(words)))
+            }
+        }
+    }
+
+    fn refuse(&self, kind: &'static str, status: Status) -> Status {
+        self.shared.refused_input(kind, &self.from, &status.message());
+        status
+    }
+
+    /// A stream that broke is silence; one that carried no message is refused.
+    fn unreadable(&self, status: Status) -> Option<Status> {
+        match status.code() {
+            Code::OutOfRange => Some(self.refuse("too-large", status)),
+            Code::Internal if status.message().contains("decode") => {
+                Some(self.refuse("undecodable", Status::invalid_argument(status.message())))
+            }
+            _ => None,
+        }
+    }
+}

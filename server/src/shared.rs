@@ -1,0 +1,115 @@
+//! What the driver's host, the services and the status pages of one Manager share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use centrifuge_core::manager::AdminError;
+use centrifuge_core::message::ManagerToOwner;
+use centrifuge_net::proto::v1;
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use crate::admission::Admission;
+use crate::config::Limits;
+use crate::history::History;
+use crate::metrics::Metrics;
+use crate::peers::Peers;
+use crate::quiet_log::QuietLog;
+use crate::view::View;
+
+/// One Manager's shared parts.
+#[derive(Debug)]
+pub struct Shared {
+    /// The address that clients dial.
+    pub manager: String,
+    /// When it started.
+    pub started_at: Instant,
+    /// Bounds on what a peer can grow.
+    pub limits: Limits,
+    /// What readers see.
+    pub view: View,
+    /// What was decided lately.
+    pub history: History,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What is said once a minute.
+    pub quiet: QuietLog,
+    /// Who may connect.
+    pub admission: Admission,
+    /// The ways back to Owners.
+    pub owners: Arc<Peers<ManagerToOwner>>,
+    /// The ways back to Lookups.
+    pub lookups: Arc<Peers<v1::WatchReply>>,
+    /// Operators who wait for an answer.
+    pub replies: Replies,
+}
+
+impl Shared {
+    /// The parts of a Manager that has just started.
+    #[must_use]
+    pub fn new(manager: String, limits: Limits) -> Shared {
+        let next = Arc::new(AtomicU64::new(1));
+        Shared {
+            manager,
+            started_at: Instant::now(),
+            view: View::default(),
+            history: History::default(),
+            metrics: Metrics::new(),
+            quiet: QuietLog::default(),
+            admission: Admission::new(limits.clone()),
+            owners: Arc::new(Peers::new(Arc::clone(&next))),
+            lookups: Arc::new(Peers::new(next)),
+            replies: Replies::default(),
+            limits,
+        }
+    }
+
+    /// Counts refused input always, and logs it once per kind and minute.
+    pub fn refused_input(&self, kind: &'static str, from: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
+        self.metrics.hostile_input.with([kind]).inc();
+        if let Some(left_out) = self.quiet.admit(kind) {
+            warn!(kind, %from, %why, left_out, "input refused; further ones of this kind are counted, and logged in a minute");
+        }
+    }
+}
+
+/// Operators who wait for an answer of the machine.
+#[derive(Debug, Default)]
+pub struct Replies {
+    last: AtomicU64,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Result<(), AdminError>>>>,
+}
+
+impl Replies {
+    /// A new request's number, and where its answer comes. An answer that nobody gives is dropped with the Manager.
+    pub fn expect(&self) -> (u64, oneshot::Receiver<Result<(), AdminError>>) {
+        let request = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (answer, answered) = oneshot::channel();
+        self.lock().insert(request, answer);
+        (request, answered)
+    }
+
+    /// Nobody waits for it any more.
+    pub fn forget(&self, request: u64) {
+        self.lock().remove(&request);
+    }
+
+    /// Answers a request.
+    pub fn answer(&self, request: u64, result: Result<(), AdminError>) {
+        if let Some(answer) = self.lock().remove(&request) {
+            // An operator who hung up wants no answer.
+            let _ = answer.send(result);
+        }
+    }
+
+    /// Tells all who wait that there will be no answer.
+    pub fn abandon(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Result<(), AdminError>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,159 @@
+//! What the Manager is doing, as JSON and as gauges: both made anew whenever somebody looks.
+
+use centrifuge_core::group::Stored;
+use centrifuge_core::id::Namespace;
+use centrifuge_core::manager::NamespaceOverview;
+use serde::Serialize;
+
+use crate::shared::Shared;
+use crate::words;
+
+/// The Manager's status.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// The address that clients dial.
+    pub manager: String,
+    /// The version of the software.
+    pub version: &'static str,
+    /// `leader`, `loading` or `standby`.
+    pub role: &'static str,
+    /// The term it leads or led last.
+    pub term: u64,
+    /// Who leads, as far as it knows.
+    pub leader: Option<String>,
+    /// How long it has been running.
+    pub uptime_seconds: u64,
+    /// Whether the store answers well.
+    pub store: StoreStatus,
+    /// The namespaces, if it leads.
+    pub namespaces: Vec<NamespaceStatus>,
+}
+
+/// Whether the store answers well.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StoreStatus {
+    /// It does.
+    pub healthy: bool,
+    /// What is wrong otherwise.
+    pub problem: Option<&'static str>,
+}
+
+/// One namespace in numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamespaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Live Owners.
+    pub owners: usize,
+    /// Lookups that asked lately.
+    pub lookups: usize,
+    /// Entries of the lease table.
+    pub ranges: usize,
+    /// Those without an owner.
+    pub unowned_ranges: usize,
+    /// Those that are being recalled.
+    pub moving_ranges: usize,
+    /// The highest lease number so far.
+    pub last_generation: u64,
+    /// Whether an operator froze it.
+    pub frozen: bool,
+    /// Changes that the change log reaches back.
+    pub change_log_entries: usize,
+    /// How old the oldest of them is.
+    pub change_log_span_seconds: u64,
+    /// The load that Owners reported last.
+    pub load: u64,
+}
+
+impl Status {
+    /// How it is now.
+    #[must_use]
+    pub fn of(shared: &Shared) -> Status {
+        let role = shared.view.role();
+        let store = shared.view.store();
+        Status {
+            manager: shared.manager.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            role: words::role(role.role),
+            term: role.term.0,
+            leader: role.leader.map(|leader| leader.to_string()),
+            uptime_seconds: shared.started_at.elapsed().as_secs(),
+            store: StoreStatus { healthy: store.problem.is_none(), problem: store.problem },
+            namespaces: namespaces(shared),
+        }
+    }
+}
+
+fn namespaces(shared: &Shared) -> Vec<NamespaceStatus> {
+    let Some(group) = shared.view.group() else { return Vec::new() };
+    let overview = shared.view.overview();
+    let nothing = NamespaceOverview::default();
+    let of = |(name, stored): (&Namespace, &Stored)| {
+        namespace(name, stored, overview.namespaces.get(name).unwrap_or(&nothing))
+    };
+    group.namespaces.iter().map(of).collect()
+}
+
+fn namespace(name: &Namespace, stored: &Stored, overview: &NamespaceOverview) -> NamespaceStatus {
+    NamespaceStatus {
+        name: name.to_string(),
+        owners: stored.sessions.len(),
+        lookups: overview.lookups,
+        ranges: stored.table.len(),
+        unowned_ranges: stored.table.iter().filter(|(_, entry)| entry.owner.is_none()).count(),
+        moving_ranges: stored.table.iter().filter(|(_, entry)| entry.recall.is_some()).count(),
+        last_generation: stored.last_generation.0,
+        frozen: stored.frozen,
+        change_log_entries: overview.changes,
+        change_log_span_seconds: overview.log_span.as_secs(),
+        load: overview.sessions.values().fold(0, |sum: u64, session| sum.saturating_add(session.load)),
+    }
+}
+
+/// Sets the gauges that say how things are, and gives the text of a scrape.
+#[must_use]
+pub fn scrape(shared: &Shared) -> String {
+    let metrics = &shared.metrics;
+    let namespaces = namespaces(shared);
+    metrics.namespaces.set(number(namespaces.len()));
+    metrics.store_healthy.set(i64::from(shared.view.store().problem.is_none()));
+    let by_namespace = [
+        &metrics.owners,
+        &metrics.lookups,
+        &metrics.table_ranges,
+        &metrics.unowned_ranges,
+        &metrics.moving_ranges,
+        &metrics.frozen,
+        &metrics.generation,
+        &metrics.load,
+        &metrics.change_log_entries,
+        &metrics.change_log_span_seconds,
+    ];
+    by_namespace.iter().for_each(|gauge| gauge.clear());
+    for status in &namespaces {
+        let values = [
+            number(status.owners),
+            number(status.lookups),
+            number(status.ranges),
+            number(status.unowned_ranges),
+            number(status.moving_ranges),
+            i64::from(status.frozen),
+            wide(status.last_generation),
+            wide(status.load),
+            number(status.change_log_entries),
+            wide(status.change_log_span_seconds),
+        ];
+        for (gauge, value) in by_namespace.iter().zip(values) {
+            gauge.with([&status.name]).set(value);
+        }
+    }
+    metrics.text()
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn wide(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,286 @@
+//! From what is stored to what the machine knows. Whatever could not have been stored is refused with the field's name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use centrifuge_core::group::{Group, Stored};
+use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::settings::Settings;
+use centrifuge_core::table::{Entry, Recall, Table};
+use centrifuge_net::proto::store::v1 as stored;
+use stored::change::Kind as ChangeKind;
+use stored::record::Kind as RecordKind;
+
+use super::error::DecodeError;
+
+type Decoded<T> = Result<T, DecodeError>;
+
+/// The batch that was stored.
+pub fn decode_batch(batch: stored::Batch) -> Decoded<Batch> {
+    let records = batch.records.into_iter().map(record).collect::<Decoded<_>>()?;
+    Ok(Batch { term: Term(batch.term), records })
+}
+
+/// The group that was stored.
+pub fn decode_group(group: stored::Group) -> Decoded<Group> {
+    let mut namespaces = BTreeMap::new();
+    for stored in group.namespaces {
+        let name = namespace_name(&stored.name)?;
+        if namespaces.insert(name, namespace(stored)?).is_some() {
+            return Err(DecodeError::Twice("namespaces"));
+        }
+    }
+    let mut removed = BTreeMap::new();
+    for stored in group.removed {
+        if removed.insert(namespace_name(&stored.name)?, Generation(stored.last_generation)).is_some() {
+            return Err(DecodeError::Twice("removed"));
+        }
+    }
+    Ok(Group {
+        term: Term(group.term),
+        latest_leader_hold: duration(group.latest_leader_hold, "latest_leader_hold")?,
+        earlier_leaders_hold: duration(group.earlier_leaders_hold, "earlier_leaders_hold")?,
+        namespaces,
+        removed,
+    })
+}
+
+/// The reading of the wall clock that was stored.
+pub(super) fn decode_time(micros: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+fn record(record: stored::Record) -> Decoded<Record> {
+    Ok(match required(record.kind, "record")? {
+        RecordKind::LeaderStarted(started) => {
+            Record::LeaderStarted { leader_hold: duration(started.leader_hold, "leader_hold")? }
+        }
+        RecordKind::LeaderSettled(_) => Record::LeaderSettled,
+        RecordKind::LeaderResigned(_) => Record::LeaderResigned,
+        RecordKind::Namespace(record) => Record::Namespace {
+            namespace: namespace_name(&record.namespace)?,
+            change: change(required(record.change.and_then(|change| change.kind), "change")?)?,
+            reason: reason(required(record.reason, "reason")?)?,
+        },
+    })
+}
+
+fn change(kind: ChangeKind) -> Decoded<Change> {
+    Ok(match kind {
+        ChangeKind::Created(created) => Change::Created {
+            settings: Arc::new(settings(required(created.settings, "created.settings")?)?),
+            log: nonce(created.log, "created.log")?,
+        },
+        ChangeKind::Removed(_) => Change::Removed,
+        ChangeKind::Configured(with) => Change::Configured { settings: Arc::new(settings(with)?) },
+        ChangeKind::HoldSettled(_) => Change::HoldSettled,
+        ChangeKind::SessionStarted(record) => {
+            let (session, info) = session_record(record)?;
+            Change::SessionStarted { session, info }
+        }
+        ChangeKind::SessionChanged(record) => {
+            let (session, info) = session_record(record)?;
+            Change::SessionChanged { session, info }
+        }
+        ChangeKind::SessionEnded(ended) => Change::SessionEnded { session: session(Some(ended), "session")? },
+        ChangeKind::Granted(granted) => Change::Granted {
+            range: range(granted.range, "granted.range")?,
+            generation: Generation(granted.generation),
+            session: session(granted.session, "granted.session")?,
+            source: granted.source.map(Generation),
+        },
+        ChangeKind::Released(lease) => Change::Released {
+            range: range(lease.range, "released.range")?,
+            generation: Generation(lease.generation),
+        },
+        ChangeKind::Recalled(recalled) => Change::Recalled {
+            range: range(recalled.range, "recalled.range")?,
+            generation: Generation(recalled.generation),
+            to: recalled.to.map(|to| session(Some(to), "recalled.to")).transpose()?,
+        },
+        ChangeKind::RecallCancelled(lease) => Change::RecallCancelled {
+            range: range(lease.range, "recall_cancelled.range")?,
+            generation: Generation(lease.generation),
+        },
+        ChangeKind::Frozen(_) => Change::Frozen,
+        ChangeKind::Unfrozen(_) => Change::Unfrozen,
+        ChangeKind::Pinned(pin) => Change::Pinned {
+            range: range(pin.range, "pinned.range")?,
+            to: pin.to.as_deref().map(owner_name).transpose()?,
+        },
+    })
+}
+
+fn reason(reason: stored::Reason) -> Decoded<Reason> {
+    use stored::ReasonKind as Kind;
+    let unknown = DecodeError::UnknownChoice { field: "reason", value: reason.kind };
+    Ok(match Kind::try_from(reason.kind) {
+        Err(_) | Ok(Kind::Unspecified) => return Err(unknown),
+        Ok(Kind::Operator) => Reason::Operator(reason.words.into()),
+        Ok(Kind::Joined) => Reason::Joined,
+        Ok(Kind::Left) => Reason::Left,
+        Ok(Kind::HoldExpired) => Reason::HoldExpired,
+        Ok(Kind::TakenOver) => Reason::TakenOver,
+        Ok(Kind::Dropped) => Reason::Dropped,
+        Ok(Kind::RefusedByOwner) => Reason::RefusedByOwner,
+        Ok(Kind::GivenBack) => Reason::GivenBack,
+        Ok(Kind::Migrated) => Reason::Migrated,
+        Ok(Kind::DestinationGone) => Reason::DestinationGone,
+        Ok(Kind::Unowned) => Reason::Unowned,
+        Ok(Kind::Repartitioned) => Reason::Repartitioned,
+        Ok(Kind::Draining) => Reason::Draining,
+        Ok(Kind::MigrationTimedOut) => Reason::MigrationTimedOut,
+        Ok(Kind::NoLongerWanted) => Reason::NoLongerWanted,
+        Ok(Kind::Reported) => Reason::Reported,
+        Ok(Kind::LoadBalanced) => Reason::LoadBalanced,
+        Ok(Kind::TimePassed) => Reason::TimePassed,
+    })
+}
+
+fn namespace(from: stored::Namespace) -> Decoded<Stored> {
+    let mut sessions = BTreeMap::new();
+    for record in from.sessions {
+        let (session, info) = session_record(record)?;
+        if sessions.insert(session, info).is_some() {
+            return Err(DecodeError::Twice("sessions"));
+        }
+    }
+    let mut pins = RangeMap::new();
+    for pin in from.pins {
+        let to = required(pin.to, "pins.to")?;
+        pins.insert(range(pin.range, "pins.range")?, owner_name(&to)?);
+    }
+    Ok(Stored {
+        log: nonce(from.log, "log")?,
+        lsn: Lsn(from.lsn),
+        settings: Arc::new(settings(required(from.settings, "settings")?)?),
+        longest_hold: duration(from.longest_hold, "longest_hold")?,
+        last_generation: Generation(from.last_generation),
+        sessions,
+        table: table(from.table, &from.name)?,
+        frozen: from.frozen,
+        pins,
+    })
+}
+
+/// Entries that follow one another from the lowest key to the highest: a hole cannot be said.
+fn table(entries: Vec<stored::TableEntry>, name: &str) -> Decoded<Table> {
+    let mut table = Table::default();
+    let mut next = Some(Key::MIN);
+    for stored in entries {
+        let range = next.and_then(|first| KeyRange::new(first, Key(stored.last)));
+        let range = range.ok_or_else(|| DecodeError::TableNotWhole(name.to_owned()))?;
+        next = range.last().next();
+        table.set(range, table_entry(stored)?);
+    }
+    match next {
+        None => Ok(table),
+        Some(_) => Err(DecodeError::TableNotWhole(name.to_owned())),
+    }
+}
+
+fn table_entry(entry: stored::TableEntry) -> Decoded<Entry> {
+    let recall = |recall: stored::Recall| -> Decoded<Recall> {
+        Ok(Recall { to: recall.to.map(|to| session(Some(to), "recall.to")).transpose()? })
+    };
+    Ok(Entry {
+        owner: entry.owner.map(|owner| session(Some(owner), "owner")).transpose()?,
+        generation: Generation(entry.generation),
+        state_since: Generation(entry.state_since),
+        source: entry.source.map(Generation),
+        recall: entry.recall.map(recall).transpose()?,
+    })
+}
+
+fn settings(from: stored::Settings) -> Decoded<Settings> {
+    let partitioner = match stored::Partitioner::try_from(from.partitioner) {
+        Ok(stored::Partitioner::ConsistentHash) => PartitionerKind::ConsistentHash,
+        Ok(stored::Partitioner::Fixed) => PartitionerKind::Fixed,
+        _ => {
+            return Err(DecodeError::UnknownChoice { field: "partitioner", value: from.partitioner });
+        }
+    };
+    let load_policy = match stored::LoadPolicy::try_from(from.load_policy) {
+        Ok(stored::LoadPolicy::TenPercent) => LoadPolicyKind::TenPercent,
+        Ok(stored::LoadPolicy::Off) => LoadPolicyKind::Off,
+        _ => {
+            return Err(DecodeError::UnknownChoice { field: "load_policy", value: from.load_policy });
+        }
+    };
+    Ok(Settings {
+        lease: duration(from.lease, "lease")?,
+        hold: duration(from.hold, "hold")?,
+        renewal: duration(from.renewal, "renewal")?,
+        answer_allowance: duration(from.answer_allowance, "answer_allowance")?,
+        migration_timeout: duration(from.migration_timeout, "migration_timeout")?,
+        recall_timeout: duration(from.recall_timeout, "recall_timeout")?,
+        min_owners: size(from.min_owners, "min_owners")?,
+        settle: duration(from.settle, "settle")?,
+        max_moves: size(from.max_moves, "max_moves")?,
+        max_owners: size(from.max_owners, "max_owners")?,
+        virtual_nodes: from.virtual_nodes,
+        partitioner,
+        load_policy,
+        load_interval: duration(from.load_interval, "load_interval")?,
+        max_load_changes: size(from.max_load_changes, "max_load_changes")?,
+        log_span: duration(from.log_span, "log_span")?,
+        heartbeat: duration(from.heartbeat, "heartbeat")?,
+    })
+}
+
+fn session_record(record: stored::SessionRecord) -> Decoded<(SessionId, SessionInfo)> {
+    let info = required(record.info, "session.info")?;
+    let info = SessionInfo {
+        name: owner_name(&info.name)?,
+        url: info.url.as_str().into(),
+        weight: info.weight,
+        virtual_nodes: info.virtual_nodes,
+        draining: info.draining,
+        evicted: info.evicted,
+    };
+    Ok((session(record.session, "session.session")?, info))
+}
+
+fn namespace_name(name: &str) -> Decoded<Namespace> {
+    Namespace::new(name).map_err(|why| DecodeError::Name { field: "namespace", why })
+}
+
+fn owner_name(name: &str) -> Decoded<OwnerName> {
+    OwnerName::new(name).map_err(|why| DecodeError::Name { field: "owner", why })
+}
+
+fn session(id: Option<stored::Nonce>, field: &'static str) -> Decoded<SessionId> {
+    nonce(id, field).map(SessionId)
+}
+
+fn nonce(nonce: Option<stored::Nonce>, field: &'static str) -> Decoded<Nonce> {
+    let nonce = required(nonce, field)?;
+    Ok(Nonce(u128::from(nonce.high) << 64 | u128::from(nonce.low)))
+}
+
+fn range(range: Option<stored::Range>, field: &'static str) -> Decoded<KeyRange> {
+    let range = required(range, field)?;
+    KeyRange::new(Key(range.first), Key(range.last)).ok_or(DecodeError::EmptyRange(field))
+}
+
+fn duration(duration: Option<stored::Duration>, field: &'static str) -> Decoded<Duration> {
+    let duration = required(duration, field)?;
+    if duration.nanos >= 1_000_000_000 {
+        return Err(DecodeError::OutOfBounds(field));
+    }
+    Ok(Duration::new(duration.seconds, duration.nanos))
+}
+
+fn size(number: u64, field: &'static str) -> Decoded<usize> {
+    usize::try_from(number).map_err(|_| DecodeError::OutOfBounds(field))
+}
+
+fn required<T>(value: Option<T>, field: &'static str) -> Decoded<T> {
+    value.ok_or(DecodeError::Missing(field))
+}

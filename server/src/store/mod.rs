@@ -1,0 +1,139 @@
+//! What a Manager has written, and who may write: the seam between the driver and whatever keeps the log.
+//!
+//! A backend runs beside the driver, never in it. The driver sends [`Command`]s and does not wait; the backend answers,
+//! in its own time, with the events that the machine knows.
+
+pub mod backend;
+pub mod backup;
+mod contents;
+mod decode;
+mod disk;
+mod embedded;
+mod encode;
+mod error;
+mod seal;
+mod tables;
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::{Index, Term};
+use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::record::Batch;
+
+pub use backend::Backend;
+pub use contents::Contents;
+pub use decode::{decode_batch, decode_group};
+pub use embedded::open;
+pub use encode::{encode_batch, encode_group};
+pub use error::{DecodeError, StoreError};
+pub use seal::{FORMAT, Kind, seal, unseal};
+
+/// How many batches are kept as history behind the last one.
+pub const HISTORY: u64 = 10_000;
+
+/// What a Manager's driver asks of a store. Each is the action of the machine that has the same name.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Try to become leader; answered by [`ElectionEvent::Won`] or [`ElectionEvent::LedBy`].
+    Campaign {
+        /// Names the campaign in its answer.
+        request: u64,
+    },
+    /// Renew the leader lease; answered by [`ElectionEvent::Renewed`] or [`ElectionEvent::Lost`].
+    Renew {
+        /// Names the renewal in its answer.
+        request: u64,
+        /// The term to renew.
+        term: Term,
+    },
+    /// Give the leader lease up; not answered.
+    Resign {
+        /// The term to give up.
+        term: Term,
+    },
+    /// Read everything; answered by [`StoreEvent::Loaded`] or [`StoreEvent::LoadFailed`].
+    Load {
+        /// Names the load in its answer.
+        request: u64,
+    },
+    /// Put a batch at an index; answered by one of the other [`StoreEvent`]s.
+    Append {
+        /// The term that appends.
+        term: Term,
+        /// Where.
+        index: Index,
+        /// What.
+        batch: Arc<Batch>,
+    },
+    /// The log up to an index adds up to this and may be forgotten; not answered.
+    Compact {
+        /// How far.
+        index: Index,
+        /// What it adds up to.
+        group: Arc<Group>,
+    },
+}
+
+/// What a store answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a campaign or a renewal.
+    Election(ElectionEvent),
+    /// To a load or an append.
+    Store(StoreEvent),
+}
+
+/// Takes a store's answers. It is called on the store's own thread and must not wait.
+pub type Answers = Box<dyn Fn(Answer) + Send>;
+
+/// A batch of the past, for people who want to know what happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredBatch {
+    /// Its place in the log.
+    pub index: Index,
+    /// When it was written, by the writer's wall clock.
+    pub written_at: SystemTime,
+    /// What was written.
+    pub batch: Batch,
+}
+
+/// What is sent to a backend's thread.
+enum Job {
+    Command(Command),
+    Recent { limit: usize, reply: mpsc::Sender<Result<Vec<StoredBatch>, StoreError>> },
+}
+
+/// A running store.
+///
+/// Dropping it ends the store as soon as what was sent to it is done; [`StoreHandle::join`] also waits for that.
+pub struct StoreHandle {
+    jobs: mpsc::Sender<Job>,
+    thread: JoinHandle<()>,
+}
+
+impl StoreHandle {
+    /// Hands a command to the store. Never waits. Commands are performed in the order in which they are sent.
+    pub fn send(&self, command: Command) {
+        // A store whose thread is gone answers nothing, as one behind a broken network: the machine's timers see to it.
+        let _ = self.jobs.send(Job::Command(command));
+    }
+
+    /// The latest batches, the oldest of them first. Waits for the store: call it where waiting is allowed.
+    pub fn recent(&self, limit: usize) -> Result<Vec<StoredBatch>, StoreError> {
+        let (reply, answer) = mpsc::channel();
+        self.jobs.send(Job::Recent { limit, reply }).map_err(|_| StoreError::Stopped)?;
+        answer.recv().map_err(|_| StoreError::Stopped)?
+    }
+
+    /// Ends the store after everything that was sent to it is done, and waits for that.
+    pub fn join(self) {
+        drop(self.jobs);
+        if self.thread.join().is_err() {
+            tracing::error!("the store's thread had panicked");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What readers outside the driver see of a Manager: its role, what is committed, and what it knows besides.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::{ManagerId, Namespace, Term};
+use centrifuge_core::manager::{NamespaceOverview, RoleName};
+use centrifuge_core::plant::Plants;
+use centrifuge_core::record::Batch;
+use centrifuge_core::time::Instant;
+use tokio::sync::watch;
+
+/// What a Manager is, and who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleView {
+    /// What it is.
+    pub role: RoleName,
+    /// The term it leads or led last.
+    pub term: Term,
+    /// Who leads, as far as it knows.
+    pub leader: Option<ManagerId>,
+}
+
+impl RoleView {
+    /// Whether it leads.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        matches!(self.role, RoleName::Leader { .. })
+    }
+
+    /// Whether asking it gets anywhere: it leads, or can say who does.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.is_leading() || (self.role == RoleName::Standby && self.leader.is_some())
+    }
+}
+
+/// What a leader knows besides what is stored, as of an instant.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// When it was so, by the boot-time clock.
+    pub at: Instant,
+    /// By namespace.
+    pub namespaces: BTreeMap<Namespace, NamespaceOverview>,
+}
+
+/// Whether the store answers well.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct StoreHealth {
+    /// What its latest answer complained of.
+    pub problem: Option<&'static str>,
+}
+
+/// The driver writes, everybody reads. Readers get shared snapshots and never hold up the driver.
+#[derive(Debug)]
+pub struct View {
+    role: watch::Sender<RoleView>,
+    group: Mutex<Option<Arc<Group>>>,
+    overview: Mutex<Arc<Overview>>,
+    store: Mutex<StoreHealth>,
+}
+
+impl Default for View {
+    fn default() -> View {
+        let role = RoleView { role: RoleName::Standby, term: Term::ZERO, leader: None };
+        View {
+            role: watch::Sender::new(role),
+            group: Mutex::default(),
+            overview: Mutex::default(),
+            store: Mutex::default(),
+        }
+    }
+}
+
+impl View {
+    /// What the Manager is.
+    #[must_use]
+    pub fn role(&self) -> RoleView {
+        self.role.borrow().clone()
+    }
+
+    /// What the Manager is, and every change of it.
+    #[must_use]
+    pub fn roles(&self) -> watch::Receiver<RoleView> {
+        self.role.subscribe()
+    }
+
+    /// What is committed, if the Manager leads.
+    #[must_use]
+    pub fn group(&self) -> Option<Arc<Group>> {
+        lock(&self.group).clone()
+    }
+
+    /// What a leader knows besides; at most a second or so old.
+    #[must_use]
+    pub fn overview(&self) -> Arc<Overview> {
+        lock(&self.overview).clone()
+    }
+
+    /// Whether the store answers well.
+    #[must_use]
+    pub fn store(&self) -> StoreHealth {
+        lock(&self.store).clone()
+    }
+
+    pub(crate) fn show_role(&self, now: RoleView) {
+        self.role.send_replace(now);
+    }
+
+    /// Shows what a new leader found, or that this Manager does not lead.
+    pub(crate) fn show_group(&self, group: Option<Arc<Group>>) {
+        *lock(&self.group) = group;
+    }
+
+    /// Applies a committed batch to what is shown. Copies only if somebody is reading.
+    pub(crate) fn commit(&self, batch: &Batch) {
+        if let Some(group) = lock(&self.group).as_mut() {
+            Arc::make_mut(group).apply(batch, Plants::NONE);
+        }
+    }
+
+    pub(crate) fn show_overview(&self, overview: Overview) {
+        *lock(&self.overview) = Arc::new(overview);
+    }
+
+    pub(crate) fn show_store(&self, problem: Option<&'static str>) {
+        lock(&self.store).problem = problem;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,172 @@
+//! What operators see and want, over loopback.
+
+mod support;
+
+use centrifuge_net::proto::v1;
+use support::{TestOwner, admin, config, create, eventually, page, start};
+use tonic::Code;
+
+#[tokio::test]
+async fn namespaces_are_created_listed_configured_and_deleted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+    create(manager.grpc_addr(), "presence").await;
+
+    let all = admin.list_namespaces(v1::ListNamespacesRequest::default()).await.expect("listed").into_inner();
+    assert_eq!(all.namespaces.len(), 1, "what was answered is seen by the next read");
+    assert_eq!(all.namespaces[0].name, "presence");
+    assert_eq!(all.namespaces[0].settings.expect("settings").lease_ms, Some(6_000));
+
+    let again = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: None };
+    assert_eq!(admin.create_namespace(again).await.expect_err("refused").code(), Code::AlreadyExists);
+
+    let settings = v1::Settings { heartbeat_ms: Some(300), ..v1::Settings::default() };
+    let change = v1::ConfigureNamespaceRequest { namespace: "presence".into(), settings: Some(settings) };
+    admin.configure_namespace(change).await.expect("configured");
+    let only = v1::ListNamespacesRequest { namespace: Some("presence".into()) };
+    let shown = admin.list_namespaces(only).await.expect("listed").into_inner();
+    let settings = shown.namespaces[0].settings.expect("settings");
+    assert_eq!((settings.heartbeat_ms, settings.lease_ms), (Some(300), Some(6_000)));
+
+    admin.delete_namespace(v1::DeleteNamespaceRequest { namespace: "presence".into() }).await.expect("deleted");
+    let all = admin.list_namespaces(v1::ListNamespacesRequest::default()).await.expect("listed").into_inner();
+    assert!(all.namespaces.is_empty());
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn refusals_name_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+
+    let bad_name = v1::CreateNamespaceRequest { namespace: "No Label".into(), settings: None };
+    let status = admin.create_namespace(bad_name).await.expect_err("refused");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("namespace"), "{status}");
+
+    let hasty = v1::Settings { renewal_ms: Some(60_000), ..v1::Settings::default() };
+    let bad_settings = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(hasty) };
+    let status = admin.create_namespace(bad_settings).await.expect_err("refused");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("renewal"), "{status}");
+
+    let missing = v1::DeleteNamespaceRequest { namespace: "nowhere".into() };
+    assert_eq!(admin.delete_namespace(missing).await.expect_err("refused").code(), Code::NotFound);
+    let missing = v1::ListOwnersRequest { namespace: "nowhere".into() };
+    assert_eq!(admin.list_owners(missing).await.expect_err("refused").code(), Code::NotFound);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_owner_is_shown_with_its_leases_and_the_reasons_for_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    create(manager.grpc_addr(), "presence").await;
+    let mut owner = TestOwner::start(manager.grpc_addr(), "presence", "alpha");
+    owner.until(support::Seen::holds_everything).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+
+    let owners = v1::ListOwnersRequest { namespace: "presence".into() };
+    let owners = admin.list_owners(owners).await.expect("listed").into_inner().owners;
+    assert_eq!(owners.len(), 1);
+    assert_eq!((owners[0].name.as_str(), owners[0].url.as_str()), ("alpha", "http://alpha"));
+    assert!((owners[0].key_share - 1.0).abs() < 1e-9);
+
+    let leases = v1::ListLeasesRequest { namespace: "presence".into(), range: None, owner: Some("alpha".into()) };
+    let leases = admin.list_leases(leases).await.expect("listed").into_inner().leases;
+    assert!(!leases.is_empty());
+    assert!(leases.iter().all(|lease| lease.owner.as_ref().is_some_and(|owner| owner.name == "alpha")));
+
+    let history = v1::HistoryRequest { namespace: Some("presence".into()), key: None, limit: 0 };
+    let decisions = admin.history(history).await.expect("told").into_inner().decisions;
+    let kinds: Vec<&str> = decisions.iter().map(|decision| decision.kind.as_str()).collect();
+    assert_eq!(&kinds[..2], ["created", "session-started"]);
+    assert!(kinds[2..].iter().all(|kind| *kind == "granted"), "{kinds:?}");
+    assert!(decisions[1..].iter().all(|decision| decision.owner.as_deref() == Some("alpha")));
+    assert!(decisions[2..].iter().all(|decision| decision.reason == "unowned"));
+
+    let delete = v1::DeleteNamespaceRequest { namespace: "presence".into() };
+    let status = admin.delete_namespace(delete).await.expect_err("it has an Owner");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let evict = v1::EvictRequest { namespace: "presence".into(), owner: "alpha".into(), why: "test".into() };
+    admin.evict(evict).await.expect("evicted");
+    owner.until(|seen| seen.held.is_empty()).await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_pages_tell_health_readiness_status_and_metrics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    create(manager.grpc_addr(), "presence").await;
+    let mut owner = TestOwner::start(manager.grpc_addr(), "presence", "alpha");
+    owner.until(support::Seen::holds_everything).await;
+    let http = manager.http_addr();
+
+    assert!(page(http, "/health").await.0.contains("200"));
+    let (line, body) = page(http, "/ready").await;
+    assert!(line.contains("200") && body.contains("leader"), "{line} {body}");
+    let (_, body) = page(http, "/status").await;
+    let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(status["role"], "leader");
+    assert_eq!(status["leader"], manager.grpc_addr().to_string());
+    assert_eq!(status["store"]["healthy"], true);
+    assert_eq!(status["namespaces"][0]["name"], "presence");
+    assert_eq!(status["namespaces"][0]["owners"], 1);
+    assert_eq!(status["namespaces"][0]["unowned_ranges"], 0);
+
+    let (_, text) = page(http, "/metrics").await;
+    assert!(text.contains("centrifuge_leading 1"), "{text}");
+    assert!(text.contains("centrifuge_owners{namespace=\"presence\"} 1"), "{text}");
+    assert!(text.contains("centrifuge_sessions_started_total{namespace=\"presence\"} 1"), "{text}");
+    let reports = || async {
+        let count = support::metric(http, "centrifuge_messages_received_total{kind=\"report\"}").await;
+        (count >= 3.0).then_some(())
+    };
+    eventually(reports).await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn ordinary_tools_find_the_services_and_their_health() {
+    use tonic_health::pb::health_client::HealthClient;
+    use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", manager.grpc_addr()))
+        .expect("an address")
+        .connect_lazy();
+
+    let health = || async {
+        let request = HealthCheckRequest { service: "centrifuge.v1.Owner".into() };
+        let reply = HealthClient::new(channel.clone()).check(request).await.expect("checked");
+        (reply.into_inner().status() == ServingStatus::Serving).then_some(())
+    };
+    eventually(health).await;
+
+    let ask = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut replies = ServerReflectionClient::new(channel.clone())
+        .server_reflection_info(tokio_stream::once(ask))
+        .await
+        .expect("asked")
+        .into_inner();
+    let reply = replies.message().await.expect("answered").expect("a message");
+    let Some(MessageResponse::ListServicesResponse(list)) = reply.message_response else {
+        panic!("{reply:?}");
+    };
+    let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
+    for name in ["centrifuge.v1.Owner", "centrifuge.v1.Lookup", "centrifuge.v1.Admin", "grpc.health.v1.Health"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    manager.shutdown().await;
+}

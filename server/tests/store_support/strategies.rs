@@ -1,0 +1,193 @@
+//! Values of everything that is stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Term};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::plant::Plants;
+use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::settings::Settings;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+pub fn batch() -> impl Strategy<Value = Batch> {
+    (number(), records()).prop_map(|(term, records)| Batch { term: Term(term), records })
+}
+
+pub fn records() -> impl Strategy<Value = Vec<Record>> {
+    vec(record(), 0..6)
+}
+
+/// A group that batches add up to, with one namespace or more and whatever else the batches did.
+pub fn group() -> impl Strategy<Value = Group> {
+    (created(), vec(batch(), 0..30)).prop_map(|(first, batches)| {
+        let mut group = Group::default();
+        group.apply(&Batch { term: Term(1), records: first }, Plants::NONE);
+        for batch in batches {
+            group.apply(&batch, Plants::NONE);
+        }
+        group
+    })
+}
+
+fn created() -> impl Strategy<Value = Vec<Record>> {
+    vec((namespace(), settings(), nonce()), 1..4).prop_map(|all| {
+        let record = |(namespace, settings, log)| Record::Namespace {
+            namespace,
+            change: Change::Created { settings, log },
+            reason: Reason::Operator("begin".into()),
+        };
+        all.into_iter().map(record).collect()
+    })
+}
+
+pub fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        1 => duration().prop_map(|leader_hold| Record::LeaderStarted { leader_hold }),
+        1 => Just(Record::LeaderSettled),
+        1 => Just(Record::LeaderResigned),
+        12 => (namespace(), change(), reason())
+            .prop_map(|(namespace, change, reason)| Record::Namespace { namespace, change, reason }),
+    ]
+}
+
+pub fn change() -> impl Strategy<Value = Change> {
+    let few = prop_oneof![
+        (settings(), nonce()).prop_map(|(settings, log)| Change::Created { settings, log }),
+        Just(Change::Removed),
+        settings().prop_map(|settings| Change::Configured { settings }),
+        Just(Change::HoldSettled),
+        Just(Change::Frozen),
+        Just(Change::Unfrozen),
+        (range(), option::of(owner())).prop_map(|(range, to)| Change::Pinned { range, to }),
+    ];
+    let many = prop_oneof![
+        1 => (session(), info()).prop_map(|(session, info)| Change::SessionStarted { session, info }),
+        1 => (session(), info()).prop_map(|(session, info)| Change::SessionChanged { session, info }),
+        1 => session().prop_map(|session| Change::SessionEnded { session }),
+        6 => (range(), generation(), session(), option::of(generation())).prop_map(
+            |(range, generation, session, source)| Change::Granted { range, generation, session, source }
+        ),
+        1 => (range(), generation()).prop_map(|(range, generation)| Change::Released { range, generation }),
+        1 => (range(), generation(), option::of(session()))
+            .prop_map(|(range, generation, to)| Change::Recalled { range, generation, to }),
+        1 => (range(), generation())
+            .prop_map(|(range, generation)| Change::RecallCancelled { range, generation }),
+    ];
+    prop_oneof![1 => few, 3 => many]
+}
+
+pub fn reason() -> impl Strategy<Value = Reason> {
+    let plain = vec![
+        Reason::Joined,
+        Reason::Left,
+        Reason::HoldExpired,
+        Reason::TakenOver,
+        Reason::Dropped,
+        Reason::RefusedByOwner,
+        Reason::GivenBack,
+        Reason::Migrated,
+        Reason::DestinationGone,
+        Reason::Unowned,
+        Reason::Repartitioned,
+        Reason::Draining,
+        Reason::MigrationTimedOut,
+        Reason::NoLongerWanted,
+        Reason::Reported,
+        Reason::LoadBalanced,
+        Reason::TimePassed,
+    ];
+    prop_oneof![
+        4 => select(plain),
+        1 => "[ -~äß漢]{0,20}".prop_map(|words| Reason::Operator(words.as_str().into())),
+    ]
+}
+
+pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
+    let durations = vec(duration(), 10);
+    let sizes = vec(any::<usize>(), 4);
+    let partitioner = select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed]);
+    let load_policy = select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
+    (durations, sizes, any::<u32>(), partitioner, load_policy).prop_map(|(d, n, virtual_nodes, p, l)| {
+        Arc::new(Settings {
+            lease: d[0],
+            hold: d[1],
+            renewal: d[2],
+            answer_allowance: d[3],
+            migration_timeout: d[4],
+            recall_timeout: d[5],
+            min_owners: n[0],
+            settle: d[6],
+            max_moves: n[1],
+            max_owners: n[2],
+            virtual_nodes,
+            partitioner: p,
+            load_policy: l,
+            load_interval: d[7],
+            max_load_changes: n[3],
+            log_span: d[8],
+            heartbeat: d[9],
+        })
+    })
+}
+
+fn info() -> impl Strategy<Value = SessionInfo> {
+    (owner(), "[a-z:/.0-9]{0,20}", any::<u32>(), any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
+        |(name, url, weight, virtual_nodes, draining, evicted)| SessionInfo {
+            name,
+            url: url.as_str().into(),
+            weight,
+            virtual_nodes,
+            draining,
+            evicted,
+        },
+    )
+}
+
+/// Few, so that changes meet one another.
+fn namespace() -> impl Strategy<Value = Namespace> {
+    select(vec!["presence", "rooms", "n-3"]).prop_map(|name| Namespace::new(name).expect("a label"))
+}
+
+fn owner() -> impl Strategy<Value = OwnerName> {
+    select(vec!["server-1", "server-2", "Server 3"]).prop_map(|name| OwnerName::new(name).expect("a name"))
+}
+
+fn session() -> impl Strategy<Value = SessionId> {
+    prop_oneof![(0..4u128).prop_map(|few| SessionId(Nonce(few << 64 | few))), nonce().prop_map(SessionId)]
+}
+
+fn nonce() -> impl Strategy<Value = Nonce> {
+    any::<u128>().prop_map(Nonce)
+}
+
+fn generation() -> impl Strategy<Value = Generation> {
+    number().prop_map(Generation)
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 0..20u64, 3 => any::<u64>(), 1 => Just(u64::MAX)]
+}
+
+fn range() -> impl Strategy<Value = KeyRange> {
+    let key = || prop_oneof![any::<u64>(), 0..16u64, Just(u64::MAX)];
+    prop_oneof![
+        5 => (key(), key()).prop_map(|(a, b)| {
+            KeyRange::new(Key(a.min(b)), Key(a.max(b))).expect("in order")
+        }),
+        1 => Just(KeyRange::ALL),
+    ]
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        (0..100_000u64).prop_map(Duration::from_millis),
+        (any::<u64>(), 0..1_000_000_000u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos)),
+    ]
+}

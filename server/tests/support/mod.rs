@@ -1,0 +1,244 @@
+//! A Manager on a file of its own, and an Owner that is core's machine over a plain client.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedWhy};
+use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
+use centrifuge_core::plant::Plants;
+use centrifuge_core::random::Random;
+use centrifuge_core::time::Instant;
+use centrifuge_net::driver::{Driver, Host};
+use centrifuge_net::proto::v1;
+use centrifuge_net::proto::v1::admin_client::AdminClient;
+use centrifuge_net::proto::v1::lookup_client::LookupClient;
+use centrifuge_net::proto::v1::owner_client::OwnerClient;
+use centrifuge_server::store::Backend;
+use centrifuge_server::{Config, Manager, RunningManager};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+/// However slow the machine, what is waited for has happened by then.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Any free ports.
+pub fn config() -> Config {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    Config { grpc_listen: any, http_listen: any, ..Config::default() }
+}
+
+/// A Manager that leads, on a file in `folder`.
+pub async fn start(folder: &Path, config: Config) -> RunningManager {
+    let store = Backend::File(folder.join("centrifuge.db"));
+    let manager = Manager::start(config, store).await.expect("it starts");
+    within(manager.leads()).await;
+    manager
+}
+
+pub async fn within<T>(wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, wait).await.expect("in time")
+}
+
+/// Looks again and again until `look` finds it.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
+    within(async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+/// A connection of its own.
+pub async fn channel(at: SocketAddr) -> Result<Channel, tonic::transport::Error> {
+    Endpoint::from_shared(format!("http://{at}"))?.connect().await
+}
+
+pub async fn admin(at: SocketAddr) -> AdminClient<Channel> {
+    AdminClient::new(channel(at).await.expect("connected"))
+}
+
+pub async fn lookup(at: SocketAddr) -> LookupClient<Channel> {
+    LookupClient::new(channel(at).await.expect("connected"))
+}
+
+pub async fn owner(at: SocketAddr) -> OwnerClient<Channel> {
+    OwnerClient::new(channel(at).await.expect("connected"))
+}
+
+/// Leases of a few seconds, so that tests need not wait.
+pub fn short_leases() -> v1::Settings {
+    v1::Settings {
+        lease_ms: Some(6_000),
+        hold_ms: Some(7_000),
+        renewal_ms: Some(500),
+        answer_allowance_ms: Some(1_000),
+        heartbeat_ms: Some(200),
+        ..v1::Settings::default()
+    }
+}
+
+pub async fn create(at: SocketAddr, namespace: &str) {
+    let request =
+        v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings: Some(short_leases()) };
+    admin(at).await.create_namespace(request).await.expect("created");
+}
+
+/// The first request of a new Lookup.
+pub fn watch_request(namespace: &str, number: u8) -> v1::WatchRequest {
+    v1::WatchRequest {
+        namespace: namespace.to_owned(),
+        lookup: vec![number; 16].into(),
+        seq: 1,
+        position: None,
+        term: 0,
+    }
+}
+
+/// A page of the Manager's HTTP port: its status line and its body.
+pub async fn page(at: SocketAddr, path: &str) -> (String, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(at).await.expect("connected");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("asked");
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+/// The value of a metric, by its name with labels; 0 if nothing was counted.
+pub async fn metric(at: SocketAddr, name: &str) -> f64 {
+    let (_, text) = page(at, "/metrics").await;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    line.unwrap_or(0.0)
+}
+
+/// What an Owner is, after its latest step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    pub held: Vec<(KeyRange, Generation)>,
+    pub granted: usize,
+    pub revoked: usize,
+    pub joined: usize,
+    pub refused: Option<RefusedWhy>,
+}
+
+impl Seen {
+    pub fn holds_everything(&self) -> bool {
+        self.held.iter().map(|(range, _)| range.key_count()).sum::<u128>() == KeyRange::ALL.key_count()
+    }
+}
+
+/// An Owner that runs until it is dropped; then it is silent, as a crashed one.
+pub struct TestOwner {
+    pub seen: watch::Receiver<Seen>,
+    pub events: mpsc::Sender<OwnerEvent>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl TestOwner {
+    pub fn start(at: SocketAddr, namespace: &str, name: &str) -> TestOwner {
+        let manager = ManagerId::from(at.to_string().as_str());
+        let config = OwnerConfig {
+            namespace: Namespace::new(namespace).expect("a label"),
+            name: OwnerName::new(name).expect("a name"),
+            url: Url::from(format!("http://{name}").as_str()),
+            managers: Arc::from([manager.clone()]),
+            takes_over_previous: false,
+            weight: 100,
+            migrates: false,
+        };
+        let number = name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
+        let machine = OwnerMachine::new(config, Random::from_number(number), Plants::NONE);
+        let (show, seen) = watch::channel(Seen::default());
+        let (outgoing, to_send) = mpsc::channel(64);
+        let (events, fed) = mpsc::channel(64);
+        let host = OwnerHost { outgoing, show };
+        let driver = Driver::new(machine, host, Duration::from_secs(1));
+        let driving = tokio::spawn(async move {
+            driver.run(fed).await;
+        });
+        let pumping = tokio::spawn(pump(at, manager, to_send, events.clone()));
+        events.try_send(OwnerEvent::Start).expect("room");
+        TestOwner { seen, events, tasks: vec![driving, pumping] }
+    }
+
+    pub async fn until(&mut self, is: impl FnMut(&Seen) -> bool) -> Seen {
+        within(self.seen.wait_for(is)).await.expect("it runs").clone()
+    }
+}
+
+impl Drop for TestOwner {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+struct OwnerHost {
+    outgoing: mpsc::Sender<OwnerToManager>,
+    show: watch::Sender<Seen>,
+}
+
+impl Host<OwnerMachine> for OwnerHost {
+    fn perform(&mut self, action: OwnerAction) {
+        match action {
+            OwnerAction::ToManager { message, .. } => drop(self.outgoing.try_send(message)),
+            OwnerAction::Granted(grants) => self.show.send_modify(|seen| seen.granted += grants.len()),
+            OwnerAction::Revoked(gone) => self.show.send_modify(|seen| seen.revoked += gone.len()),
+            OwnerAction::JoinRefused(why) => self.show.send_modify(|seen| seen.refused = Some(why)),
+            OwnerAction::Joined => self.show.send_modify(|seen| seen.joined += 1),
+            _ => {}
+        }
+    }
+
+    fn stepped(&mut self, _: Instant, machine: &OwnerMachine) {
+        let held = machine.leases().iter().map(|(range, lease)| (range, lease.generation)).collect();
+        self.show.send_modify(|seen| seen.held = held);
+    }
+}
+
+/// Carries messages over one stream after the other; what cannot be sent is lost.
+async fn pump(
+    at: SocketAddr,
+    manager: ManagerId,
+    mut to_send: mpsc::Receiver<OwnerToManager>,
+    events: mpsc::Sender<OwnerEvent>,
+) {
+    while let Some(first) = to_send.recv().await {
+        let Ok(channel) = channel(at).await else { continue };
+        let mut client = OwnerClient::new(channel);
+        let (sender, stream) = mpsc::channel(64);
+        sender.try_send(v1::OwnerMessage::from(&first)).expect("room");
+        let Ok(session) = client.session(ReceiverStream::new(stream)).await else { continue };
+        let mut answers = session.into_inner();
+        loop {
+            tokio::select! {
+                message = to_send.recv() => match message {
+                    Some(message) => drop(sender.try_send(v1::OwnerMessage::from(&message))),
+                    None => return,
+                },
+                answer = answers.message() => match answer {
+                    Ok(Some(message)) => {
+                        let message = ManagerToOwner::try_from(message).expect("a message");
+                        let event = OwnerEvent::FromManager { from: manager.clone(), message };
+                        if events.send(event).await.is_err() {
+                            return;
+                        }
+                    }
+                    _ => break,
+                },
+            }
+        }
+    }
+}

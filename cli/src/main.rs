@@ -1,7 +1,9 @@
 //! `centrifuge`: the one user-facing binary.
 
 mod admin;
+mod bench;
 mod commands;
+mod dev;
 mod failure;
 mod output;
 mod words;
@@ -34,6 +36,8 @@ Exit codes:
 
 #[derive(Subcommand)]
 enum Command {
+    /// See it work: a Manager, servers and callers in one process, and a story told in plain words
+    Dev(dev::DevArgs),
     /// Run a Manager
     Manager(manager::ManagerArgs),
     /// Say what each Manager is, and who leads
@@ -64,6 +68,9 @@ enum Command {
     /// Back up, restore and migrate the store of a Manager
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Measure, as ratios within one run
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -96,6 +103,7 @@ fn run(command: Command) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         match command {
+            Command::Dev(args) => dev::run(args).await,
             Command::Manager(args) => manager::run(args).await,
             Command::Status(at) => status::run(&at).await,
             Command::Namespace(command) => namespace::run(command).await,
@@ -110,6 +118,7 @@ fn run(command: Command) -> Result<(), Failure> {
             Command::Move(args) => operate::move_range(args).await,
             Command::Evict(args) => operate::evict(args).await,
             Command::Store(command) => store::run(command),
+            Command::Bench(command) => bench::run(command),
             Command::Completions(args) => completions::run::<Cli>(&args),
         }
     })

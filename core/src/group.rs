@@ -138,10 +138,18 @@ impl Stored {
         self.sessions.iter().find(|(_, info)| info.name == *name).map(|(session, _)| *session)
     }
 
-    /// The whole table as Lookups see it.
+    /// The whole table as Lookups see it. Neighbours that differ only in what they do not see are one entry, so that the
+    /// same position of the log always gives the same snapshot.
     #[must_use]
     pub fn publish_all(&self) -> Vec<PublishedEntry> {
-        self.publish(KeyRange::ALL)
+        let mut whole = self.publish(KeyRange::ALL);
+        whole.dedup_by(|next, entry| {
+            let joined = KeyRange::new(entry.range.first(), next.range.last());
+            let joined = joined.filter(|_| next.is_same_but_for_range(entry));
+            entry.range = joined.unwrap_or(entry.range);
+            joined.is_some()
+        });
+        whole
     }
 
     fn apply(&mut self, change: &Change, plants: Plants) -> Vec<PublishedEntry> {

@@ -134,6 +134,15 @@ pub struct PublishedEntry {
     pub state_since: Generation,
 }
 
+impl PublishedEntry {
+    /// Whether the two say the same of their keys.
+    pub(crate) fn is_same_but_for_range(&self, other: &PublishedEntry) -> bool {
+        self.generation == other.generation
+            && self.state_since == other.state_since
+            && self.owner == other.owner
+    }
+}
+
 /// An owner as Lookups see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -56,3 +56,38 @@ suite! {
     history_is_in_order,
     a_store_is_like_a_list,
 }
+
+/// Not every backend keeps as much: only the embedded store promises this number.
+#[test]
+fn history_is_bounded_and_the_log_stays_short() {
+    use std::sync::Arc;
+
+    use centrifuge_core::id::Index;
+    use centrifuge_core::manager::StoreEvent;
+    use centrifuge_server::store::{Answer, Command, HISTORY};
+    use store_support::{Client, batch_of, sum};
+
+    let place = Embedded::new();
+    let mut store = Client::open(|answers| place.open(answers));
+    let term = store.campaign();
+    let all: Vec<_> = (1..=HISTORY + 500).map(|index| batch_of(term, index)).collect();
+    for (index, batch) in (1..).zip(&all) {
+        store.send(Command::Append { term, index: Index(index), batch: Arc::clone(batch) });
+    }
+    for index in 1..=HISTORY + 500 {
+        assert_eq!(store.answer(), Answer::Store(StoreEvent::Appended { index: Index(index) }));
+    }
+    // Nobody asked for a compaction: a log this long is compacted when it is read.
+    let group = Arc::new(sum(&all));
+    assert_eq!(store.load(), (Index(HISTORY + 500), Arc::clone(&group)));
+    let recent = store.recent(usize::MAX);
+    assert_eq!(recent.len() as u64, HISTORY);
+    assert_eq!(recent.first().map(|(index, _)| *index), Some(501));
+    let next = HISTORY + 501;
+    store.appended(term, next, &batch_of(term, next));
+    store.close();
+    let mut store = Client::open(|answers| place.open(answers));
+    assert_eq!(store.load().0, Index(next));
+    assert_eq!(store.recent(usize::MAX).len() as u64, HISTORY + 1, "trimmed with the next compaction");
+    store.close();
+}

@@ -69,7 +69,10 @@ impl Sample {
             }
             Err(error) => {
                 let text = error.to_string();
-                assert!(text.contains("damaged.store") && text.contains("Nothing was changed"), "{why}: {text}");
+                assert!(
+                    text.contains("damaged.store") && text.contains("Nothing was changed"),
+                    "{why}: {text}"
+                );
                 assert_eq!(fs::read(&file).expect("readable"), bytes, "{why}: a refused file was changed");
                 assert!(Backend::File(file.clone()).read().is_err(), "{why}: refused, and yet read");
             }

@@ -21,8 +21,8 @@ use centrifuge_server::store::{
     Contents, DecodeError, Kind, StoredBatch, decode_batch, decode_group, encode_batch, encode_group, seal,
     unseal,
 };
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 use store_support::strategies;
 
 proptest! {
@@ -83,10 +83,10 @@ fn a_table_with_a_hole_or_an_overlap_is_refused() {
         assert_eq!(decode_group(group), Err(DecodeError::TableNotWhole(name)));
     };
     assert!(good.namespaces[0].table.len() > 1, "the table has several entries");
-    refused(&|table| drop(table.pop()));
+    refused(&|table| table.truncate(table.len() - 1));
     refused(&Vec::clear);
     refused(&|table| table.swap(0, 1));
-    refused(&|table| table.push(table[0].clone()));
+    refused(&|table| table.push(table[0]));
 }
 
 #[test]
@@ -135,7 +135,8 @@ fn version_1_of_a_batch_is_readable() {
         batch: Some(encode_batch(&batch)),
     };
     let sealed = seal(Kind::Batch, &message);
-    let bytes = fs::read(golden("batch.bin", |file| fs::write(file, &sealed).expect("writable"))).expect("there");
+    let bytes =
+        fs::read(golden("batch.bin", |file| fs::write(file, &sealed).expect("writable"))).expect("there");
     let read: stored::StoredBatch = unseal(Kind::Batch, &bytes).expect("readable for ever");
     assert_eq!((read.index, read.written_at_micros), (77, 1_700_000_000_123_456));
     assert_eq!(decode_batch(read.batch.expect("a batch")), Ok(batch));
@@ -170,7 +171,8 @@ fn version_1_of_a_backup_is_readable() {
 
 fn golden_contents() -> Contents {
     let written_at = |index| SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + index);
-    let batch = |index| StoredBatch { index: Index(index), written_at: written_at(index), batch: golden_batch() };
+    let batch =
+        |index| StoredBatch { index: Index(index), written_at: written_at(index), batch: golden_batch() };
     Contents {
         term: Term(12),
         not_before: Some(written_at(99)),
@@ -241,10 +243,16 @@ fn golden_batch() -> Batch {
         (Change::Released { range: range(400, 400), generation: Generation(9) }, Reason::RefusedByOwner),
         (Change::Released { range: range(500, 500), generation: Generation(9) }, Reason::GivenBack),
         (Change::Released { range: range(600, 600), generation: Generation(9) }, Reason::DestinationGone),
-        (Change::Recalled { range: range(7, 8), generation: Generation(3), to: None }, Reason::MigrationTimedOut),
+        (
+            Change::Recalled { range: range(7, 8), generation: Generation(3), to: None },
+            Reason::MigrationTimedOut,
+        ),
         (Change::Unfrozen, Reason::Operator("go on".into())),
         (Change::Frozen, Reason::Operator("maintenance".into())),
-        (Change::Pinned { range: range(0, 99), to: Some(info("server-1", true).name) }, Reason::Operator("".into())),
+        (
+            Change::Pinned { range: range(0, 99), to: Some(info("server-1", true).name) },
+            Reason::Operator("".into()),
+        ),
         (Change::Pinned { range: range(50, 99), to: None }, Reason::Operator("as before".into())),
     ];
     let record = |(change, reason)| {

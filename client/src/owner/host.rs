@@ -38,6 +38,11 @@ impl Watched {
     pub(super) fn new(machine: OwnerMachine) -> Watched {
         Watched { machine, heard: 0 }
     }
+
+    #[cfg(test)]
+    pub(super) fn machine(&self) -> &OwnerMachine {
+        &self.machine
+    }
 }
 
 impl Machine for Watched {

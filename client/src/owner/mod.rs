@@ -8,6 +8,8 @@ mod in_flight;
 mod links;
 mod load;
 mod migration;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -18,7 +18,7 @@ use crate::timers::Timers;
 
 use super::Context;
 use super::event::Skip;
-use super::lookups::Subscriber;
+use super::lookups::{LatestSnapshot, Subscriber};
 use super::talk::Talk;
 
 /// The volatile side of a namespace. All of it can be lost: a new leader builds it anew from the store and from what
@@ -42,6 +42,7 @@ pub(super) struct Live {
     /// The Lookups that want to hear of changes.
     pub(super) subscribers: BTreeMap<Nonce, Subscriber>,
     pub(super) log: ChangeLog,
+    pub(super) snapshot: LatestSnapshot,
     pub(super) timers: Timers<LiveTimer>,
     /// The load policy is to be asked at the next decision.
     pub(super) load_due: bool,
@@ -128,6 +129,7 @@ impl Live {
             balance_from: now,
             subscribers: BTreeMap::new(),
             log: ChangeLog::new(stored.log, stored.lsn),
+            snapshot: LatestSnapshot::default(),
             timers,
             load_due: false,
             dirty: true,

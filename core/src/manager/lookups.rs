@@ -1,8 +1,10 @@
 //! The leader's side of Lookups: answers to requests, pushes of changes, heartbeats.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::group::Stored;
 use crate::id::{Lsn, Namespace, Nonce, Seq, Term};
 use crate::message::{LookupRequest, ManagerToLookup, Update, UpdateBody};
 use crate::table::PublishedEntry;
@@ -25,6 +27,38 @@ pub(super) struct Subscriber {
     asked_at: Instant,
 }
 
+/// The latest snapshot that a Lookup needed, for the others that need it: after a restart of callers it is the same for all.
+///
+/// It says nothing that the table does not, so that a leader with and one without it are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LatestSnapshot(Option<(Lsn, Arc<[PublishedEntry]>)>);
+
+impl LatestSnapshot {
+    /// The table as Lookups see it. Whatever they see of it changes only with its position.
+    fn of(&mut self, stored: &Stored) -> Arc<[PublishedEntry]> {
+        match &self.0 {
+            Some((lsn, entries)) if *lsn == stored.lsn => Arc::clone(entries),
+            _ => {
+                let entries: Arc<[PublishedEntry]> = stored.publish_all().into();
+                self.0 = Some((stored.lsn, Arc::clone(&entries)));
+                entries
+            }
+        }
+    }
+}
+
+impl PartialEq for LatestSnapshot {
+    fn eq(&self, _other: &LatestSnapshot) -> bool {
+        true
+    }
+}
+
+impl Eq for LatestSnapshot {}
+
+impl Hash for LatestSnapshot {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}
+
 impl Leader {
     /// Answers a request with what its sender lacks, and remembers to push to it.
     pub(super) fn on_lookup(&mut self, from: Peer, request: &LookupRequest, context: &mut Context<'_>) {
@@ -45,7 +79,8 @@ impl Leader {
         let subscriber = Subscriber { peer: from, echo: request.seq, asked_at: context.now };
         live.subscribers.insert(request.lookup, subscriber.clone());
         live.log.truncate(context.now, stored.settings.log_span);
-        let body = live.log.answer(request.position, stored.table.len(), || stored.publish_all().into());
+        let snapshot = || live.snapshot.of(stored);
+        let body = live.log.answer(request.position, stored.table.len(), snapshot);
         let namespace = &request.namespace;
         context.push(subscriber.update(namespace, request.lookup, term, live.log.id(), body));
     }

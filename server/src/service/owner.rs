@@ -147,16 +147,18 @@ impl Reader {
             OwnerToManager::Hello(_) => {
                 self.counts.hellos.inc();
                 self.counts.hello_bytes.inc_by(bytes);
-                let wait = self.hellos.take(Instant::now()).err();
-                self.slow_down("hello-rate", wait).await;
+                while let Err(wait) = self.hellos.take(Instant::now()) {
+                    self.slow_down("hello-rate", wait).await;
+                }
                 self.inbox.request(ManagerEvent::FromOwner { from, message }).await
             }
             OwnerToManager::Report(ref report) => {
                 self.counts.reports.inc();
                 self.counts.report_bytes.inc_by(bytes);
                 self.check_size(report)?;
-                let wait = self.reports.take(Instant::now()).err();
-                self.slow_down("report-rate", wait).await;
+                while let Err(wait) = self.reports.take(Instant::now()) {
+                    self.slow_down("report-rate", wait).await;
+                }
                 self.inbox.report(ManagerEvent::FromOwner { from, message }).await
             }
         };
@@ -164,11 +166,9 @@ impl Reader {
     }
 
     /// Rests, so that the stream fills up and its sender has to wait: that costs nobody else anything.
-    async fn slow_down(&self, kind: &'static str, wait: Option<Duration>) {
-        if let Some(wait) = wait {
-            self.shared.refused_input(kind, &self.from, &"messages come too fast and are read slowly");
-            tokio::time::sleep(wait).await;
-        }
+    async fn slow_down(&self, kind: &'static str, wait: Duration) {
+        self.shared.refused_input(kind, &self.from, &"messages come too fast and are read slowly");
+        tokio::time::sleep(wait).await;
     }
 
     fn check_size(&self, report: &Report) -> Result<(), Status> {

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use centrifuge_core::id::{Generation, Index, ManagerId, Nonce, Term};
 use centrifuge_core::manager::ManagerConfig;
@@ -21,8 +21,9 @@ use super::tables::{open_batch, sealed_batch, sealed_snapshot, undecodable};
 
 const MAGIC: &[u8] = b"centrifuge-backup\n";
 
-/// How far generations and terms are raised by a restore that is told nothing else: more than can have been granted
-/// since the backup was taken.
+/// How far a restore that is told nothing else raises generations and terms, beside one for each microsecond since the
+/// backup was taken. Nobody grants that fast, so a second restore of the same backup is above the first one, too; the
+/// margin is for clocks that are wrong.
 pub const MARGIN: u64 = 1 << 32;
 
 /// What a backup contains.
@@ -41,7 +42,7 @@ pub struct BackupSummary {
 /// How a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RestoreOptions {
-    /// Every generation granted from now on is above this one. `None`: above the backup's last by [`MARGIN`].
+    /// Every generation granted from now on is above this one. `None`: above the backup's last by [`MARGIN`] and more.
     pub generation_floor: Option<Generation>,
     /// Whoever restores vouches that every lease ever granted has ended, because no Manager has run for longer than
     /// the longest hold. Otherwise nobody leads the restored store until that much time has passed.
@@ -76,7 +77,7 @@ pub fn backup(from: &Backend, out: &Path) -> Result<BackupSummary, StoreError> {
 /// namespace gets a new change log, so that Lookups take the whole table anew.
 pub fn restore(backup: &Path, to: &Backend, options: RestoreOptions) -> Result<Restored, StoreError> {
     let (mut contents, taken_at) = read_backup(backup)?;
-    raise(&mut contents, options, SystemTime::now());
+    raise(&mut contents, options, taken_at, SystemTime::now());
     to.create(&contents)?;
     Ok(Restored {
         backup: summary(&contents, taken_at),
@@ -113,7 +114,8 @@ fn read_parts(rest: &mut &[u8]) -> Result<(Contents, SystemTime), DecodeError> {
     let standing = head.standing.ok_or(DecodeError::Missing("standing"))?;
     let snapshot: stored::Snapshot = unseal(Kind::Snapshot, &next_part(rest)?)?;
     let group = decode_group(snapshot.group.ok_or(DecodeError::Missing("group"))?)?;
-    let first = snapshot.index.checked_sub(head.batches).ok_or(DecodeError::OutOfBounds("batches"))? + 1;
+    let first = snapshot.index.checked_sub(head.batches).and_then(|before| before.checked_add(1));
+    let first = first.ok_or(DecodeError::OutOfBounds("batches"))?;
     let history = (first..=snapshot.index)
         .map(|index| open_batch(&next_part(rest)?, index))
         .collect::<Result<_, DecodeError>>()?;
@@ -162,29 +164,26 @@ fn write_backup(contents: &Contents, taken_at: SystemTime, out: &Path) -> Result
 }
 
 /// Lifts everything that must never be used twice above what may have been used since the backup.
-fn raise(contents: &mut Contents, options: RestoreOptions, now: SystemTime) {
+fn raise(contents: &mut Contents, options: RestoreOptions, taken_at: SystemTime, now: SystemTime) {
+    let margin = MARGIN.saturating_add(encode_time(now).saturating_sub(encode_time(taken_at)));
     let above = |last: Generation| match options.generation_floor {
         Some(floor) => last.max(floor),
-        None => Generation(last.0.saturating_add(MARGIN)),
+        None => Generation(last.0.saturating_add(margin)),
     };
     let group = &mut contents.group;
-    let mut wait = Settings::default().hold;
+    let mut longest_hold = Settings::default().hold;
     for stored in group.namespaces.values_mut() {
         stored.last_generation = above(stored.last_generation);
         stored.log = fresh_nonce();
-        wait = wait.max(stored.longest_hold);
+        longest_hold = longest_hold.max(stored.longest_hold);
     }
     for last in group.removed.values_mut() {
         *last = above(*last);
     }
-    contents.term = Term(contents.term.max(group.term).0.saturating_add(MARGIN));
+    contents.term = Term(contents.term.max(group.term).0.saturating_add(margin));
     let leader_hold = group.leader_hold().max(ManagerConfig::new(ManagerId::from("any")).leader_hold);
-    contents.not_before = (!options.leases_have_ended).then(|| whole_seconds(now + wait + leader_hold));
-}
-
-fn whole_seconds(time: SystemTime) -> SystemTime {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs() + 1)
+    let ended = now.checked_add(longest_hold.saturating_add(leader_hold)).map_or(u64::MAX, encode_time);
+    contents.not_before = (!options.leases_have_ended).then(|| decode_time(ended));
 }
 
 fn fresh_nonce() -> Nonce {

@@ -37,7 +37,8 @@ pub(super) struct Disk {
 impl Disk {
     /// Takes an existing store's file, for this process alone.
     pub(super) fn open(path: &Path) -> Result<Disk, StoreError> {
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(StoreError::io(path, "open"))?;
+        let file =
+            OpenOptions::new().read(true).write(true).open(path).map_err(StoreError::io(path, "open"))?;
         Disk::checked(path, file, File::try_lock)
     }
 

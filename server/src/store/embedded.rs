@@ -238,7 +238,7 @@ impl Embedded {
             self.finish(round);
             let event = self.repeated(index, &batch);
             round.answers.push(Answer::Store(event));
-        } else if round.leading == Some(term) && round.facts.last + 1 == index.0 {
+        } else if round.leading == Some(term) && round.facts.last.checked_add(1) == Some(index.0) {
             round.facts.last = index.0;
             round.writes.push(Write::Batch { index: index.0, written_at: SystemTime::now(), batch });
             round.answers.push(Answer::Store(StoreEvent::Appended { index }));
@@ -262,8 +262,7 @@ impl Embedded {
     }
 
     fn load(&self, request: u64, round: &mut Round) {
-        let loaded =
-            self.with_database(|database, file| tables::scan(database, file, Reach::Log, |_| {}));
+        let loaded = self.with_database(|database, file| tables::scan(database, file, Reach::Log, |_| {}));
         match loaded {
             Ok(Scanned { facts, group }) => {
                 let (index, group) = (Index(facts.last), Arc::new(group));

@@ -138,7 +138,9 @@ pub(super) fn scan(
     for entry in range {
         let (index, bytes) = entry.map_err(|error| redb(error.into()))?;
         let (index, bytes) = (index.value(), bytes.value());
-        if next.is_some_and(|next| next != index) || (next.is_none() && index > snapshot.index + 1) {
+        if next.is_some_and(|next| next != index)
+            || (next.is_none() && index > snapshot.index.saturating_add(1))
+        {
             return Err(StoreError::damaged(file, format!("batches before index {index} are missing")));
         }
         let batch = open_batch(bytes, index)

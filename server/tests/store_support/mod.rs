@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod conformance;
+pub mod machines;
 pub mod strategies;
 
 use std::sync::mpsc::{self, Receiver};

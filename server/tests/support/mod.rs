@@ -61,7 +61,9 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut()
 
 /// A connection of its own.
 pub async fn channel(at: SocketAddr) -> Result<Channel, tonic::transport::Error> {
-    Endpoint::from_shared(format!("http://{at}"))?.connect().await
+    // A small window, so that a reader that does not read holds its sender up soon.
+    let endpoint = Endpoint::from_shared(format!("http://{at}"))?.initial_stream_window_size(1 << 14);
+    endpoint.connect().await
 }
 
 pub async fn admin(at: SocketAddr) -> AdminClient<Channel> {
@@ -164,7 +166,7 @@ impl TestOwner {
         let (show, seen) = watch::channel(Seen::default());
         let (outgoing, to_send) = mpsc::channel(64);
         let (events, fed) = mpsc::channel(64);
-        let host = OwnerHost { outgoing, show };
+        let host = OwnerHost { outgoing, show, events: events.clone() };
         let driver = Driver::new(machine, host, Duration::from_secs(1));
         let driving = tokio::spawn(async move {
             driver.run(fed).await;
@@ -186,6 +188,7 @@ impl Drop for TestOwner {
 }
 
 struct OwnerHost {
+    events: mpsc::Sender<OwnerEvent>,
     outgoing: mpsc::Sender<OwnerToManager>,
     show: watch::Sender<Seen>,
 }
@@ -197,6 +200,7 @@ impl Host<OwnerMachine> for OwnerHost {
             OwnerAction::Granted(grants) => self.show.send_modify(|seen| seen.granted += grants.len()),
             OwnerAction::Revoked(gone) => self.show.send_modify(|seen| seen.revoked += gone.len()),
             OwnerAction::JoinRefused(why) => self.show.send_modify(|seen| seen.refused = Some(why)),
+            OwnerAction::Freeze { transfer, .. } => drop(self.events.try_send(OwnerEvent::Quiesced(transfer))),
             OwnerAction::Joined => self.show.send_modify(|seen| seen.joined += 1),
             _ => {}
         }

@@ -52,7 +52,8 @@ impl Store {
     fn lead(&self) -> Term {
         let end = Instant::now() + PATIENCE;
         loop {
-            if let Answer::Election(ElectionEvent::Won { term, .. }) = self.ask(Command::Campaign { request: 1 })
+            if let Answer::Election(ElectionEvent::Won { term, .. }) =
+                self.ask(Command::Campaign { request: 1 })
             {
                 return term;
             }

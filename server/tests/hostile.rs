@@ -235,6 +235,8 @@ async fn a_flood_of_hellos_is_read_slowly_and_costs_no_lease() {
     });
     let mut answers = owner(at).await.session(ReceiverStream::new(stream)).await.expect("a session").into_inner();
     let reading = tokio::spawn(async move { loop { let m = answers.message().await; if !matches!(m, Ok(Some(_))) {eprintln!("{m:?}"); return;} } });
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    eprintln!("{}", support::page(manager.http_addr(), "/metrics").await.1);
     counted(&manager, "hello-rate", 10.0).await;
     let reports = "centrifuge_messages_received_total{kind=\"report\"}";
     let so_far = metric(manager.http_addr(), reports).await;

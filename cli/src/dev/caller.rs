@@ -120,7 +120,7 @@ struct Worker {
 impl Worker {
     async fn run(mut self) {
         for turn in 0_usize.. {
-            let key = self.keys[self.skew.pick(turn, self.keys.len())].clone();
+            let key = self.skew.pick(turn, &self.keys, &self.lookup).to_owned();
             self.add(&key).await;
             tokio::time::sleep(BREATH).await;
         }

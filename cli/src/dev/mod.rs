@@ -10,17 +10,25 @@ mod story;
 mod view;
 mod wire;
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use centrifuge::Managers;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::ConfigArgs;
-use clap::Args;
-use serde_json::json;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
+use crate::At;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::words;
+use book::Book;
+use caller::{Caller, Counts};
 use pool::Pool;
+use server::Server;
 use story::Story;
 use view::View;
 
@@ -30,7 +38,10 @@ const NAMESPACE: &str = "dev";
 const LAST_NOTICES: Duration = Duration::from_secs(11);
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DevArgs {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// How long; until stopped unless given
     #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
     length: Option<Duration>,
@@ -39,8 +50,104 @@ pub(crate) struct DevArgs {
     json: bool,
 }
 
-/// Runs a Manager, servers and callers and tells what happens to them; fails if a promise was broken.
+/// One part of the demonstration as a process of its own.
+#[derive(Subcommand)]
+enum Part {
+    /// Run one server of the demonstration in a pool that exists
+    Server(ServerArgs),
+    /// Run one caller of the demonstration
+    Caller(CallerArgs),
+}
+
+#[derive(Args)]
+struct ServerArgs {
+    /// The server's name, which its restarts share
+    #[arg(long)]
+    name: String,
+    /// Where it listens
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: String,
+    /// The pool
+    #[arg(long, default_value = NAMESPACE)]
+    namespace: String,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+struct CallerArgs {
+    /// The caller's name: its keys begin with it
+    #[arg(long)]
+    name: String,
+    /// How long; until stopped unless given
+    #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
+    length: Option<Duration>,
+    /// The pool
+    #[arg(long, default_value = NAMESPACE)]
+    namespace: String,
+    #[command(flatten)]
+    at: At,
+}
+
+/// Runs a part, or the whole.
 pub(crate) async fn run(args: DevArgs) -> Result<(), Failure> {
+    match args.part {
+        None => run_all(args).await,
+        Some(Part::Server(args)) => run_server(args).await,
+        Some(Part::Caller(args)) => run_caller(args).await,
+    }
+}
+
+/// Serves until it is told to stop; then it moves its state away first.
+async fn run_server(args: ServerArgs) -> Result<(), Failure> {
+    let managers = Managers::list(&args.at.managers).map_err(|error| Failure::usage(error.to_string()))?;
+    let server = Server::start(&args.name, managers, &args.namespace, &args.listen).await?;
+    args.at.output.print(&json!({ "serving": args.name }), || format!("{} serves", args.name));
+    tokio::select! {
+        () = server.gone() => Err(Failure::failed("not a member of the pool any more; `centrifuge history` says why")),
+        () = told_to_stop() => server.drain().await,
+    }
+}
+
+/// Asks until its time is over, and says what it counted; fails if a promise was broken.
+async fn run_caller(args: CallerArgs) -> Result<(), Failure> {
+    let managers = Managers::list(&args.at.managers).map_err(|error| Failure::usage(error.to_string()))?;
+    let (counts, book, skew) = (Arc::default(), Arc::default(), Arc::default());
+    let mut caller = Caller::start(&args.name, managers, &args.namespace, &counts, &book, &skew).await?;
+    tokio::select! {
+        () = pass(args.length) => {}
+        () = told_to_stop() => {}
+    }
+    caller.stop_asking();
+    await_notices(&book).await;
+    let violations = book.violations();
+    let summary = Summary::new(&counts, 0, &violations);
+    args.at.output.print(&summary.json(), || summary.words());
+    conclude(&violations)
+}
+
+async fn pass(length: Option<Duration>) {
+    match length {
+        Some(length) => tokio::time::sleep(length).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn told_to_stop() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signals) => drop(signals.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Runs a Manager, servers and callers and tells what happens to them; fails if a promise was broken.
+async fn run_all(args: DevArgs) -> Result<(), Failure> {
     let directory = tempfile::tempdir().map_err(|error| Failure::failed(format!("no directory: {error}")))?;
     let wanted = ConfigArgs {
         store: Some(directory.path().join("centrifuge.db")),
@@ -58,11 +165,17 @@ pub(crate) async fn run(args: DevArgs) -> Result<(), Failure> {
         _ = tokio::signal::ctrl_c() => Ok(()),
     };
     pool.stop_asking();
-    await_notices(&pool).await;
+    await_notices(&pool.book).await;
     let violations = pool.book.violations();
-    report(&args, &pool, &violations).await;
+    let summary = Summary::new(&pool.counts, pool.moves().await, &violations);
+    let words = || format!("\n{}", summary.words());
+    if args.json { Output::Json } else { Output::Table }.print(&summary.json(), words);
     pool.stop().await;
     told?;
+    conclude(&violations)
+}
+
+fn conclude(violations: &[String]) -> Result<(), Failure> {
     match violations.first() {
         None => Ok(()),
         Some(first) => Err(Failure::failed(format!("{} promises were broken: {first}", violations.len()))),
@@ -79,7 +192,7 @@ fn settings() -> v1::Settings {
         migration_timeout_ms: Some(5_000),
         recall_timeout_ms: Some(1_000),
         settle_ms: Some(500),
-        virtual_nodes: Some(8),
+        virtual_nodes: Some(32),
         load_interval_ms: Some(2_000),
         heartbeat_ms: Some(1_000),
         ..v1::Settings::default()
@@ -87,38 +200,61 @@ fn settings() -> v1::Settings {
 }
 
 /// A loss that was discovered a moment ago may be announced in a moment.
-async fn await_notices(pool: &Pool) {
+async fn await_notices(book: &Book) {
     let since = Instant::now();
-    while pool.book.is_waiting() && since.elapsed() < LAST_NOTICES {
+    while book.is_waiting() && since.elapsed() < LAST_NOTICES {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-async fn report(args: &DevArgs, pool: &Pool, violations: &[String]) {
-    let counts = &pool.counts;
-    let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let (requests, rejected) = (number(&counts.requests), number(&counts.rejected));
-    let (retried, failed, losses) = (number(&counts.retried), number(&counts.failed), number(&counts.losses));
-    let moves = pool.moves().await;
-    if args.json {
-        let line = json!({
-            "requests": requests,
-            "rejected": rejected,
-            "retried": retried,
-            "failed": failed,
-            "moves": moves,
-            "losses": losses,
-            "violations": violations.len(),
-        });
-        println!("{line}");
-    } else {
-        println!(
-            "\n{requests} requests, {rejected} sent to the wrong server, {retried} tried again, {failed} given up"
+/// What callers counted in the end.
+struct Summary {
+    requests: u64,
+    rejected: u64,
+    retried: u64,
+    failed: u64,
+    moves: u64,
+    losses: u64,
+    violations: Vec<String>,
+}
+
+impl Summary {
+    fn new(counts: &Counts, moves: u64, violations: &[String]) -> Summary {
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Summary {
+            requests: number(&counts.requests),
+            rejected: number(&counts.rejected),
+            retried: number(&counts.retried),
+            failed: number(&counts.failed),
+            moves,
+            losses: number(&counts.losses),
+            violations: violations.to_vec(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "requests": self.requests,
+            "rejected": self.rejected,
+            "retried": self.retried,
+            "failed": self.failed,
+            "moves": self.moves,
+            "losses": self.losses,
+            "violations": self.violations.len(),
+        })
+    }
+
+    fn words(&self) -> String {
+        let Summary { requests, rejected, retried, failed, moves, losses, violations } = self;
+        let broken = violations.len();
+        let mut words = format!(
+            "{requests} requests, {rejected} sent to the wrong server, {retried} tried again, {failed} given up\n\
+             {moves} ranges moved with their state, {losses} losses announced, {broken} promises broken"
         );
-        println!(
-            "{moves} ranges moved with their state, {losses} losses announced, {} promises broken",
-            violations.len()
-        );
-        violations.iter().for_each(|violation| println!("  {violation}"));
+        for violation in violations {
+            words.push_str("\n  ");
+            words.push_str(violation);
+        }
+        words
     }
 }

@@ -1,21 +1,33 @@
-//! Which keys callers ask for: all alike, or a few of them most of the time.
+//! Which keys callers ask for: all alike, or those of one server most of the time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use centrifuge::{Key, Lookup};
 
 /// Shared by all callers, so that the story can turn it.
 #[derive(Debug, Default)]
 pub(super) struct Skew {
-    is_on: AtomicBool,
+    /// The server whose keys are asked for most.
+    url: Mutex<Option<String>>,
 }
 
 impl Skew {
-    pub(super) fn set(&self, is_on: bool) {
-        self.is_on.store(is_on, Ordering::Relaxed);
+    /// Asks mostly for what this server owns; `None`: for all keys alike.
+    pub(super) fn set(&self, url: Option<String>) {
+        *self.url.lock().unwrap_or_else(PoisonError::into_inner) = url;
     }
 
-    /// The place of the key for a turn: one after the other, or three in four times one of the first few.
-    pub(super) fn pick(&self, turn: usize, keys: usize) -> usize {
-        let few = keys.div_ceil(20);
-        if self.is_on.load(Ordering::Relaxed) && !turn.is_multiple_of(4) { turn % few } else { turn % keys }
+    /// The key for a turn: one after the other, but nine in ten times only such that the server owns.
+    pub(super) fn pick<'a>(&self, turn: usize, keys: &'a [String], lookup: &Lookup) -> &'a str {
+        let usual = &keys[turn % keys.len()];
+        if turn.is_multiple_of(10) {
+            return usual;
+        }
+        let url = self.url.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(url) = url.as_deref() else { return usual };
+        let is_there =
+            |key: &String| lookup.lookup(Key::of(key.as_bytes())).is_ok_and(|route| route.url() == url);
+        let after = (1..=keys.len()).map(|step| &keys[(turn + step) % keys.len()]);
+        after.into_iter().find(|key| is_there(key)).unwrap_or(usual)
     }
 }

@@ -130,8 +130,9 @@ impl<'a> Story<'a> {
         let nodes =
             |sight: &Sight| -> Vec<u32> { sight.owners.iter().map(|owner| owner.virtual_nodes).collect() };
         let before = self.wait_for(Sight::is_at_rest).await?;
-        self.view.say("Callers now ask for a few of their keys most of the time.");
-        self.pool.skew.set(true);
+        let Some(busy) = before.owners.first() else { return Ok(()) };
+        self.view.say(&format!("Callers now ask mostly for keys of {}.", busy.name));
+        self.pool.skew.set(Some(busy.url.clone()));
         let since = Instant::now();
         let moved = loop {
             let Next::Chapter = self.rest(LOOK).await? else { break false };
@@ -139,16 +140,17 @@ impl<'a> Story<'a> {
             if nodes(&sight) != nodes(&before) {
                 break true;
             }
-            if since.elapsed() > Duration::from_secs(8) {
+            if since.elapsed() > Duration::from_secs(25) {
                 break false;
             }
         };
-        self.pool.skew.set(false);
-        self.view.say(if moved {
-            "The Manager moved virtual nodes from busy servers to idle ones, so that their load comes closer to the mean."
-        } else {
-            "The load was near enough to even: the Manager moved nothing, since a move must lower the peak."
-        });
+        self.pool.skew.set(None);
+        if moved {
+            self.view.say(&format!(
+                "The Manager moved virtual nodes from {} to idle servers: its load was more than 10 % above the mean.",
+                busy.name
+            ));
+        }
         Ok(())
     }
 

@@ -29,8 +29,8 @@ const LONG_LOG: u64 = 5_000;
 /// Opens the store in `file`, which is made if it does not exist, and runs it on a thread of its own.
 ///
 /// The file belongs to this process until the handle has ended. All of it is read and compared with its checksums
-/// first; a file that is damaged, of another kind or of a later version is refused and not changed. A file whose last
-/// process was killed is whole: every transaction was, and needs no repair.
+/// first, in a copy in memory; a file that is damaged, of another kind or of a later version is refused and not changed.
+/// A file whose last process was killed is whole: every transaction was, and needs no repair.
 pub fn open(file: &Path, answers: Answers) -> Result<StoreHandle, StoreError> {
     let disk = match Disk::open(file) {
         Err(StoreError::Missing { .. }) => create_empty(file)?,
@@ -75,6 +75,7 @@ pub(super) fn run(disk: Disk, answers: Answers) -> Result<StoreHandle, StoreErro
     let database = disk.database()?;
     let (jobs, received) = mpsc::channel();
     let path = disk.path.clone();
+    tracing::info!(file = %path.display(), index = facts.last, term = facts.term.0, "the store is open");
     let mut embedded = Embedded {
         disk,
         database: Some(database),

@@ -113,6 +113,9 @@ impl StoreError {
         let file = file.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::NotFound if doing == "open" => StoreError::Missing { file },
+            io::ErrorKind::NotFound if doing == "create" => {
+                StoreError::Missing { file: file.parent().unwrap_or(&file).to_owned() }
+            }
             io::ErrorKind::AlreadyExists => StoreError::Exists { file },
             _ => StoreError::Io { file, doing, source },
         }

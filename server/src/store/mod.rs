@@ -129,6 +129,13 @@ impl StoreHandle {
         answer.recv().map_err(|_| StoreError::Stopped)?
     }
 
+    /// Whether the store still takes commands. It always does, unless a defect ended its thread: then nothing is
+    /// answered any more, and the process should end.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
     /// Ends the store after everything that was sent to it is done, and waits for that.
     pub fn join(self) {
         drop(self.jobs);

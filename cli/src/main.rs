@@ -39,7 +39,7 @@ enum Command {
     /// See it work: a Manager, servers and callers in one process, and a story told in plain words
     Dev(dev::DevArgs),
     /// Run a Manager
-    Manager(manager::ManagerArgs),
+    Manager(Box<manager::ManagerArgs>),
     /// Say what each Manager is, and who leads
     Status(At),
     /// Create, list, show, change and delete namespaces
@@ -104,7 +104,7 @@ fn run(command: Command) -> Result<(), Failure> {
     runtime.block_on(async {
         match command {
             Command::Dev(args) => dev::run(args).await,
-            Command::Manager(args) => manager::run(args).await,
+            Command::Manager(args) => manager::run(*args).await,
             Command::Status(at) => status::run(&at).await,
             Command::Namespace(command) => namespace::run(command).await,
             Command::Owners(args) => owners::run(args).await,

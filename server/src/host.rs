@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as WallInstant, SystemTime};
 
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::machine::Machine;
-use centrifuge_core::manager::{ManagerAction, ManagerMachine, Peer, RoleName};
+use centrifuge_core::manager::{AdminError, ManagerAction, ManagerMachine, Peer, RoleName};
 use centrifuge_core::message::{ManagerToLookup, ManagerToOwner};
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
@@ -33,6 +33,8 @@ pub struct ManagerHost {
     encoder: NewsEncoder,
     /// Batches that the store was given and the machine has not seen committed.
     under_way: BTreeMap<Index, UnderWay>,
+    /// Answers to operators, given once readers see what they speak of.
+    replies: Vec<(u64, Result<(), AdminError>)>,
     commits: u64,
     skipped: BTreeMap<centrifuge_core::manager::MessageSkip, u64>,
     shown: RoleView,
@@ -56,6 +58,7 @@ impl ManagerHost {
             store,
             encoder: NewsEncoder::new(),
             under_way: BTreeMap::new(),
+            replies: Vec::new(),
             commits: 0,
             skipped: BTreeMap::new(),
             resigned: false,
@@ -69,7 +72,7 @@ impl ManagerHost {
         self.store
     }
 
-    fn to_owner(&self, to: Peer, message: ManagerToOwner) {
+    fn send_owner(&self, to: Peer, message: ManagerToOwner) {
         if self.shared.owners.send(to, message) == Sent::Full {
             // As a network would: the machine's timers send again.
             self.shared.metrics.owner_messages_dropped.inc();
@@ -79,12 +82,13 @@ impl ManagerHost {
         }
     }
 
-    fn to_lookup(&mut self, to: Peer, message: &ManagerToLookup) {
+    fn send_lookup(&mut self, to: Peer, message: &ManagerToLookup) {
         let lookups = &self.shared.lookups;
         match lookups.send(to, self.encoder.reply(message)) {
             Sent::Full => {
                 self.shared.metrics.slow_lookups.inc();
-                lookups.end(to, Some(Status::resource_exhausted("read too slowly: resume from your position")));
+                lookups
+                    .end(to, Some(Status::resource_exhausted("read too slowly: resume from your position")));
                 if let Some(left_out) = self.shared.quiet.admit("slow-lookup") {
                     info!(left_out, "a Lookup's stream ended because it reads too slowly; it can resume");
                 }
@@ -126,7 +130,8 @@ impl ManagerHost {
 
     fn show_role(&mut self, machine: &ManagerMachine) {
         let role = machine.role();
-        let leader = if matches!(role, RoleName::Leader { .. }) { Some(&self.me) } else { machine.known_leader() };
+        let leader =
+            if matches!(role, RoleName::Leader { .. }) { Some(&self.me) } else { machine.known_leader() };
         if self.shown.role == role && self.shown.leader.as_ref() == leader {
             return;
         }
@@ -187,8 +192,8 @@ impl ManagerHost {
 impl Host<ManagerMachine> for ManagerHost {
     fn perform(&mut self, action: <ManagerMachine as Machine>::Action) {
         match action {
-            ManagerAction::ToOwner { to, message } => self.to_owner(to, message),
-            ManagerAction::ToLookup { to, message } => self.to_lookup(to, &message),
+            ManagerAction::ToOwner { to, message } => self.send_owner(to, message),
+            ManagerAction::ToLookup { to, message } => self.send_lookup(to, &message),
             ManagerAction::Campaign { request } => self.store.send(Command::Campaign { request }),
             ManagerAction::RenewLeadership { request, term } => {
                 self.store.send(Command::Renew { request, term });
@@ -203,7 +208,7 @@ impl Host<ManagerMachine> for ManagerHost {
                 self.shared.metrics.compactions.inc();
                 self.store.send(Command::Compact { index, group });
             }
-            ManagerAction::AdminReply { request, result } => self.shared.replies.answer(request, result),
+            ManagerAction::AdminReply { request, result } => self.replies.push((request, result)),
             ManagerAction::RoleChanged(role) => {
                 // Another term: nothing of this one was resigned yet.
                 self.resigned &= role == RoleName::Standby;
@@ -217,9 +222,18 @@ impl Host<ManagerMachine> for ManagerHost {
     }
 
     fn stepped(&mut self, now: Instant, machine: &ManagerMachine) {
-        self.show_commits(machine.counters().commits);
+        let commits = machine.counters().commits;
+        let committed = self.commits < commits;
+        self.show_commits(commits);
         self.show_role(machine);
+        debug_assert!(
+            !committed || !self.shown.is_leading() || self.shared.view.group().as_deref() == machine.group(),
+            "readers see what is committed"
+        );
         self.show_skips(machine);
         self.show_overview(now, machine);
+        for (request, result) in self.replies.drain(..) {
+            self.shared.replies.answer(request, result);
+        }
     }
 }

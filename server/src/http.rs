@@ -1,5 +1,7 @@
 //! Health, readiness, metrics and status over HTTP.
 
+mod room;
+
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -7,6 +9,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+
+pub use room::Room;
 
 use crate::shared::Shared;
 use crate::status::{Status, scrape};

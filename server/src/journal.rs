@@ -175,7 +175,9 @@ impl Many {
             let owner = owner.as_ref().map(tracing::field::display);
             let generation = highest.0;
             match what {
-                What::Lost => info!(%namespace, owner, ranges, generation, why, "leases lost with their state"),
+                What::Lost => {
+                    info!(%namespace, owner, ranges, generation, why, "leases lost with their state")
+                }
                 What::Granted => info!(%namespace, owner, ranges, generation, why, "leases granted"),
                 What::GrantedWithState => {
                     info!(%namespace, owner, ranges, generation, why, "leases granted with their state");

@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod config;
+pub mod descriptors;
 pub mod history;
 pub mod host;
 pub mod http;

@@ -20,6 +20,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::descriptors;
 use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
@@ -78,6 +79,7 @@ pub struct RunningManager {
 impl Manager {
     /// Starts a Manager on a store; it serves at once and leads as soon as it can.
     pub async fn start(config: Config, store: Backend) -> Result<RunningManager, StartError> {
+        descriptors::raise_limit(config.limits.max_connections);
         let (grpc, grpc_addr) = listen("grpc_listen", config.grpc_listen).await?;
         let (http, http_addr) = listen("http_listen", config.http_listen).await?;
         let name = config.advertise.clone().unwrap_or_else(|| grpc_addr.to_string());
@@ -167,11 +169,8 @@ impl Drop for RunningManager {
 
 /// Waits for the driver, whose store must be whole, as long as it takes; for a server only a little.
 async fn finish((place, mut task): (usize, JoinHandle<()>)) {
-    let ended = if place == 0 {
-        Ok((&mut task).await)
-    } else {
-        tokio::time::timeout(CLOSE_TIME, &mut task).await
-    };
+    let ended =
+        if place == 0 { Ok((&mut task).await) } else { tokio::time::timeout(CLOSE_TIME, &mut task).await };
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "a part of the Manager did not end well"),
@@ -179,10 +178,7 @@ async fn finish((place, mut task): (usize, JoinHandle<()>)) {
     }
 }
 
-async fn listen(
-    setting: &'static str,
-    address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), StartError> {
+async fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let failed = |why| StartError::Listen { setting, address, why };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
@@ -232,7 +228,9 @@ fn note_health(shared: &Shared, event: &StoreEvent) {
         StoreEvent::Fenced { .. } => ("fenced", None),
         StoreEvent::LoadFailed { .. } => ("load-failed", Some("it could not be read")),
         StoreEvent::NotAppended { .. } => ("not-appended", Some("a write failed and is tried again")),
-        StoreEvent::Unknown { .. } => ("unknown", Some("the outcome of a write is not known, and it is tried again")),
+        StoreEvent::Unknown { .. } => {
+            ("unknown", Some("the outcome of a write is not known, and it is tried again"))
+        }
     };
     shared.metrics.store_failures.with([kind]).inc();
     shared.view.show_store(problem);

@@ -131,7 +131,10 @@ mod tests {
         metrics.grants.with(["presence", "joined"]).inc();
         metrics.commits.inc();
         let text = metrics.text();
-        assert!(text.contains("centrifuge_grants_total{namespace=\"presence\",reason=\"joined\"} 1"), "{text}");
+        assert!(
+            text.contains("centrifuge_grants_total{namespace=\"presence\",reason=\"joined\"} 1"),
+            "{text}"
+        );
         assert!(text.contains("centrifuge_commits_total 1"), "{text}");
     }
 }

@@ -67,7 +67,12 @@ impl Shared {
     }
 
     /// Counts refused input always, and logs it once per kind and minute.
-    pub fn refused_input(&self, kind: &'static str, from: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
+    pub fn refused_input(
+        &self,
+        kind: &'static str,
+        from: &dyn std::fmt::Display,
+        why: &dyn std::fmt::Display,
+    ) {
         self.metrics.hostile_input.with([kind]).inc();
         if let Some(left_out) = self.quiet.admit(kind) {
             warn!(kind, %from, %why, left_out, "input refused; further ones of this kind are counted, and logged in a minute");

@@ -29,7 +29,10 @@ async fn namespaces_are_created_listed_configured_and_deleted() {
     let settings = shown.namespaces[0].settings.expect("settings");
     assert_eq!((settings.heartbeat_ms, settings.lease_ms), (Some(300), Some(6_000)));
 
-    admin.delete_namespace(v1::DeleteNamespaceRequest { namespace: "presence".into() }).await.expect("deleted");
+    admin
+        .delete_namespace(v1::DeleteNamespaceRequest { namespace: "presence".into() })
+        .await
+        .expect("deleted");
     let all = admin.list_namespaces(v1::ListNamespacesRequest::default()).await.expect("listed").into_inner();
     assert!(all.namespaces.is_empty());
     manager.shutdown().await;
@@ -74,7 +77,8 @@ async fn an_owner_is_shown_with_its_leases_and_the_reasons_for_them() {
     assert_eq!((owners[0].name.as_str(), owners[0].url.as_str()), ("alpha", "http://alpha"));
     assert!((owners[0].key_share - 1.0).abs() < 1e-9);
 
-    let leases = v1::ListLeasesRequest { namespace: "presence".into(), range: None, owner: Some("alpha".into()) };
+    let leases =
+        v1::ListLeasesRequest { namespace: "presence".into(), range: None, owner: Some("alpha".into()) };
     let leases = admin.list_leases(leases).await.expect("listed").into_inner().leases;
     assert!(!leases.is_empty());
     assert!(leases.iter().all(|lease| lease.owner.as_ref().is_some_and(|owner| owner.name == "alpha")));
@@ -133,10 +137,10 @@ async fn the_pages_tell_health_readiness_status_and_metrics() {
 async fn ordinary_tools_find_the_services_and_their_health() {
     use tonic_health::pb::health_client::HealthClient;
     use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-    use tonic_reflection::pb::v1::ServerReflectionRequest;
 
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path(), config()).await;
@@ -165,7 +169,9 @@ async fn ordinary_tools_find_the_services_and_their_health() {
         panic!("{reply:?}");
     };
     let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
-    for name in ["centrifuge.v1.Owner", "centrifuge.v1.Lookup", "centrifuge.v1.Admin", "grpc.health.v1.Health"] {
+    for name in
+        ["centrifuge.v1.Owner", "centrifuge.v1.Lookup", "centrifuge.v1.Admin", "grpc.health.v1.Health"]
+    {
         assert!(names.contains(&name), "{names:?}");
     }
     manager.shutdown().await;

@@ -23,7 +23,9 @@ async fn news(watch: &mut Streaming<v1::WatchReply>) -> Update {
 async fn entries(watch: &mut Streaming<v1::WatchReply>) -> Vec<centrifuge_core::table::PublishedEntry> {
     loop {
         match news(watch).await.body {
-            UpdateBody::Snapshot { entries, .. } | UpdateBody::Changes { entries, .. } => return entries.to_vec(),
+            UpdateBody::Snapshot { entries, .. } | UpdateBody::Changes { entries, .. } => {
+                return entries.to_vec();
+            }
             UpdateBody::Heartbeat { .. } => {}
         }
     }
@@ -48,7 +50,9 @@ async fn an_owner_gets_all_keys_and_every_watch_is_told_with_the_same_bytes() {
     let highest = seen.held.iter().map(|(_, generation)| *generation).max().expect("leases");
     for watch in &mut watches {
         let told = entries(watch).await;
-        assert!(told.iter().all(|entry| entry.owner.as_ref().is_some_and(|o| o.url.as_str() == "http://alpha")));
+        assert!(
+            told.iter().all(|entry| entry.owner.as_ref().is_some_and(|o| o.url.as_str() == "http://alpha"))
+        );
         assert_eq!(told.iter().map(|entry| entry.generation).max(), Some(highest));
     }
     manager.shutdown().await;
@@ -104,7 +108,11 @@ async fn comes_back(crash: bool) {
     let table = entries(&mut watch).await;
     let term = manager.view().role().term;
 
-    if crash { manager.crash().await } else { manager.shutdown().await }
+    if crash {
+        manager.crash().await
+    } else {
+        manager.shutdown().await
+    }
     let end = loop {
         match within(watch.message()).await {
             Ok(Some(_)) => {}
@@ -124,7 +132,8 @@ async fn comes_back(crash: bool) {
 
     // What is granted next has a higher number than all before.
     let highest = table.iter().map(|entry| entry.generation).max().expect("leases");
-    let told = support::admin(at).await.history(v1::HistoryRequest::default()).await.expect("told").into_inner();
+    let told =
+        support::admin(at).await.history(v1::HistoryRequest::default()).await.expect("told").into_inner();
     assert!(told.decisions.iter().any(|decision| decision.kind == "created"), "history survives");
     assert!(told.decisions.iter().filter_map(|d| d.generation).all(|generation| generation <= highest.0));
     let losses = metric(manager.http_addr(), "centrifuge_lease_losses_total").await;

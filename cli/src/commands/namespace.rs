@@ -206,7 +206,7 @@ fn row(space: &v1::NamespaceStatus) -> Vec<String> {
 }
 
 fn describe(space: &v1::NamespaceStatus) -> String {
-    let settings = space.settings.clone().unwrap_or_default();
+    let settings = space.settings.unwrap_or_default();
     let time = |ms: Option<u64>| ms.map_or_else(String::new, show_ms);
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     let mut rows = vec![
@@ -256,7 +256,7 @@ fn load_policy(settings: &v1::Settings) -> &'static str {
 }
 
 fn object(space: &v1::NamespaceStatus) -> Value {
-    let settings = space.settings.clone().unwrap_or_default();
+    let settings = space.settings.unwrap_or_default();
     json!({
         "name": space.name,
         "frozen": space.frozen,

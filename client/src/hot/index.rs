@@ -4,8 +4,6 @@ use centrifuge_core::key::{Key, KeyRange};
 
 /// The index never has more buckets than two to this power: four megabytes.
 const MOST_BITS: u32 = 20;
-/// Longer runs of boundaries in one bucket are searched by halves.
-const WALKED: usize = 8;
 
 /// A value for every key, kept as the first key of each run of keys that share one.
 ///
@@ -52,20 +50,21 @@ impl<T: Clone> RangeIndex<T> {
         self.runs.len()
     }
 
-    /// Which run has the key.
+    /// Which run has the key. Most buckets hold one boundary or none: that is decided without a branch, which the
+    /// processor could only guess.
     #[inline]
     pub(super) fn find(&self, key: Key) -> usize {
         let bucket = (key.0 >> self.shift) as usize;
         let low = self.buckets[bucket] as usize;
         let high = self.buckets[bucket + 1] as usize;
-        if high - low > WALKED {
-            return low + self.runs[low + 1..=high].partition_point(|run| run.first <= key.0);
-        }
-        let mut at = low;
-        while at < high && self.runs[at + 1].first <= key.0 {
-            at += 1;
-        }
-        at
+        let next = &self.runs[high.min(low + 1)];
+        let at = low + usize::from((low < high) & (next.first <= key.0));
+        if high - low > 1 { self.search(low, high, key) } else { at }
+    }
+
+    /// Searches a bucket of several boundaries.
+    fn search(&self, low: usize, high: usize, key: Key) -> usize {
+        low + self.runs[low + 1..=high].partition_point(|run| run.first <= key.0)
     }
 
     /// The value of a run.
@@ -82,9 +81,10 @@ impl<T: Clone> RangeIndex<T> {
     }
 }
 
-/// At least two buckets a run, so that most have no boundary to compare with.
+/// Four to eight buckets a run while that is small, and at least two: most then have no boundary to compare with.
 fn bits_for(runs: usize) -> u32 {
-    (runs.next_power_of_two().ilog2() + 1).min(MOST_BITS)
+    let spare = if runs <= 1 << 15 { 2 } else { 1 };
+    (runs.next_power_of_two().ilog2() + spare).min(MOST_BITS)
 }
 
 fn buckets<T>(runs: &[Run<T>], shift: u32) -> Box<[u32]> {

@@ -278,6 +278,16 @@ impl HotLeases {
         })
     }
 
+    /// The lease on `key`, and whether it is frozen: a range that is about to move is still held.
+    #[must_use]
+    pub fn held(&self, key: Key) -> Option<(Lease, bool)> {
+        self.read(|snapshot, _| {
+            let run = snapshot.table.index.find(key);
+            let lease = snapshot.table.leases[run].filter(|_| snapshot.holds_now())?;
+            Some((lease, snapshot.table.index.value(run).is_frozen))
+        })
+    }
+
     /// Adds to the load of the range around `key`.
     pub fn add_load(&self, key: Key, amount: u64) {
         self.read(|snapshot, counters| {
@@ -285,7 +295,7 @@ impl HotLeases {
         });
     }
 
-    #[inline]
+    #[inline(always)]
     fn read<R>(&self, read: impl Fn(&LeaseSnapshot, &mut Counters) -> R) -> R {
         let local = LOCAL.try_with(|local| local.borrow_mut().read(&self.published, &read));
         // A thread that is ending has lost its copy, and its counts with it.

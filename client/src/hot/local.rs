@@ -52,7 +52,7 @@ impl<T, X: Default> Local<T, X> {
     }
 
     /// Reads the latest.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read<R>(&mut self, published: &Published<T>, read: impl FnOnce(&T, &mut X) -> R) -> R {
         let found = self.entries.iter().position(|entry| entry.id == published.id);
         let at = found.unwrap_or_else(|| self.meet(published));

@@ -166,7 +166,7 @@ impl RouteTable {
         RouteTable { index, owners: owners.into_boxed_slice(), is_known: true }
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: Key) -> Result<Route, NoOwner> {
         let run = self.index.find(key);
         let Target { generation, owner } = *self.index.value(run);
@@ -236,7 +236,7 @@ impl HotRoutes {
 
     /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared, unless
     /// an owner's address has more than 62 bytes: such addresses are counted references.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
         let read = |local: &RefCell<Local<RouteTable, ()>>| {
             local.borrow_mut().read(&self.published, |table, ()| table.find(key))

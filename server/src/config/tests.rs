@@ -50,7 +50,10 @@ fn errors_name_the_setting_and_what_is_allowed() {
     assert!(with("campaign_interval = '6s'").contains("at most half of leader_lease"));
     assert!(with("advertise = 'http://host'").contains("advertise"));
     assert!(with("compact_every = 0").contains("compact_every"));
-    assert!(with("[limits]\nlookup_queue = 0").contains("lookup_queue: \"0\" is not allowed; it must be a number from 1"));
+    assert!(
+        with("[limits]\nlookup_queue = 0")
+            .contains("lookup_queue: \"0\" is not allowed; it must be a number from 1")
+    );
 }
 
 #[test]
@@ -76,7 +79,14 @@ fn flags_are_parsed_by_name() {
         #[command(flatten)]
         args: ConfigArgs,
     }
-    let line = <Line as clap::Parser>::parse_from(["m", "--http-listen", "127.0.0.1:9", "--insecure", "--owner-queue", "3"]);
+    let line = <Line as clap::Parser>::parse_from([
+        "m",
+        "--http-listen",
+        "127.0.0.1:9",
+        "--insecure",
+        "--owner-queue",
+        "3",
+    ]);
     assert_eq!(line.args.http_listen.as_deref(), Some("127.0.0.1:9"));
     assert_eq!(line.args.insecure, Some(true));
     assert_eq!(line.args.limits.owner_queue, Some(3));

@@ -51,7 +51,8 @@ pub(super) fn grpc(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     let (reporter, health) = health_reporter();
-    let counted_owner = Counted::new(OwnerService::server(Arc::clone(&shared), inbox.clone()), Arc::clone(&shared));
+    let counted_owner =
+        Counted::new(OwnerService::server(Arc::clone(&shared), inbox.clone()), Arc::clone(&shared));
     let counted_lookup =
         Counted::new(LookupService::server(Arc::clone(&shared), inbox.clone()), Arc::clone(&shared));
     let counted_admin = Counted::new(AdminService::server(Arc::clone(&shared), inbox), Arc::clone(&shared));
@@ -73,8 +74,7 @@ pub(super) fn grpc(
         let accepting = listener::accept(listener, Arc::clone(&shared), accepted);
         let incoming = ReceiverStream::new(connections).map(Ok::<_, io::Error>);
         let serving = router.serve_with_incoming_shutdown(incoming, until(stopped.clone()));
-        let (served, (), ()) =
-            tokio::join!(serving, accepting, report_health(reporter, &shared, stopped));
+        let (served, (), ()) = tokio::join!(serving, accepting, report_health(reporter, &shared, stopped));
         if let Err(error) = served {
             error!(%error, "the gRPC server failed");
         }
@@ -83,7 +83,8 @@ pub(super) fn grpc(
 
 /// Serves HTTP until told to stop.
 pub(super) async fn http(listener: TcpListener, shared: Arc<Shared>, stopped: watch::Receiver<bool>) {
-    let server = axum::serve(listener, pages::router(shared)).with_graceful_shutdown(until(stopped));
+    let server =
+        axum::serve(pages::Room::new(listener), pages::router(shared)).with_graceful_shutdown(until(stopped));
     if let Err(error) = server.await {
         error!(%error, "the HTTP server failed");
     }

@@ -69,7 +69,12 @@ impl Kind for Counter {
     const NAME: &'static str = "counter";
     const SUFFIX: &'static str = "_total";
 
-    fn registered(registry: &mut Registry, name: &'static str, _: &[&'static str], help: &'static str) -> Self {
+    fn registered(
+        registry: &mut Registry,
+        name: &'static str,
+        _: &[&'static str],
+        help: &'static str,
+    ) -> Self {
         let counter = Counter::default();
         registry.register(name, help, counter.clone());
         counter
@@ -79,7 +84,12 @@ impl Kind for Counter {
 impl Kind for Gauge {
     const NAME: &'static str = "gauge";
 
-    fn registered(registry: &mut Registry, name: &'static str, _: &[&'static str], help: &'static str) -> Self {
+    fn registered(
+        registry: &mut Registry,
+        name: &'static str,
+        _: &[&'static str],
+        help: &'static str,
+    ) -> Self {
         let gauge = Gauge::default();
         registry.register(name, help, gauge.clone());
         gauge
@@ -89,7 +99,12 @@ impl Kind for Gauge {
 impl Kind for Histogram {
     const NAME: &'static str = "histogram";
 
-    fn registered(registry: &mut Registry, name: &'static str, _: &[&'static str], help: &'static str) -> Self {
+    fn registered(
+        registry: &mut Registry,
+        name: &'static str,
+        _: &[&'static str],
+        help: &'static str,
+    ) -> Self {
         // From 0.1 ms to 13 s: a good disk commits below a millisecond, a leader lease is 10 s.
         let histogram = Histogram::new(exponential_buckets(0.000_1, 2.0, 18));
         registry.register(name, help, histogram.clone());

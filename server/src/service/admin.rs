@@ -78,11 +78,14 @@ impl AdminService {
         let full = |group: &Group| group.namespaces.len() >= at_most;
         match command {
             AdminCommand::Create { namespace, .. }
-                if self.shared.view.group().is_some_and(|group| {
-                    full(&group) && !group.namespaces.contains_key(namespace)
-                }) =>
+                if self
+                    .shared
+                    .view
+                    .group()
+                    .is_some_and(|group| full(&group) && !group.namespaces.contains_key(namespace)) =>
             {
-                let words = format!("there are {at_most} namespaces already: delete one, or raise max_namespaces");
+                let words =
+                    format!("there are {at_most} namespaces already: delete one, or raise max_namespaces");
                 Err(Status::resource_exhausted(words))
             }
             _ => Ok(()),
@@ -240,10 +243,7 @@ impl Admin for AdminService {
         Ok(Response::new(v1::HistoryReply { decisions: self.shared.history.find(&query) }))
     }
 
-    async fn freeze(
-        &self,
-        request: Request<v1::FreezeRequest>,
-    ) -> Result<Response<v1::FreezeReply>, Status> {
+    async fn freeze(&self, request: Request<v1::FreezeRequest>) -> Result<Response<v1::FreezeReply>, Status> {
         self.perform(request.into_inner().try_into()).await?;
         Ok(Response::new(v1::FreezeReply {}))
     }

@@ -36,10 +36,7 @@ impl LookupService {
 impl Lookup for LookupService {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<v1::WatchReply, Status>> + Send>>;
 
-    async fn watch(
-        &self,
-        request: Request<v1::WatchRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let shared = &self.shared;
         let from = remote(&request);
         let request = request.into_inner();

@@ -200,7 +200,9 @@ impl Host<OwnerMachine> for OwnerHost {
             OwnerAction::Granted(grants) => self.show.send_modify(|seen| seen.granted += grants.len()),
             OwnerAction::Revoked(gone) => self.show.send_modify(|seen| seen.revoked += gone.len()),
             OwnerAction::JoinRefused(why) => self.show.send_modify(|seen| seen.refused = Some(why)),
-            OwnerAction::Freeze { transfer, .. } => drop(self.events.try_send(OwnerEvent::Quiesced(transfer))),
+            OwnerAction::Freeze { transfer, .. } => {
+                drop(self.events.try_send(OwnerEvent::Quiesced(transfer)))
+            }
             OwnerAction::Joined => self.show.send_modify(|seen| seen.joined += 1),
             _ => {}
         }

@@ -1,0 +1,48 @@
+//! The receiver's side of lease numbers.
+
+use std::sync::{Mutex, PoisonError};
+
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::Key;
+
+/// Refuses what a former owner of a key still had on its way: a message counts only if its lease is not lower than any
+/// seen for that key. Keeps one number for every key it has accepted a message for.
+///
+/// ```
+/// use centrifuge::{Fence, Generation, Key};
+///
+/// let fence = Fence::new();
+/// let room = Key::of(b"room-7");
+/// assert!(fence.accept(room, Generation(4)).is_ok());
+/// assert!(fence.accept(room, Generation(5)).is_ok());
+/// // The owner of lease 4 was paused, and does not know yet that it is no owner any more.
+/// assert!(fence.accept(room, Generation(4)).is_err());
+/// ```
+#[derive(Debug, Default)]
+pub struct Fence {
+    inner: Mutex<centrifuge_core::fence::Fence>,
+}
+
+/// A message of a lease that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("lease {generation} on key {key} is over: drop the message, its sender has lost the key")]
+pub struct StaleLease {
+    /// The key.
+    pub key: Key,
+    /// The lease that the message came under.
+    pub generation: Generation,
+}
+
+impl Fence {
+    /// A fence that has seen nothing, and so refuses nothing yet.
+    #[must_use]
+    pub fn new() -> Fence {
+        Fence::default()
+    }
+
+    /// Whether a message about `key`, sent under the lease `generation`, may be processed.
+    pub fn accept(&self, key: Key, generation: Generation) -> Result<(), StaleLease> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.accept(key, generation) { Ok(()) } else { Err(StaleLease { key, generation }) }
+    }
+}

@@ -59,7 +59,9 @@ pub enum Refusal<E> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouterError<E> {
     /// The owner lives, as far as the Manager knows, and cannot be reached from here.
-    #[error("the owner at {url} cannot be reached after {attempts} attempts ({last}): check the network between this process and it")]
+    #[error(
+        "the owner at {url} cannot be reached after {attempts} attempts ({last}): check the network between this process and it"
+    )]
     OwnerUnreachable {
         /// Where it should be.
         url: String,
@@ -77,7 +79,9 @@ pub enum RouterError<E> {
         attempts: u32,
     },
     /// Every server asked said that it is not the owner.
-    #[error("after {attempts} attempts no server took the key for its own: check that callers and servers use the same Managers and namespace")]
+    #[error(
+        "after {attempts} attempts no server took the key for its own: check that callers and servers use the same Managers and namespace"
+    )]
     NotOwner {
         /// How often it was tried.
         attempts: u32,
@@ -191,7 +195,10 @@ mod tests {
         let began = Instant::now();
         let router = Router::over(HotRoutes::evenly(4, 2)).patience(Duration::from_secs(5));
         let cut = router.send(Key(1), |_| async { Err::<(), _>(Refusal::Unreachable("cut")) }).await;
-        assert!(matches!(cut, Err(RouterError::OwnerUnreachable { last: "cut", attempts: 2.., .. })), "{cut:?}");
+        assert!(
+            matches!(cut, Err(RouterError::OwnerUnreachable { last: "cut", attempts: 2.., .. })),
+            "{cut:?}"
+        );
         assert!(began.elapsed() <= Duration::from_secs(5));
         let unknown = Router::over(HotRoutes::new()).patience(Duration::from_secs(1));
         let none = unknown.send(Key(1), |_| async { Ok::<(), Refusal<&str>>(()) }).await;

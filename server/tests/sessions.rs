@@ -221,3 +221,18 @@ async fn a_stream_by_hand_gets_a_welcome() {
     assert!(within(answers.message()).await.expect("a good end").is_none());
     manager.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_recording_has_a_header_and_a_line_for_every_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("record");
+    let manager = start(folder.path(), Config { record: Some(record.clone()), ..config() }).await;
+    create(manager.grpc_addr(), "presence").await;
+    manager.shutdown().await;
+    let text = std::fs::read_to_string(record).expect("a recording");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(lines[0].get("seed").is_some(), "the first line says how to build the machine: {}", lines[0]);
+    assert!(lines.len() > 5, "start, election, load, commits: {}", lines.len());
+    assert!(lines[1..].iter().all(|line| line.get("at").is_some()));
+}

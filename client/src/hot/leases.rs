@@ -81,10 +81,16 @@ pub(crate) struct LeaseSnapshot {
 
 impl LeaseSnapshot {
     /// Checks against given clocks; the same answers as the machine's.
-    #[cfg(test)]
     pub(crate) fn check_at(&self, now: Instant, offset: i64, key: Key) -> Result<Generation, NotOwner> {
         let held = *self.table.index.value(self.table.index.find(key));
         held.check(self.validity.holds(now, offset))
+    }
+
+    /// The lease on a key by given clocks, and whether it is frozen.
+    pub(crate) fn held_at(&self, now: Instant, offset: i64, key: Key) -> Option<(Lease, bool)> {
+        let run = self.table.index.find(key);
+        let lease = self.table.leases[run].filter(|_| self.validity.holds(now, offset))?;
+        Some((lease, self.table.index.value(run).is_frozen))
     }
 
     /// Whether the key is held at that lease, by given clocks.
@@ -240,6 +246,11 @@ impl HotLeases {
     /// Every check that begins from now on sees this.
     pub(crate) fn publish(&self, table: Arc<LeaseTable>, validity: Validity) {
         self.published.publish(LeaseSnapshot { table, validity });
+    }
+
+    /// Nothing is held from now on.
+    pub(crate) fn clear(&self) {
+        self.publish(Arc::new(LeaseTable::new(&[])), Validity::NONE);
     }
 
     /// The latest state, for those who are in no hurry.

@@ -6,6 +6,8 @@ mod index;
 mod leases;
 mod local;
 mod routes;
+#[cfg(test)]
+mod tests;
 
 use centrifuge_core::key::{Key, KeyRange};
 

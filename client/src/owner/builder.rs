@@ -1,13 +1,13 @@
 //! How an Owner is described and joins its pool.
 
 use std::future::Future;
+use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, NameError, Namespace, OwnerName, SessionId, Url};
-use centrifuge_core::key::KeyRange;
 use centrifuge_core::message::RefusedWhy;
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::plant::Plants;
@@ -24,6 +24,7 @@ use super::load::LoadMeter;
 use super::migration::{BoxError, Imports, MigrationOut};
 use super::{DiscardHook, InFlight, Inner, Owner, Shared, Status};
 use crate::hot::HotLeases;
+use crate::leased_map::{LeasedKey, LeasedMap};
 use crate::managers::{Managers, ManagersError};
 
 /// How many events wait for the driver.
@@ -39,6 +40,9 @@ pub(super) type MigrateOut =
     Arc<dyn Fn(MigrationOut) -> BoxFuture<Result<SessionId, BoxError>> + Send + Sync>;
 type OnChange = Box<dyn Fn(Change) -> BoxFuture<()> + Send + Sync>;
 
+/// Told of the leases once they exist.
+type OnStart = Box<dyn FnOnce(HotLeases) + Send>;
+
 /// Describes an Owner before it joins.
 pub struct OwnerBuilder {
     managers: Managers,
@@ -50,6 +54,7 @@ pub struct OwnerBuilder {
     on_change: Option<OnChange>,
     migrate_out: Option<MigrateOut>,
     discard_hooks: Vec<DiscardHook>,
+    maps: Vec<OnStart>,
     heartbeat: Option<Duration>,
     probe: Option<Probe>,
     join_timeout: Duration,
@@ -110,6 +115,7 @@ impl OwnerBuilder {
             on_change: None,
             migrate_out: None,
             discard_hooks: Vec::new(),
+            maps: Vec::new(),
             heartbeat: None,
             probe: None,
             join_timeout: JOIN_TIMEOUT,
@@ -171,14 +177,24 @@ impl OwnerBuilder {
         self
     }
 
-    /// Called within the driver, and so must be quick: the imported copies of a range are void.
+    /// The Owner keeps its state in `map`, and moves it: `carry` brings bytes to the server at a url, which gives them to
+    /// [`LeasedMap::handle`], and brings back the answer.
     #[must_use]
-    pub(crate) fn on_discard_import(
-        mut self,
-        hook: impl Fn(KeyRange) + Send + Sync + 'static,
-    ) -> OwnerBuilder {
-        self.discard_hooks.push(Box::new(hook));
-        self
+    pub fn state<K, V, F, R>(mut self, map: &LeasedMap<K, V>, carry: F) -> OwnerBuilder
+    where
+        K: LeasedKey + Eq + Hash + Clone + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+        F: Fn(String, Vec<u8>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Vec<u8>, BoxError>> + Send + 'static,
+    {
+        let (discarding, starting, moving) = (map.clone(), map.clone(), map.clone());
+        self.discard_hooks.push(Box::new(move |range| discarding.discard_import(range)));
+        self.maps.push(Box::new(move |leases| starting.attach(leases)));
+        let carry = Arc::new(carry);
+        self.on_migrate_out(move |out| {
+            let (moving, carry) = (moving.clone(), Arc::clone(&carry));
+            async move { moving.move_out(out, |url, bytes| carry(url, bytes)).await }
+        })
     }
 
     /// Ties the leases to the application: without a sign of life ([`Owner::alive`] or a probe) for longer than `limit`
@@ -272,6 +288,7 @@ impl OwnerBuilder {
             gives_up: AtomicBool::new(false),
             drain_waits: AtomicBool::new(false),
         });
+        self.maps.into_iter().for_each(|start| start(shared.hot.clone()));
         let links = ManagerLinks::new(events.clone(), Arc::clone(&shared));
         let mut tasks = Vec::new();
         if let Some(on_change) = self.on_change {

@@ -9,13 +9,13 @@ use centrifuge_core::key::KeyRange;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager};
 use centrifuge_core::owner::{Grant, OwnerAction, OwnerEvent, OwnerMachine, Revocation, TransferId};
-use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
 use centrifuge_net::driver::Host;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use super::book::LeaseBook;
 use super::builder::MigrateOut;
 use super::change::{Change, LeftWhy};
 use super::migration::MigrationOut;
@@ -75,9 +75,7 @@ pub(super) struct OwnerHost<L> {
     migrate_out: Option<MigrateOut>,
     actions: Vec<OwnerAction>,
     transfers: BTreeMap<TransferId, Running>,
-    /// Where the state of a lease came from.
-    sources: RangeMap<(Generation, Generation)>,
-    published: RangeMap<centrifuge_core::owner::Lease>,
+    book: LeaseBook,
     table: Arc<LeaseTable>,
     validity: Validity,
     /// When the latest report was sent, by both clocks.
@@ -105,8 +103,7 @@ impl<L: Links> OwnerHost<L> {
             migrate_out,
             actions: Vec::new(),
             transfers: BTreeMap::new(),
-            sources: RangeMap::new(),
-            published: RangeMap::new(),
+            book: LeaseBook::default(),
             table,
             validity: Validity::NONE,
             reported: (Instant::ZERO, 0),
@@ -116,14 +113,12 @@ impl<L: Links> OwnerHost<L> {
     /// Lets readers see what the machine holds now.
     fn publish(&mut self, machine: &OwnerMachine) {
         let validity = self.validity_of(machine.expiry());
-        let is_same = self.published == *machine.leases();
-        if is_same && validity == self.validity {
+        let is_new = self.book.update(machine.leases());
+        if !is_new && validity == self.validity {
             return;
         }
-        if !is_same {
-            self.published = machine.leases().clone();
-            self.sources.retain(|range, _| self.published.overlapping(range).next().is_some());
-            self.table = Arc::new(LeaseTable::new(&self.held()));
+        if is_new {
+            self.table = Arc::new(LeaseTable::new(&self.book.leases()));
             self.shared.count_in(Arc::clone(&self.table));
         }
         self.validity = validity;
@@ -138,33 +133,6 @@ impl<L: Links> OwnerHost<L> {
         let (sent_at, offset) = self.reported;
         let slack = (expiry.since(sent_at) / SLACK_OF_LEASE).min(LONGEST_SLACK);
         Validity { expiry, offset, slack }
-    }
-
-    fn held(&self) -> Vec<(Lease, bool)> {
-        let lease = |(range, lease): (KeyRange, &centrifuge_core::owner::Lease)| {
-            let source = self.source_of(range, lease.generation);
-            let (generation, state_since) = (lease.generation, lease.state_since);
-            (Lease { range, generation, state_since, source }, lease.frozen)
-        };
-        self.published.iter().map(lease).collect()
-    }
-
-    fn source_of(&self, range: KeyRange, lease: Generation) -> Option<Generation> {
-        let (_, (generation, source)) = self.sources.get(range.first())?;
-        (*generation == lease).then_some(*source)
-    }
-
-    fn note_sources(&mut self) {
-        let grants = self.actions.iter().filter_map(|action| match action {
-            OwnerAction::Granted(grants) => Some(grants),
-            _ => None,
-        });
-        for grant in grants.flatten() {
-            match grant.source {
-                Some(source) => self.sources.insert(grant.range, (grant.generation, source)),
-                None => self.sources.remove(grant.range),
-            }
-        }
     }
 
     fn act(&mut self, now: Instant, action: OwnerAction) {
@@ -285,7 +253,7 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
     }
 
     fn stepped(&mut self, now: Instant, watched: &Watched) {
-        self.note_sources();
+        self.book.note(&self.actions);
         self.publish(&watched.machine);
         for action in std::mem::take(&mut self.actions) {
             self.act(now, action);
@@ -297,7 +265,7 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
 impl<L> Drop for OwnerHost<L> {
     /// Whatever ended the driver, nothing renews the leases any more: they are not relied on to their last moment.
     fn drop(&mut self) {
-        self.shared.hot.publish(Arc::new(LeaseTable::new(&[])), Validity::NONE);
+        self.shared.hot.clear();
         self.transfers.values().for_each(|running| running.task.abort());
         self.shared.gone(LeftWhy::Stopped);
     }

@@ -1,5 +1,6 @@
 //! The Owner: what an in-memory server links to hold leases on the keys it keeps state for.
 
+mod book;
 mod builder;
 mod change;
 mod heartbeat;
@@ -25,6 +26,7 @@ use centrifuge_net::clock;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 
+pub(crate) use self::book::LeaseBook;
 pub use self::builder::{JoinError, OwnerBuilder};
 pub use self::change::{Change, Changes, LeftWhy};
 pub(crate) use self::in_flight::InFlight;
@@ -156,6 +158,12 @@ impl Owner {
         Ok(Guard { entered, generation, hot: self.inner.shared.hot.clone() })
     }
 
+    /// The leases as readers see them, for code that only checks.
+    #[must_use]
+    pub fn hot_leases(&self) -> HotLeases {
+        self.inner.shared.hot.clone()
+    }
+
     /// Every lease held now, in key order, for people and for readers that missed a change.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
@@ -245,8 +253,8 @@ impl Owner {
         self.inner.shared.drain_waits.load(Ordering::Relaxed)
     }
 
-    /// Gives everything up at once, without its state, and goes. From the first poll on no key is held. Waits for a
-    /// Manager to confirm it; without a confirmation the leases run out by themselves.
+    /// Gives everything up at once, without its state, and goes. Waits for a Manager to confirm it; without a
+    /// confirmation nothing is held here any more all the same, and others get the ranges after the hold.
     pub async fn leave(&self, patience: Duration) -> Result<(), Unconfirmed> {
         self.feed(OwnerEvent::Leave).await.map_err(|_| Unconfirmed)?;
         let mut status = self.inner.shared.status.subscribe();

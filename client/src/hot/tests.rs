@@ -1,0 +1,63 @@
+//! What readers of hot tables can rely on.
+
+use std::time::Duration;
+
+use centrifuge_core::id::{Generation, Nonce, SessionId};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::lookup::Row;
+use centrifuge_core::table::PublishedOwner;
+
+use super::{HotLeases, HotRoutes, NoOwner, NotOwner};
+
+fn row(owner: Option<&str>, generation: u64) -> Row {
+    let owner = owner.map(|url| PublishedOwner { session: SessionId(Nonce(7)), url: url.into() });
+    Row { owner, generation: Generation(generation), state_since: Generation(1) }
+}
+
+#[test]
+fn a_route_says_what_the_row_says_however_long_the_address() {
+    let routes = HotRoutes::new();
+    assert_eq!(routes.lookup(Key(5)), Err(NoOwner::NoTable));
+    let long = format!("http://{}:80", "long.".repeat(20));
+    for url in ["", "http://a", &"x".repeat(62), &"x".repeat(63), &long, "http://\u{e9}\u{e9}"] {
+        let (low, high) = KeyRange::ALL.split_at(Key(100)).expect("two parts");
+        let rows = [(low, row(Some(url), 3)), (high, row(None, 4))];
+        routes.publish(rows.iter().map(|(range, row)| (*range, row)));
+        let route = routes.lookup(Key(99)).expect("an owner");
+        assert_eq!((route.url(), route.generation(), route.range()), (url, Generation(3), low));
+        assert_eq!(route.session(), SessionId(Nonce(7)));
+        let none = NoOwner::Unowned { range: high, generation: Generation(4) };
+        assert_eq!(routes.lookup(Key(100)), Err(none));
+    }
+}
+
+#[test]
+fn every_thread_counts_and_none_is_forgotten() {
+    let leases = HotLeases::evenly(4, Duration::from_secs(3600));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for key in 0..1000 {
+                    leases.check_lease_now(Key(key)).expect("held");
+                }
+            });
+        }
+    });
+    leases.add_load(Key::MAX, 5);
+    let counts: Vec<u64> = leases.counts().iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [3000, 0, 0, 5]);
+}
+
+#[test]
+fn leases_end_by_the_clock_and_not_by_a_timer() {
+    let leases = HotLeases::evenly(4, Duration::ZERO);
+    assert_eq!(leases.check_lease_now(Key(1)), Err(NotOwner::NoLease));
+    assert!(!leases.check_lease_continuous(Key(1), Generation(1)));
+    let leases = HotLeases::evenly(4, Duration::from_secs(3600));
+    assert_eq!(leases.check_lease_now(Key(1)), Ok(Generation(1)));
+    assert!(leases.check_lease_continuous(Key(1), Generation(1)));
+    assert!(!leases.check_lease_continuous(Key(1), Generation(2)));
+    assert!(!leases.check_lease_continuous(Key(1), Generation(0)));
+    leases.clear();
+    assert_eq!(leases.check_lease_now(Key(1)), Err(NotOwner::NoLease));
+}

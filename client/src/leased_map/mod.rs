@@ -1,0 +1,339 @@
+//! A map that knows which of its entries this server owns.
+
+mod codec;
+mod frame;
+mod transfer;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::Key;
+use centrifuge_core::time::Instant;
+use centrifuge_net::clock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::codec::{Codec, CodecError, Json, LeasedKey};
+use self::transfer::Arrivals;
+use crate::hot::{HotLeases, Lease, NotOwner};
+
+/// Enough that threads seldom meet at one.
+const SHARDS: usize = 64;
+
+/// What a map asks about leases; an Owner's answers, or a test's.
+pub trait Leases: Send + Sync + 'static {
+    /// Whether an operation on `key` may begin now, and under which lease.
+    fn check(&self, key: Key) -> Result<Lease, NotOwner>;
+
+    /// The lease on `key`, be it about to move.
+    fn held(&self, key: Key) -> Option<Lease>;
+
+    /// Whether `key` has been held without a gap since `lease` was told.
+    fn is_continuous(&self, key: Key, lease: Generation) -> bool;
+
+    /// The time, for entries that end by themselves.
+    fn now(&self) -> Instant;
+}
+
+impl Leases for HotLeases {
+    fn check(&self, key: Key) -> Result<Lease, NotOwner> {
+        self.lease(key)
+    }
+
+    fn held(&self, key: Key) -> Option<Lease> {
+        HotLeases::held(self, key).map(|(lease, _)| lease)
+    }
+
+    fn is_continuous(&self, key: Key, lease: Generation) -> bool {
+        self.check_lease_continuous(key, lease)
+    }
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+}
+
+/// State in memory, each entry valid under one lease. Cheap to clone; clones share the entries.
+///
+/// Every operation takes the papers' steps: check the lease, discard what is left of an earlier one, operate, check
+/// again. What it returns carries the lease; [`LeasedMap::recheck`] it before each thing that leaves the server. Entries
+/// move with their range when the map is given to [`OwnerBuilder::state`](crate::owner::OwnerBuilder::state).
+///
+/// ```
+/// use centrifuge::leased_map::LeasedMap;
+/// use centrifuge::test_cluster::TestCluster;
+/// use std::time::Duration;
+///
+/// let mut cluster = TestCluster::new();
+/// let rooms: LeasedMap<String, u32> = LeasedMap::new();
+/// let owner = cluster.owner_with("a", &rooms);
+/// cluster.advance(Duration::from_secs(30));
+///
+/// let room = "room-7".to_owned();
+/// rooms.insert(room.clone(), 3)?;
+/// let people = rooms.get(&room)?;
+/// assert_eq!(people.value, Some(3));
+/// rooms.recheck(&people)?; // and only now answer the caller, with `people.generation`
+///
+/// cluster.partition(&owner);
+/// cluster.advance(Duration::from_secs(60));
+/// assert!(rooms.recheck(&people).is_err());
+/// # Ok::<(), centrifuge::NotOwner>(())
+/// ```
+pub struct LeasedMap<K, V> {
+    inner: Arc<Inner<K, V>>,
+}
+
+struct Inner<K, V> {
+    leases: OnceLock<Box<dyn Leases>>,
+    codec: Box<dyn Codec<K, V>>,
+    ttl: Option<Duration>,
+    shards: Box<[Shard<K, V>]>,
+    /// Rises with every change, so that a copy made earlier can be brought up to date.
+    changes: AtomicU64,
+    /// How many copies are being made: removed entries are remembered meanwhile.
+    exports: AtomicUsize,
+    arrivals: Mutex<Arrivals<K, V>>,
+}
+
+/// Some of the entries, by name.
+type Shard<K, V> = Mutex<HashMap<K, Entry<V>>>;
+
+/// One entry. Without a value it was removed, which a copy that is being made must be told.
+struct Entry<V> {
+    value: Option<V>,
+    generation: Generation,
+    ends: Option<Instant>,
+    changed: u64,
+}
+
+/// The outcome of an operation, with the lease it is true under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased<T> {
+    /// What the operation returned.
+    pub value: T,
+    /// The key it was on.
+    pub key: Key,
+    /// The lease: what leaves the server carries it, and the receiver refuses a lower one.
+    pub generation: Generation,
+}
+
+impl<K, V> LeasedMap<K, V>
+where
+    K: LeasedKey + Eq + Hash + Clone + Serialize + DeserializeOwned,
+    V: Serialize + DeserializeOwned,
+{
+    /// An empty map whose entries travel as JSON.
+    #[must_use]
+    pub fn new() -> LeasedMap<K, V> {
+        LeasedMap::with_codec(Json)
+    }
+}
+
+impl<K, V> Default for LeasedMap<K, V>
+where
+    K: LeasedKey + Eq + Hash + Clone + Serialize + DeserializeOwned,
+    V: Serialize + DeserializeOwned,
+{
+    fn default() -> LeasedMap<K, V> {
+        LeasedMap::new()
+    }
+}
+
+impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
+    /// An empty map whose entries travel as `codec` writes them.
+    #[must_use]
+    pub fn with_codec(codec: impl Codec<K, V> + 'static) -> LeasedMap<K, V> {
+        LeasedMap::build(codec, None)
+    }
+
+    /// An empty map whose entries end `ttl` after they were last written.
+    #[must_use]
+    pub fn with_ttl(codec: impl Codec<K, V> + 'static, ttl: Duration) -> LeasedMap<K, V> {
+        LeasedMap::build(codec, Some(ttl))
+    }
+
+    fn build(codec: impl Codec<K, V> + 'static, ttl: Option<Duration>) -> LeasedMap<K, V> {
+        let inner = Inner {
+            leases: OnceLock::new(),
+            codec: Box::new(codec),
+            ttl,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            changes: AtomicU64::new(0),
+            exports: AtomicUsize::new(0),
+            arrivals: Mutex::default(),
+        };
+        LeasedMap { inner: Arc::new(inner) }
+    }
+
+    /// Ties the map to an Owner's leases, once; before that it owns nothing.
+    /// [`OwnerBuilder::state`](crate::owner::OwnerBuilder::state) does so by itself, otherwise give it
+    /// [`Owner::hot_leases`](crate::Owner::hot_leases).
+    pub fn attach(&self, leases: impl Leases) {
+        if self.inner.leases.set(Box::new(leases)).is_err() {
+            tracing::error!("a LeasedMap belongs to one Owner for good: make another map for another Owner");
+        }
+    }
+
+    /// Operates on the entry of `name`: `None` is no entry, and leaving `None` removes it. Nothing else happens to the
+    /// entry meanwhile, so be quick and do not wait.
+    pub fn with<R>(
+        &self,
+        name: &K,
+        operate: impl FnOnce(&mut Option<V>) -> R,
+    ) -> Result<Leased<R>, NotOwner> {
+        let leases = self.inner.leases()?;
+        let key = name.key();
+        let mut shard = self.inner.shard(key);
+        // Within the lock: a copy for another server is made after the range was frozen, and waits for this.
+        let lease = leases.check(key)?;
+        let now = leases.now();
+        self.inner.settle(&mut shard, name, key, &lease, now);
+        let entry = shard.entry(name.clone()).or_insert_with(|| Entry::empty(lease.generation));
+        let result = operate(&mut entry.value);
+        entry.changed = self.inner.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        entry.ends = self.inner.ttl.map(|ttl| now + ttl);
+        // A copy that is being made must be told of what was removed since it began.
+        if entry.value.is_none() && self.inner.exports.load(Ordering::SeqCst) == 0 {
+            shard.remove(name);
+        }
+        drop(shard);
+        let leased = Leased { value: result, key, generation: lease.generation };
+        self.recheck(&leased)?;
+        Ok(leased)
+    }
+
+    /// The entry of `name`. Does not make it live longer.
+    pub fn get(&self, name: &K) -> Result<Leased<Option<V>>, NotOwner>
+    where
+        V: Clone,
+    {
+        let leases = self.inner.leases()?;
+        let key = name.key();
+        let mut shard = self.inner.shard(key);
+        let lease = leases.check(key)?;
+        self.inner.settle(&mut shard, name, key, &lease, leases.now());
+        let value = shard.get(name).and_then(|entry| entry.value.clone());
+        drop(shard);
+        let leased = Leased { value, key, generation: lease.generation };
+        self.recheck(&leased)?;
+        Ok(leased)
+    }
+
+    /// Writes the entry of `name`, and returns what was there.
+    pub fn insert(&self, name: K, value: V) -> Result<Leased<Option<V>>, NotOwner> {
+        self.with(&name, |slot| slot.replace(value))
+    }
+
+    /// Removes the entry of `name`, and returns what was there.
+    pub fn remove(&self, name: &K) -> Result<Leased<Option<V>>, NotOwner> {
+        self.with(name, Option::take)
+    }
+
+    /// Whether an outcome is still true: the key was held without a gap since. To be asked before each thing that leaves
+    /// the server (PRS §2.2, step 5).
+    pub fn recheck<T>(&self, leased: &Leased<T>) -> Result<(), NotOwner> {
+        let is_held = self.inner.leases()?.is_continuous(leased.key, leased.generation);
+        if is_held { Ok(()) } else { Err(NotOwner::NoLease) }
+    }
+
+    /// Frees what is of no use: entries of leases that are gone, removed ones, and those whose time is over. To be
+    /// called now and then; nothing but memory depends on it.
+    pub fn sweep(&self) {
+        let Ok(leases) = self.inner.leases() else { return };
+        self.install_imports(None);
+        let now = leases.now();
+        for shard in &self.inner.shards {
+            let mut shard = lock(shard);
+            // Asked within the lock: a copy that begins later locks each shard after it said so.
+            let copying = self.inner.exports.load(Ordering::SeqCst) > 0;
+            shard.retain(|name, entry| {
+                let is_held = leases.is_continuous(name.key(), entry.generation);
+                is_held && (copying || entry.is_live(now))
+            });
+        }
+    }
+
+    /// How many entries are in memory, valid or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let values = |shard: &Shard<K, V>| {
+            lock(shard).values().filter(|entry| entry.value.is_some()).count()
+        };
+        self.inner.shards.iter().map(values).sum()
+    }
+
+    /// Whether no entry is in memory.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<V> Entry<V> {
+    fn empty(generation: Generation) -> Entry<V> {
+        Entry { value: None, generation, ends: None, changed: 0 }
+    }
+
+    fn is_live(&self, now: Instant) -> bool {
+        self.value.is_some() && self.ends.is_none_or(|ends| now < ends)
+    }
+}
+
+impl<K: LeasedKey + Eq + Hash + Clone, V> Inner<K, V> {
+    fn leases(&self) -> Result<&dyn Leases, NotOwner> {
+        self.leases.get().map(AsRef::as_ref).ok_or(NotOwner::NoLease)
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, HashMap<K, Entry<V>>> {
+        lock(&self.shards[key.0 as usize % SHARDS])
+    }
+
+    /// Makes the entry of a name true under a lease: what is of an earlier one, or over, goes; what came along is here.
+    fn settle(&self, shard: &mut HashMap<K, Entry<V>>, name: &K, key: Key, lease: &Lease, now: Instant) {
+        let is_current = shard.get(name).is_some_and(|entry| entry.generation == lease.generation);
+        if !is_current {
+            let arrived = lease.source.and_then(|source| self.arrived(name, key, source));
+            match arrived {
+                Some((value, ends)) => {
+                    let changed = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+                    let generation = lease.generation;
+                    shard.insert(name.clone(), Entry { value, generation, ends, changed });
+                }
+                None => {
+                    shard.remove(name);
+                }
+            }
+        }
+        if let Some(entry) = shard.get_mut(name)
+            && !entry.is_live(now)
+        {
+            entry.value = None;
+        }
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals<K, V>> {
+        lock(&self.arrivals)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<K, V> Clone for LeasedMap<K, V> {
+    fn clone(&self) -> LeasedMap<K, V> {
+        LeasedMap { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<K, V> fmt::Debug for LeasedMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeasedMap")
+    }
+}

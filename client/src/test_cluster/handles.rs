@@ -1,0 +1,113 @@
+//! What a test holds of an Owner and a Lookup.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::key::Key;
+use centrifuge_core::time::Instant;
+
+use super::Node;
+use crate::hot::{HotLeases, HotRoutes, Lease, NoOwner, NotOwner, Route};
+use crate::leased_map::Leases;
+use crate::lookup::Loss;
+
+/// Something that can crash and be cut off.
+pub trait Member {
+    #[doc(hidden)]
+    fn node(&self) -> Node;
+}
+
+/// An Owner of a [`TestCluster`](super::TestCluster): the checks of a real one, on virtual time.
+#[derive(Clone, Debug)]
+pub struct TestOwner {
+    pub(super) number: usize,
+    pub(super) session: SessionId,
+    pub(super) hot: HotLeases,
+    pub(super) clock: Arc<AtomicU64>,
+}
+
+impl Member for TestOwner {
+    fn node(&self) -> Node {
+        Node::Owner(self.number)
+    }
+}
+
+impl TestOwner {
+    /// As [`Owner::check_lease_now`](crate::Owner::check_lease_now).
+    pub fn check_lease_now(&self, key: Key) -> Result<Generation, NotOwner> {
+        self.hot.snapshot().check_at(self.now(), 0, key)
+    }
+
+    /// As [`Owner::check_lease_continuous`](crate::Owner::check_lease_continuous).
+    #[must_use]
+    pub fn check_lease_continuous(&self, key: Key, lease: Generation) -> bool {
+        self.hot.snapshot().is_held_at(self.now(), 0, key, lease)
+    }
+
+    /// Every lease held now, in key order.
+    #[must_use]
+    pub fn leases(&self) -> Vec<Lease> {
+        let (snapshot, now) = (self.hot.snapshot(), self.now());
+        let is_held = |lease: &&Lease| snapshot.held_at(now, 0, lease.range.first()).is_some();
+        snapshot.table.leases().filter(is_held).copied().collect()
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+}
+
+impl Leases for TestOwner {
+    fn check(&self, key: Key) -> Result<Lease, NotOwner> {
+        self.check_lease_now(key)?;
+        Leases::held(self, key).ok_or(NotOwner::NoLease)
+    }
+
+    fn held(&self, key: Key) -> Option<Lease> {
+        self.hot.snapshot().held_at(self.now(), 0, key).map(|(lease, _)| lease)
+    }
+
+    fn is_continuous(&self, key: Key, lease: Generation) -> bool {
+        self.check_lease_continuous(key, lease)
+    }
+
+    fn now(&self) -> Instant {
+        Instant(self.clock.load(Ordering::SeqCst))
+    }
+}
+
+/// A Lookup of a [`TestCluster`](super::TestCluster).
+#[derive(Clone, Debug)]
+pub struct TestLookup {
+    pub(super) number: usize,
+    pub(super) hot: HotRoutes,
+    pub(super) losses: Arc<Mutex<Vec<Loss>>>,
+}
+
+impl Member for TestLookup {
+    fn node(&self) -> Node {
+        Node::Lookup(self.number)
+    }
+}
+
+impl TestLookup {
+    /// As [`Lookup::lookup`](crate::Lookup::lookup).
+    pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
+        self.hot.lookup(key)
+    }
+
+    /// The table, for a [`Router`](crate::Router).
+    #[must_use]
+    pub fn routes(&self) -> HotRoutes {
+        self.hot.clone()
+    }
+
+    /// The losses raised since this was last asked.
+    #[must_use = "a loss is told once"]
+    pub fn take_losses(&self) -> Vec<Loss> {
+        std::mem::take(&mut *self.losses.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

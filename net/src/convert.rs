@@ -689,7 +689,24 @@ impl Encoded {
         self.log == update.log
             && self.term == update.term
             && self.namespace == update.namespace
-            && self.body == update.body
+            && says_the_same(&self.body, &update.body)
+    }
+}
+
+/// Equality, at the price of a comparison of addresses where entries are shared, as they are in a push to many.
+fn says_the_same(one: &UpdateBody, other: &UpdateBody) -> bool {
+    let same = |these: &Arc<[PublishedEntry]>, those: &Arc<[PublishedEntry]>| {
+        Arc::ptr_eq(these, those) || these == those
+    };
+    match (one, other) {
+        (
+            UpdateBody::Changes { from, to, entries },
+            UpdateBody::Changes { from: other_from, to: other_to, entries: others },
+        ) => (from, to) == (other_from, other_to) && same(entries, others),
+        (UpdateBody::Snapshot { lsn, entries }, UpdateBody::Snapshot { lsn: other_lsn, entries: others }) => {
+            lsn == other_lsn && same(entries, others)
+        }
+        _ => one == other,
     }
 }
 

@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tonic::Code;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 
 use crate::shared::Shared;
 
@@ -47,9 +47,10 @@ where
         let answer = self.service.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            if let Some(kind) = refusal(response.headers()) {
-                let why = response.headers().get("grpc-message").and_then(|value| value.to_str().ok());
-                shared.refused_input(kind, &"a request", &why.unwrap_or_default());
+            if let Some(status) = Status::from_header_map(response.headers())
+                && let Some(kind) = refusal(status.code())
+            {
+                shared.refused_input(kind, &"a request", &status.message());
             }
             Ok(response)
         })
@@ -57,8 +58,7 @@ where
 }
 
 /// The kind of refusal that a response without a body tells in its headers, if it is of the peer's making.
-fn refusal(headers: &http::HeaderMap) -> Option<&'static str> {
-    let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
+fn refusal(code: Code) -> Option<&'static str> {
     match code {
         Code::OutOfRange => Some("too-large"),
         Code::InvalidArgument => Some("invalid-request"),

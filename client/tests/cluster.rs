@@ -74,7 +74,7 @@ fn a_drained_owner_loses_nothing() {
 
 #[test]
 fn a_map_that_moved_away_and_back_has_what_was_written_last() {
-    let (mut cluster, a, rooms, lookup) = one_owner();
+    let (mut cluster, a, _rooms, lookup) = one_owner();
     let others = Rooms::new();
     let b = cluster.owner_with("b", &others);
     cluster.advance(secs(120));

@@ -52,7 +52,7 @@ impl<T: Clone> RangeIndex<T> {
 
     /// Which run has the key. Most buckets hold one boundary or none: that is decided without a branch, which the
     /// processor could only guess.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: Key) -> usize {
         let bucket = (key.0 >> self.shift) as usize;
         let low = self.buckets[bucket] as usize;
@@ -63,6 +63,7 @@ impl<T: Clone> RangeIndex<T> {
     }
 
     /// Searches a bucket of several boundaries.
+    #[inline(never)]
     fn search(&self, low: usize, high: usize, key: Key) -> usize {
         low + self.runs[low + 1..=high].partition_point(|run| run.first <= key.0)
     }

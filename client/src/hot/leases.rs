@@ -259,7 +259,7 @@ impl HotLeases {
     }
 
     /// Whether an operation on `key` may begin now, and under which lease. Counts as load.
-    #[inline]
+    #[inline(always)]
     pub fn check_lease_now(&self, key: Key) -> Result<Generation, NotOwner> {
         self.read(|snapshot, counters| {
             let run = snapshot.table.index.find(key);
@@ -270,7 +270,7 @@ impl HotLeases {
     }
 
     /// Whether `key` has been held without a gap since it was first held under `lease`.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn check_lease_continuous(&self, key: Key, lease: Generation) -> bool {
         self.read(|snapshot, _| {
@@ -308,7 +308,9 @@ impl HotLeases {
 
     #[inline(always)]
     fn read<R>(&self, read: impl Fn(&LeaseSnapshot, &mut Counters) -> R) -> R {
-        let local = LOCAL.try_with(|local| local.borrow_mut().read(&self.published, &read));
+        let local = LOCAL.try_with(|local| {
+            local.borrow_mut().read(&self.published, |snapshot, counters| read(snapshot, counters))
+        });
         // A thread that is ending has lost its copy, and its counts with it.
         local.unwrap_or_else(|_| read(&self.published.get(), &mut Counters::default()))
     }

@@ -14,7 +14,7 @@ use super::index::RangeIndex;
 use super::local::{Local, Published};
 
 /// The most bytes of an address that are copied into a route.
-const SHORT: usize = 62;
+const SHORT: usize = 64;
 /// The owner's number of a range that has none.
 const NOBODY: u32 = u32::MAX;
 
@@ -84,32 +84,37 @@ pub enum NoOwner {
 
 /// An address that is copied without touching anything shared, if it is short.
 #[derive(Clone, PartialEq, Eq)]
-enum Address {
-    Short { bytes: [u8; SHORT], length: u8 },
-    Long(Url),
+struct Address {
+    short: Short,
+    length: usize,
+    /// The whole of it, if it is long.
+    long: Option<Url>,
 }
+
+/// Aligned, so that it is copied in few and equal pieces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(align(16))]
+struct Short([u8; SHORT]);
 
 impl From<&Url> for Address {
     fn from(url: &Url) -> Address {
         let text = url.as_str().as_bytes();
-        let mut bytes = [0; SHORT];
-        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
-            (Some(place), Ok(length)) => {
+        let mut short = Short([0; SHORT]);
+        match short.0.get_mut(..text.len()) {
+            Some(place) => {
                 place.copy_from_slice(text);
-                Address::Short { bytes, length }
+                Address { short, length: text.len(), long: None }
             }
-            _ => Address::Long(url.clone()),
+            None => Address { short, length: 0, long: Some(url.clone()) },
         }
     }
 }
 
 impl Address {
     fn as_str(&self) -> &str {
-        match self {
-            Address::Short { bytes, length } => {
-                str::from_utf8(&bytes[..usize::from(*length)]).expect("copied from a text as a whole")
-            }
-            Address::Long(url) => url.as_str(),
+        match &self.long {
+            Some(url) => url.as_str(),
+            None => str::from_utf8(&self.short.0[..self.length]).expect("copied from a text as a whole"),
         }
     }
 }
@@ -166,25 +171,26 @@ impl RouteTable {
         RouteTable { index, owners: owners.into_boxed_slice(), is_known: true }
     }
 
+    /// What the table says of a key that has an owner. The address goes straight to where the caller wants it: a route is
+    /// large, and moving it about would cost more than finding it.
     #[inline(always)]
-    fn find(&self, key: Key) -> Result<Route, NoOwner> {
+    fn find(&self, key: Key, address: &mut Address) -> Option<(SessionId, Generation, KeyRange)> {
         let run = self.index.find(key);
         let Target { generation, owner } = *self.index.value(run);
-        match self.owners.get(owner as usize) {
-            Some(owner) => Ok(Route {
-                address: owner.address.clone(),
-                session: owner.session,
-                generation,
-                range: self.index.range(run),
-            }),
-            None => Err(self.nobody(run, generation)),
+        let owner = self.owners.get(owner as usize)?;
+        address.short = owner.address.short;
+        address.length = owner.address.length;
+        if owner.address.long.is_some() {
+            address.long.clone_from(&owner.address.long);
         }
+        Some((owner.session, generation, self.index.range(run)))
     }
 
-    #[cold]
-    fn nobody(&self, run: usize, generation: Generation) -> NoOwner {
+    /// Why a key has no route.
+    fn nobody(&self, key: Key) -> NoOwner {
+        let run = self.index.find(key);
         if self.is_known {
-            NoOwner::Unowned { range: self.index.range(run), generation }
+            NoOwner::Unowned { range: self.index.range(run), generation: self.index.value(run).generation }
         } else {
             NoOwner::NoTable
         }
@@ -235,14 +241,27 @@ impl HotRoutes {
     }
 
     /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared, unless
-    /// an owner's address has more than 62 bytes: such addresses are counted references.
+    /// an owner's address has more than 64 bytes: such addresses are counted references.
     #[inline(always)]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
+        let mut address = Address { short: Short([0; SHORT]), length: 0, long: None };
         let read = |local: &RefCell<Local<RouteTable, ()>>| {
-            local.borrow_mut().read(&self.published, |table, ()| table.find(key))
+            local.borrow_mut().read(&self.published, |table, ()| table.find(key, &mut address))
         };
-        // A thread that is ending has lost its copy.
-        LOCAL.try_with(read).unwrap_or_else(|_| self.published.get().find(key))
+        match LOCAL.try_with(read) {
+            Ok(Some((session, generation, range))) => Ok(Route { address, session, generation, range }),
+            // No owner, or a thread that is ending and has lost its copy.
+            Ok(None) | Err(_) => self.lookup_slowly(key),
+        }
+    }
+
+    /// The same from one table, for keys without an owner and threads without a copy.
+    #[cold]
+    fn lookup_slowly(&self, key: Key) -> Result<Route, NoOwner> {
+        let table = self.published.get();
+        let mut address = Address { short: Short([0; SHORT]), length: 0, long: None };
+        let found = table.find(key, &mut address).ok_or_else(|| table.nobody(key));
+        found.map(|(session, generation, range)| Route { address, session, generation, range })
     }
 
     /// How many ranges the table has.

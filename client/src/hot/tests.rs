@@ -19,7 +19,7 @@ fn a_route_says_what_the_row_says_however_long_the_address() {
     let routes = HotRoutes::new();
     assert_eq!(routes.lookup(Key(5)), Err(NoOwner::NoTable));
     let long = format!("http://{}:80", "long.".repeat(20));
-    for url in ["", "http://a", &"x".repeat(62), &"x".repeat(63), &long, "http://\u{e9}\u{e9}"] {
+    for url in ["", "http://a", &"x".repeat(64), &"x".repeat(65), &long, "http://\u{e9}\u{e9}"] {
         let (low, high) = KeyRange::ALL.split_at(Key(100)).expect("two parts");
         let rows = [(low, row(Some(url), 3)), (high, row(None, 4))];
         routes.publish(rows.iter().map(|(range, row)| (*range, row)));

@@ -262,9 +262,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// How many entries are in memory, valid or not.
     #[must_use]
     pub fn len(&self) -> usize {
-        let values = |shard: &Shard<K, V>| {
-            lock(shard).values().filter(|entry| entry.value.is_some()).count()
-        };
+        let values = |shard: &Shard<K, V>| lock(shard).values().filter(|entry| entry.value.is_some()).count();
         self.inner.shards.iter().map(values).sum()
     }
 

@@ -212,3 +212,55 @@ impl Import {
         self.owner.note_import(&self.offer).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use centrifuge_core::id::Nonce;
+    use centrifuge_core::key::Key;
+
+    use super::*;
+
+    fn offer(transfer: u64, first: u64, last: u64) -> ImportOffer {
+        let range = KeyRange::new(Key(first), Key(last)).expect("in order");
+        let from = SessionId(Nonce(1));
+        ImportOffer { range, source: Generation(5), from, transfer: TransferId(transfer) }
+    }
+
+    #[tokio::test]
+    async fn a_straggler_does_not_take_the_place_of_a_newer_copy() {
+        let imports = Imports::default();
+        let (events, mut queue) = mpsc::channel(4);
+        let (old, new) = (offer(1, 0, 9), offer(2, 5, 20));
+        imports.begin(&old).expect("the first");
+        imports.begin(&new).expect("a newer one");
+        assert_eq!(imports.begin(&old), Err(ImportError::Superseded));
+        let permit = events.reserve().await.expect("room");
+        assert_eq!(imports.complete(&old, permit).map(|_| ()), Err(ImportError::Superseded));
+        assert!(queue.try_recv().is_err(), "the machine does not hear of the old copy");
+        imports.begin(&offer(1, 30, 40)).expect("other keys");
+        let permit = events.reserve().await.expect("room");
+        let knows = imports.complete(&new, permit).expect("the newest");
+        let heard = OwnerEvent::ImportReady { range: new.range, source: new.source };
+        assert_eq!(queue.try_recv(), Ok(heard));
+        imports.heard();
+        knows.await.expect("told");
+    }
+
+    #[test]
+    fn a_discard_names_the_copy_that_the_machine_knew() {
+        let imports = Imports::default();
+        let (events, _queue) = mpsc::channel(4);
+        let (known, arriving) = (offer(1, 0, 9), offer(2, 0, 9));
+        let complete = |offer: &ImportOffer| {
+            imports.begin(offer).expect("newest");
+            imports.complete(offer, events.try_reserve().expect("room")).expect("newest")
+        };
+        let _knows = complete(&known);
+        imports.heard();
+        let _waits = complete(&arriving);
+        assert_eq!(imports.discard(KeyRange::ALL), [(known.range, known.from, known.transfer)]);
+        imports.heard();
+        imports.granted(KeyRange::ALL);
+        assert_eq!(imports.discard(KeyRange::ALL), []);
+    }
+}

@@ -1,0 +1,190 @@
+//! Owners and Lookups with a real Manager, over real connections on this machine.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use centrifuge::owner::{BoxError, JoinError, LeftWhy, OwnerBuilder};
+use centrifuge::router::{Refusal, Router};
+use centrifuge::{Key, KeyRange, LeasedMap, Lookup, Managers, NotOwner, Owner};
+use centrifuge_net::dial::Dialer;
+use centrifuge_net::proto::v1;
+use centrifuge_server::store::Backend;
+use centrifuge_server::{Config, Manager, RunningManager};
+
+/// However slow the machine, what is waited for has happened by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POOL: &str = "rooms";
+
+type Rooms = LeasedMap<String, u32>;
+/// The servers of the pool, by url: what a network between them would be.
+type Pool = Arc<Mutex<HashMap<String, (Rooms, Owner)>>>;
+
+async fn within<T>(wait: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, wait).await.expect("in time")
+}
+
+/// Looks again and again until it is so.
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "in time: {what}");
+}
+
+async fn start(folder: &Path) -> RunningManager {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let config = Config { grpc_listen: any, http_listen: any, ..Config::default() };
+    let manager =
+        Manager::start(config, Backend::File(folder.join("centrifuge.db"))).await.expect("it starts");
+    within(manager.leads()).await;
+    let settings = v1::Settings {
+        lease_ms: Some(3_000),
+        hold_ms: Some(3_300),
+        renewal_ms: Some(500),
+        answer_allowance_ms: Some(500),
+        settle_ms: Some(50),
+        ..v1::Settings::default()
+    };
+    let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
+    let address = manager.grpc_addr().to_string().as_str().into();
+    let mut admin = Dialer::new().admin(&address).expect("an address");
+    admin.create_namespace(request).await.expect("created");
+    manager
+}
+
+fn managers(manager: &RunningManager) -> Managers {
+    Managers::list([manager.grpc_addr().to_string()]).expect("an address")
+}
+
+fn builder(manager: &RunningManager, name: &str) -> OwnerBuilder {
+    Owner::builder(managers(manager), POOL).name(name).url(&format!("http://{name}"))
+}
+
+/// Carries bytes to another server of the pool.
+async fn carry(pool: Pool, url: String, bytes: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+    let server = pool.lock().expect("no panic").get(&url).cloned();
+    let (rooms, owner) = server.ok_or("no such server")?;
+    Ok(rooms.handle(&owner, &bytes).await)
+}
+
+/// A server of the pool: its state, and the Owner that holds leases for it.
+async fn server(manager: &RunningManager, pool: &Pool, name: &str) -> (Rooms, Owner) {
+    let rooms = Rooms::new();
+    let carried = Arc::clone(pool);
+    let joining = builder(manager, name)
+        .state(&rooms, move |url, bytes| carry(Arc::clone(&carried), url, bytes))
+        .join();
+    let owner = within(joining).await.expect("joined");
+    pool.lock().expect("no panic").insert(format!("http://{name}"), (rooms.clone(), owner.clone()));
+    (rooms, owner)
+}
+
+fn holds_everything(owner: &Owner) -> bool {
+    let keys: u128 = owner.leases().iter().map(|lease| lease.range.key_count()).sum();
+    keys == KeyRange::ALL.key_count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_moves_between_servers_and_is_told_lost_only_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let pool = Pool::default();
+    let (rooms, a) = server(&manager, &pool, "a").await;
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let lookup = within(Lookup::builder(managers(&manager), POOL).connect()).await.expect("a table");
+    eventually("the Lookup knows a", || lookup.lookup(Key(1)).is_ok()).await;
+    let mut losses = lookup.losses();
+    let names: Vec<String> = (0..100).map(|number| format!("room-{number}")).collect();
+    for (name, number) in names.iter().zip(0..) {
+        rooms.insert(name.clone(), number).expect("a holds everything");
+    }
+    let (others, b) = server(&manager, &pool, "b").await;
+    within(a.drain()).await.expect("drained");
+    eventually("b holds everything", || holds_everything(&b)).await;
+    for (name, number) in names.iter().zip(0..) {
+        assert_eq!(others.get(name).expect("b holds everything").value, Some(number), "{name}");
+        assert_eq!(rooms.get(name), Err(NotOwner::NoLease));
+    }
+    within(a.leave(PATIENCE)).await.expect("confirmed");
+    assert_eq!(a.left(), Some(LeftWhy::Asked));
+
+    let session = b.session();
+    pool.lock().expect("no panic").clear();
+    drop((others, b));
+    let (_, c) = server(&manager, &pool, "c").await;
+    eventually("c holds everything", || holds_everything(&c)).await;
+    // Moving cost nothing, so the first loss told is of the server that was dropped, once another has its keys.
+    let loss = within(losses.next()).await.expect("a loss");
+    let key = loss.keys.iter().next().expect("keys").first();
+    let route = lookup.lookup(key).expect("an owner");
+    assert!(route.session() == c.session() && route.session() != session);
+    let router = Router::new(lookup);
+    let asked = router.send(key, |route| {
+        let answer = c.check_lease_now(key).map(|_| route.url().to_owned());
+        async move { answer.map_err(|_| Refusal::<String>::NotOwner) }
+    });
+    assert_eq!(within(asked).await, Ok("http://c".to_owned()));
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recall_waits_for_operations_in_flight() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let a = within(builder(&manager, "a").join()).await.expect("joined");
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let key = Key::of(b"room-7");
+    let guard = a.begin(key).expect("a holds everything");
+    let b = within(builder(&manager, "b").join()).await.expect("joined");
+    let draining = tokio::spawn({
+        let a = a.clone();
+        async move { a.drain().await }
+    });
+    eventually("new operations are refused", || a.check_lease_now(key) == Err(NotOwner::Moving)).await;
+    assert!(a.begin(key).is_err() && guard.recheck() && b.check_lease_now(key).is_err());
+    drop(guard);
+    within(draining).await.expect("no panic").expect("drained");
+    eventually("b holds the key", || b.check_lease_now(key).is_ok()).await;
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_application_gives_its_leases_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let joining = builder(&manager, "a").heartbeat(Duration::from_secs(2)).join();
+    let a = within(joining).await.expect("joined");
+    eventually("a holds everything, alive as it is", || {
+        a.alive();
+        holds_everything(&a)
+    })
+    .await;
+    eventually("a has left", || a.left().is_some()).await;
+    assert_eq!(a.left(), Some(LeftWhy::Heartbeat));
+    assert_eq!(a.leases(), []);
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_say_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let nowhere = Owner::builder(managers(&manager), "nowhere").url("http://a").join();
+    assert!(matches!(within(nowhere).await, Err(JoinError::UnknownNamespace(_))));
+    let a = within(builder(&manager, "a").join()).await.expect("joined");
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let second = within(builder(&manager, "a").join()).await;
+    assert!(matches!(second, Err(JoinError::NameInUse(_))), "{second:?}");
+    let no_url = Owner::builder(managers(&manager), POOL).join();
+    assert!(matches!(within(no_url).await, Err(JoinError::NoUrl)));
+    let alone = Managers::list(["127.0.0.1:1"]).expect("an address");
+    let impatient =
+        Owner::builder(alone, POOL).url("http://a").join_timeout(Duration::from_millis(300)).join();
+    assert!(matches!(within(impatient).await, Err(JoinError::NoLeader(_))));
+    manager.shutdown().await;
+}

@@ -7,6 +7,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Reads CLOCK_BOOTTIME, which goes on while a machine sleeps: a lease must not stand still.
 #[must_use]
+#[inline]
 pub fn now() -> Instant {
     Instant(nanos(clock_gettime(ClockId::Boottime)))
 }
@@ -14,12 +15,14 @@ pub fn now() -> Instant {
 /// Wall time minus boot time. It moves when somebody sets the wall clock, or when the machine was paused or restored in
 /// a way that boot time does not show. Coarse, so that a check costs little beside the reading of the clock itself.
 #[must_use]
+#[inline]
 pub fn wall_offset(now: Instant) -> i64 {
     let wall = nanos(clock_gettime(ClockId::RealtimeCoarse));
     wall.cast_signed().wrapping_sub(now.0.cast_signed())
 }
 
 /// Nanoseconds of a clock that counts from its origin.
+#[inline]
 fn nanos(reading: Timespec) -> u64 {
     reading.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(reading.tv_nsec.cast_unsigned())
 }

@@ -57,18 +57,17 @@ pub(crate) struct Validity {
     pub(crate) expiry: Instant,
     /// Wall time minus boot time when the report was sent from which the leases count.
     pub(crate) offset: i64,
-    /// How far the two clocks may have moved against each other since.
-    pub(crate) slack: Duration,
+    /// How far the two clocks may have moved against each other since, in nanoseconds.
+    pub(crate) slack: u64,
 }
 
 impl Validity {
     /// Nothing is valid.
-    pub(crate) const NONE: Validity = Validity { expiry: Instant::ZERO, offset: 0, slack: Duration::ZERO };
+    pub(crate) const NONE: Validity = Validity { expiry: Instant::ZERO, offset: 0, slack: 0 };
 
     #[inline]
     fn holds(&self, now: Instant, offset: i64) -> bool {
-        now < self.expiry
-            && u128::from(offset.wrapping_sub(self.offset).unsigned_abs()) <= self.slack.as_nanos()
+        now < self.expiry && offset.wrapping_sub(self.offset).unsigned_abs() <= self.slack
     }
 }
 
@@ -233,7 +232,7 @@ impl HotLeases {
         let now = clock::now();
         let (expiry, offset) = (now + valid_for, clock::wall_offset(now));
         let hot = HotLeases::default();
-        hot.publish(Arc::new(LeaseTable::new(&leases)), Validity { expiry, offset, slack: valid_for });
+        hot.publish(Arc::new(LeaseTable::new(&leases)), Validity { expiry, offset, slack: u64::MAX });
         hot
     }
 

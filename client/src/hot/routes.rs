@@ -1,9 +1,9 @@
 //! The table of a Lookup as readers see it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::id::{Generation, Nonce, SessionId, Url};
 use centrifuge_core::key::{Key, KeyRange};
@@ -13,8 +13,6 @@ use centrifuge_core::table::PublishedOwner;
 use super::index::RangeIndex;
 use super::local::{Local, Published};
 
-/// The most bytes of an address that are copied into a route.
-const SHORT: usize = 64;
 /// The owner's number of a range that has none.
 const NOBODY: u32 = u32::MAX;
 
@@ -26,9 +24,9 @@ thread_local! {
 ///
 /// A route is a copy: it stays as it was when it was made, though the table moves on. What it carries is as old as
 /// the table; the owner itself knows best, and refuses what is not its own.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    address: Address,
+    url: &'static str,
     session: SessionId,
     generation: Generation,
     range: KeyRange,
@@ -37,8 +35,8 @@ pub struct Route {
 impl Route {
     /// Where the owner is reached, as its application said.
     #[must_use]
-    pub fn url(&self) -> &str {
-        self.address.as_str()
+    pub fn url(&self) -> &'static str {
+        self.url
     }
 
     /// The owner's process.
@@ -82,39 +80,17 @@ pub enum NoOwner {
     NoTable,
 }
 
-/// An address that is copied without touching anything shared, if it is short.
-#[derive(Clone, PartialEq, Eq)]
-struct Address {
-    short: Short,
-    length: usize,
-    /// The whole of it, if it is long.
-    long: Option<Url>,
-}
-
-/// Aligned, so that it is copied in few and equal pieces.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(align(16))]
-struct Short([u8; SHORT]);
-
-impl From<&Url> for Address {
-    fn from(url: &Url) -> Address {
-        let text = url.as_str().as_bytes();
-        let mut short = Short([0; SHORT]);
-        match short.0.get_mut(..text.len()) {
-            Some(place) => {
-                place.copy_from_slice(text);
-                Address { short, length: text.len(), long: None }
-            }
-            None => Address { short, length: 0, long: Some(url.clone()) },
-        }
-    }
-}
-
-impl Address {
-    fn as_str(&self) -> &str {
-        match &self.long {
-            Some(url) => url.as_str(),
-            None => str::from_utf8(&self.short.0[..self.length]).expect("copied from a text as a whole"),
+/// The text of an address, kept for as long as the process lives, so that a route is copied without touching anything
+/// that threads share. Each address is kept once: what stays is some bytes for every server that ever was.
+fn kept(url: &Url) -> &'static str {
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    match kept.get(url.as_str()) {
+        Some(known) => known,
+        None => {
+            let text: &'static str = Box::leak(Box::from(url.as_str()));
+            kept.insert(text);
+            text
         }
     }
 }
@@ -135,16 +111,10 @@ struct Target {
 }
 
 /// An owner, once for all its ranges.
-#[derive(Clone)]
+#[derive(Clone, Copy, Debug)]
 struct Owner {
     session: SessionId,
-    address: Address,
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.session, self.address.as_str())
-    }
+    url: &'static str,
 }
 
 impl RouteTable {
@@ -158,7 +128,7 @@ impl RouteTable {
         let mut owners = Vec::new();
         let mut number = |owner: &'a PublishedOwner| {
             *numbers.entry(owner).or_insert_with(|| {
-                owners.push(Owner { session: owner.session, address: Address::from(&owner.url) });
+                owners.push(Owner { session: owner.session, url: kept(&owner.url) });
                 u32::try_from(owners.len() - 1).expect("fewer owners than two to the power of 32")
             })
         };
@@ -171,19 +141,13 @@ impl RouteTable {
         RouteTable { index, owners: owners.into_boxed_slice(), is_known: true }
     }
 
-    /// What the table says of a key that has an owner. The address goes straight to where the caller wants it: a route is
-    /// large, and moving it about would cost more than finding it.
+    /// What the table says of a key that has an owner.
     #[inline(always)]
-    fn find(&self, key: Key, address: &mut Address) -> Option<(SessionId, Generation, KeyRange)> {
+    fn find(&self, key: Key) -> Option<Route> {
         let run = self.index.find(key);
         let Target { generation, owner } = *self.index.value(run);
-        let owner = self.owners.get(owner as usize)?;
-        address.short = owner.address.short;
-        address.length = owner.address.length;
-        if owner.address.long.is_some() {
-            address.long.clone_from(&owner.address.long);
-        }
-        Some((owner.session, generation, self.index.range(run)))
+        let Owner { session, url } = *self.owners.get(owner as usize)?;
+        Some(Route { url, session, generation, range: self.index.range(run) })
     }
 
     /// Why a key has no route.
@@ -240,16 +204,14 @@ impl HotRoutes {
         self.published.publish(RouteTable::new(rows));
     }
 
-    /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared, unless
-    /// an owner's address has more than 64 bytes: such addresses are counted references.
+    /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared.
     #[inline(always)]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
-        let mut address = Address { short: Short([0; SHORT]), length: 0, long: None };
         let read = |local: &RefCell<Local<RouteTable, ()>>| {
-            local.borrow_mut().read(&self.published, |table, ()| table.find(key, &mut address))
+            local.borrow_mut().read(&self.published, |table, ()| table.find(key))
         };
         match LOCAL.try_with(read) {
-            Ok(Some((session, generation, range))) => Ok(Route { address, session, generation, range }),
+            Ok(Some(route)) => Ok(route),
             // No owner, or a thread that is ending and has lost its copy.
             Ok(None) | Err(_) => self.lookup_slowly(key),
         }
@@ -259,9 +221,7 @@ impl HotRoutes {
     #[cold]
     fn lookup_slowly(&self, key: Key) -> Result<Route, NoOwner> {
         let table = self.published.get();
-        let mut address = Address { short: Short([0; SHORT]), length: 0, long: None };
-        let found = table.find(key, &mut address).ok_or_else(|| table.nobody(key));
-        found.map(|(session, generation, range)| Route { address, session, generation, range })
+        table.find(key).ok_or_else(|| table.nobody(key))
     }
 
     /// How many ranges the table has.

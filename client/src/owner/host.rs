@@ -131,8 +131,8 @@ impl<L: Links> OwnerHost<L> {
             return self.validity;
         }
         let (sent_at, offset) = self.reported;
-        let slack = (expiry.since(sent_at) / SLACK_OF_LEASE).min(LONGEST_SLACK);
-        Validity { expiry, offset, slack }
+        let slack = (expiry.since(sent_at) / SLACK_OF_LEASE).min(LONGEST_SLACK).as_nanos();
+        Validity { expiry, offset, slack: u64::try_from(slack).unwrap_or(u64::MAX) }
     }
 
     fn act(&mut self, now: Instant, action: OwnerAction) {

@@ -1,7 +1,6 @@
 //! The drivers: machines decide, these perform, one step at a time.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, SessionId};
 use centrifuge_core::lookup::{LookupAction, LookupEvent};
@@ -139,7 +138,7 @@ impl TestCluster {
         node.book.update(running.machine.leases());
         let expiry = running.machine.expiry();
         let table = Arc::new(LeaseTable::new(&node.book.leases()));
-        node.hot.publish(table, Validity { expiry, offset: 0, slack: Duration::ZERO });
+        node.hot.publish(table, Validity { expiry, offset: 0, slack: 0 });
         let session = running.machine.session();
         for action in actions {
             self.act_for_owner(number, session, action);

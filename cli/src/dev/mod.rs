@@ -2,7 +2,6 @@
 
 mod book;
 mod caller;
-mod counters;
 mod pool;
 mod server;
 mod skew;

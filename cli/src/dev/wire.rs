@@ -29,10 +29,8 @@ pub(super) enum Response {
     },
     /// The key is not this server's, or moves just now.
     NotOwner,
-    /// The part was taken in; the sender's library reads this.
+    /// What became of the part, for the sender's library to read.
     Transferred(Vec<u8>),
-    /// The part was not taken in.
-    Refused,
 }
 
 impl Request {
@@ -67,7 +65,6 @@ impl Response {
             }
             Response::NotOwner => send(stream, b'n', &[]).await,
             Response::Transferred(bytes) => send(stream, b'y', bytes).await,
-            Response::Refused => send(stream, b'r', &[]).await,
         }
     }
 
@@ -82,7 +79,6 @@ impl Response {
             }
             (b'n', _) => Ok(Response::NotOwner),
             (b'y', body) => Ok(Response::Transferred(body)),
-            (b'r', _) => Ok(Response::Refused),
             _ => Err(unreadable()),
         }
     }
@@ -125,7 +121,7 @@ mod tests {
             Response::Added { value: 7, generation: u64::MAX },
             Response::NotOwner,
             Response::Transferred(vec![1, 2, 3]),
-            Response::Refused,
+            Response::Transferred(Vec::new()),
         ];
         let answers = responses.clone();
         let server = tokio::spawn(async move {

@@ -55,11 +55,13 @@ impl<T: Clone> RangeIndex<T> {
     #[inline(always)]
     pub(super) fn find(&self, key: Key) -> usize {
         let bucket = (key.0 >> self.shift) as usize;
-        let low = self.buckets[bucket] as usize;
-        let high = self.buckets[bucket + 1] as usize;
-        let next = &self.runs[high.min(low + 1)];
-        let at = low + usize::from((low < high) & (next.first <= key.0));
-        if high - low > 1 { self.search(low, high, key) } else { at }
+        let [low, high] = self.buckets[bucket..=bucket.wrapping_add(1)] else { unreachable!("two of them") };
+        let after = low.wrapping_add(1);
+        if after < high {
+            return self.search(low as usize, high as usize, key);
+        }
+        let next = &self.runs[after.min(high) as usize];
+        (low as usize).wrapping_add(usize::from((low < high) & (next.first <= key.0)))
     }
 
     /// Searches a bucket of several boundaries.
@@ -77,8 +79,10 @@ impl<T: Clone> RangeIndex<T> {
     /// The keys of a run.
     #[inline]
     pub(super) fn range(&self, run: usize) -> KeyRange {
-        let last = self.runs.get(run + 1).map_or(u64::MAX, |next| next.first - 1);
-        KeyRange::new(Key(self.runs[run].first), Key(last)).expect("runs are in key order")
+        let first = self.runs[run].first;
+        let last = self.runs.get(run.wrapping_add(1)).map_or(u64::MAX, |next| next.first.wrapping_sub(1));
+        // Runs are in key order, so that there always is such a range.
+        KeyRange::new(Key(first), Key(last)).unwrap_or(KeyRange::one(Key(first)))
     }
 }
 

@@ -118,7 +118,7 @@ fn run(command: Command) -> Result<(), Failure> {
             Command::Move(args) => operate::move_range(args).await,
             Command::Evict(args) => operate::evict(args).await,
             Command::Store(command) => store::run(command),
-            Command::Bench(command) => bench::run(command),
+            Command::Bench(command) => bench::run(command).await,
             Command::Completions(args) => completions::run::<Cli>(&args),
         }
     })

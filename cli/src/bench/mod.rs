@@ -1,6 +1,7 @@
 //! `centrifuge bench`: measurements, as ratios within one run.
 
 pub(crate) mod hot_path;
+pub(crate) mod manager;
 
 use clap::Subcommand;
 
@@ -10,10 +11,17 @@ use crate::failure::Failure;
 pub(crate) enum BenchCommand {
     /// What a lookup and a lease check cost, beside a clock read and other crates' rings
     HotPath(hot_path::HotPathArgs),
+    /// What a Manager costs with many Owners and Lookups, at rest and while they restart
+    Manager(manager::ManagerBenchArgs),
+    /// One process of clients of such a measurement
+    #[command(hide = true)]
+    ManagerClients(manager::ClientsArgs),
 }
 
-pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::HotPath(args) => hot_path::run(&args),
+        BenchCommand::Manager(args) => manager::run(args).await,
+        BenchCommand::ManagerClients(args) => manager::run_clients(args).await,
     }
 }

@@ -1,0 +1,243 @@
+//! `centrifuge bench manager`: the testbed of Centrifuge §5.2 over real connections, and what the Manager costs in it.
+
+mod clients;
+mod meter;
+mod order;
+mod process;
+mod propagation;
+mod testbed;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+pub(crate) use self::clients::{ClientsArgs, run as run_clients};
+use self::meter::{Cost, Meter, Reading};
+use self::order::{Kind, Order};
+use self::propagation::Propagation;
+use self::testbed::Testbed;
+use crate::failure::Failure;
+use crate::output::{Output, table};
+use crate::words;
+
+/// The pool.
+const NAMESPACE: &str = "bench";
+/// The paper restarts all Owners, and then all Lookups, within this time.
+const PAPER_PACE: Duration = Duration::from_secs(32 * 60);
+
+#[derive(Args)]
+pub(crate) struct ManagerBenchArgs {
+    /// How many Owners
+    #[arg(long, default_value_t = 200, value_parser = count)]
+    owners: usize,
+    /// How many Lookups
+    #[arg(long, default_value_t = 2_016, value_parser = count)]
+    lookups: usize,
+    /// How much faster than in the paper they restart, all of them within 32 minutes
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    restart_rate: u32,
+    /// How long the steady phase is, in seconds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    phase_seconds: u64,
+    /// In the steady phase every client restarts at random, after so long on average
+    #[arg(long, value_parser = words::duration, value_name = "DURATION")]
+    mean_lifetime: Option<Duration>,
+    /// How many ranges are moved, and moved back, to measure how fast all Lookups know
+    #[arg(long, default_value_t = 20)]
+    moves: usize,
+    /// How many processes the clients are divided among
+    #[arg(long, default_value_t = 4, value_parser = count)]
+    processes: usize,
+    /// Print one line of JSON and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a number above zero".to_owned())
+}
+
+fn owner_name(number: usize) -> String {
+    format!("owner-{number}")
+}
+
+fn owner_url(name: &str) -> String {
+    format!("http://{name}.example:8080")
+}
+
+/// Measures until all phases are over or it is told to stop; either way every process that it started ends.
+pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
+    let report = tokio::select! {
+        report = measure(&args) => report?,
+        () = told_to_stop() => return Err(Failure::failed("stopped before the end")),
+    };
+    let output = if args.json { Output::Json } else { Output::Table };
+    output.print(&report.json(), || report.words());
+    Ok(())
+}
+
+async fn told_to_stop() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signals) => drop(signals.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+async fn measure(args: &ManagerBenchArgs) -> Result<Report, Failure> {
+    let mut testbed = Testbed::start(args).await?;
+    let mut phases = Phases::new(testbed.meter(), !args.json && std::io::stderr().is_terminal()).await?;
+
+    phases.say("start: all clients join");
+    testbed.order(&Order::Start { kind: Kind::Owners }).await?;
+    testbed.order(&Order::Start { kind: Kind::Lookups }).await?;
+    testbed.await_rest().await?;
+    testbed.grant_at_once().await?;
+    phases.end("start").await?;
+
+    phases.say(&format!("steady: {} s", args.phase_seconds));
+    steady(&mut testbed, args).await?;
+    let bytes_per_lease_message = phases.end("steady").await?.bytes_per_lease_message;
+
+    phases.say("moves: an operator moves ranges");
+    testbed.await_rest().await?;
+    let bytes_per_range = testbed.bytes_per_range().await?;
+    let propagation = propagation::measure(&mut testbed, args.owners, args.moves).await?;
+    testbed.await_rest().await?;
+    let in_moves = phases.end("moves").await?.bytes_per_lease_message;
+
+    for (name, kind) in [("owner_restarts", Kind::Owners), ("lookup_restarts", Kind::Lookups)] {
+        let within = PAPER_PACE / args.restart_rate;
+        phases.say(&format!("{name}: all of them within {within:?}"));
+        testbed.order(&Order::Restart { kind, within_ms: words::milliseconds(within) }).await?;
+        testbed.await_rest().await?;
+        phases.end(name).await?;
+    }
+    Ok(Report {
+        owners: args.owners,
+        lookups: args.lookups,
+        ranges: testbed.namespace().await?.ranges,
+        phases: phases.costs,
+        bytes_per_range,
+        bytes_per_lease_message: bytes_per_lease_message.or(in_moves).unwrap_or_default(),
+        propagation,
+    })
+}
+
+async fn steady(testbed: &mut Testbed, args: &ManagerBenchArgs) -> Result<(), Failure> {
+    let length = Duration::from_secs(args.phase_seconds);
+    match args.mean_lifetime {
+        Some(lifetime) => {
+            let order = Order::RestartAtRandom {
+                mean_lifetime_ms: words::milliseconds(lifetime),
+                for_ms: words::milliseconds(length),
+            };
+            testbed.order(&order).await?;
+        }
+        None => tokio::time::sleep(length).await,
+    }
+    Ok(())
+}
+
+/// What each phase cost; the next begins where one ends.
+struct Phases {
+    meter: Meter,
+    begun: Reading,
+    costs: Vec<(&'static str, Cost)>,
+    speaks: bool,
+}
+
+impl Phases {
+    async fn new(meter: Meter, speaks: bool) -> Result<Phases, Failure> {
+        let begun = meter.read().await?;
+        Ok(Phases { meter, begun, costs: Vec::new(), speaks })
+    }
+
+    fn say(&self, what: &str) {
+        if self.speaks {
+            eprintln!("{what}");
+        }
+    }
+
+    async fn end(&mut self, name: &'static str) -> Result<Cost, Failure> {
+        let now = self.meter.read().await?;
+        let cost = self.begun.cost_until(&now);
+        self.begun = now;
+        self.costs.push((name, cost));
+        Ok(cost)
+    }
+}
+
+struct Report {
+    owners: usize,
+    lookups: usize,
+    ranges: u32,
+    phases: Vec<(&'static str, Cost)>,
+    bytes_per_range: u64,
+    bytes_per_lease_message: u64,
+    propagation: Propagation,
+}
+
+impl Report {
+    fn json(&self) -> Value {
+        let phase = |(name, cost): &(&str, Cost)| {
+            json!({
+                "name": name,
+                "seconds": hundredths(cost.seconds),
+                "cpu_percent": hundredths(cost.cpu_percent),
+                "resident_bytes": cost.resident_bytes,
+                "messages_in_per_second": cost.messages_in_per_second,
+                "messages_out_per_second": cost.messages_out_per_second,
+                "bytes_in_per_second": cost.bytes_in_per_second,
+                "bytes_out_per_second": cost.bytes_out_per_second,
+            })
+        };
+        json!({
+            "owners": self.owners,
+            "lookups": self.lookups,
+            "ranges": self.ranges,
+            "phases": self.phases.iter().map(phase).collect::<Vec<_>>(),
+            "bytes_per_range": self.bytes_per_range,
+            "bytes_per_lease_message": self.bytes_per_lease_message,
+            "propagation_us": self.propagation.since_commit(),
+            "propagation_each_lookup_us": self.propagation.to_each(),
+            "propagation_from_request_us": self.propagation.since_request(),
+        })
+    }
+
+    fn words(&self) -> String {
+        let head = ["phase", "seconds", "cpu %", "resident MB", "in/s", "out/s", "KB in/s", "KB out/s"];
+        let row = |(name, cost): &(&str, Cost)| {
+            vec![
+                (*name).to_owned(),
+                format!("{:.1}", cost.seconds),
+                format!("{:.2}", cost.cpu_percent),
+                format!("{:.1}", cost.resident_bytes as f64 / 1e6),
+                cost.messages_in_per_second.to_string(),
+                cost.messages_out_per_second.to_string(),
+                format!("{:.1}", cost.bytes_in_per_second as f64 / 1e3),
+                format!("{:.1}", cost.bytes_out_per_second as f64 / 1e3),
+            ]
+        };
+        format!(
+            "{}\n\n{} ranges, {} B a range, {} B a lease message\nfrom commit to the last Lookup, in microseconds: {}",
+            table(&head, self.phases.iter().map(row)),
+            self.ranges,
+            self.bytes_per_range,
+            self.bytes_per_lease_message,
+            self.propagation.since_commit(),
+        )
+    }
+}
+
+fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}

@@ -92,17 +92,21 @@ fn bits_for(runs: usize) -> u32 {
     (runs.next_power_of_two().ilog2() + spare).min(MOST_BITS)
 }
 
+/// Bucket by bucket the run that has its first key. A run has the buckets that begin in it, from the first at or after
+/// its own first key to the first of the next run.
 fn buckets<T>(runs: &[Run<T>], shift: u32) -> Box<[u32]> {
     let count = 1_usize << (u64::BITS - shift);
-    let mut buckets = Vec::with_capacity(count + 1);
-    let mut at = 0;
-    for bucket in 0..count as u64 {
-        while at + 1 < runs.len() && runs[at + 1].first <= bucket << shift {
-            at += 1;
-        }
-        buckets.push(u32::try_from(at).expect("fewer runs than two to the power of 32"));
+    let begins = |first: u64| first.checked_sub(1).map_or(0, |before| (before >> shift) as usize + 1);
+    let mut buckets = vec![0; count + 1];
+    let mut number = 0_u32;
+    for pair in runs.windows(2) {
+        buckets[begins(pair[0].first)..begins(pair[1].first)].fill(number);
+        number += 1;
     }
-    buckets.push(u32::try_from(runs.len() - 1).expect("fewer runs than two to the power of 32"));
+    let last = runs.last().map_or(0, |run| begins(run.first));
+    buckets[last..].fill(number);
+    // The end of the last bucket, even where the last run begins within it.
+    buckets[count] = number;
     buckets.into_boxed_slice()
 }
 

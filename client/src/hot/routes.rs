@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::id::{Generation, Nonce, SessionId, Url};
@@ -95,6 +96,26 @@ fn kept(url: &Url) -> &'static str {
     }
 }
 
+/// Sessions are drawn by chance, so that their own bits are as good as a hash of them.
+#[derive(Default)]
+struct ByChance(u64);
+
+impl Hasher for ByChance {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u128(&mut self, bits: u128) {
+        self.0 = bits as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// A whole table, built once and never changed.
 #[derive(Debug)]
 pub(super) struct RouteTable {
@@ -124,10 +145,10 @@ impl RouteTable {
     }
 
     fn new<'a>(rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) -> RouteTable {
-        let mut numbers: HashMap<&PublishedOwner, u32> = HashMap::new();
+        let mut numbers: HashMap<SessionId, u32, BuildHasherDefault<ByChance>> = HashMap::default();
         let mut owners = Vec::new();
         let mut number = |owner: &'a PublishedOwner| {
-            *numbers.entry(owner).or_insert_with(|| {
+            *numbers.entry(owner.session).or_insert_with(|| {
                 owners.push(Owner { session: owner.session, url: kept(&owner.url) });
                 u32::try_from(owners.len() - 1).expect("fewer owners than two to the power of 32")
             })

@@ -23,7 +23,7 @@ const THREADS: [usize; 2] = [1, 2];
 /// How many keys are asked for, one after the other.
 const KEYS: usize = 1 << 14;
 /// How many rounds there are; the quickest counts.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 25;
 /// How often the keys are walked in a round.
 const WALKS: usize = 8;
 /// Longer than any measurement.

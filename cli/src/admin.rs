@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
+use centrifuge_core::id::ManagerId;
 use centrifuge_net::convert::leader_named;
-use centrifuge_net::limits;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::failure::Failure;
 
-/// How long a Manager may take to be reached.
-const CONNECT: Duration = Duration::from_secs(3);
-/// How long it may take to answer: a change waits for its commit.
+/// How long a Manager may take to answer: a change waits for its commit.
 const ANSWER: Duration = Duration::from_secs(15);
 /// How many hints are followed.
 const MOST_HINTS: usize = 3;
@@ -36,7 +35,7 @@ impl<'a> Admin<'a> {
         for manager in self.managers {
             let mut target = manager.clone();
             for _ in 0..MOST_HINTS {
-                match call(connect(&target).await?).await {
+                match in_time(call(connect(&target)?)).await {
                     Ok(response) => return Ok(response.into_inner()),
                     Err(status) if is_silent(&status) => {
                         problems.push(format!("{target} cannot be reached ({})", reason(&status)));
@@ -63,11 +62,16 @@ impl<'a> Admin<'a> {
 }
 
 /// A way to a Manager, used when the first request goes.
-pub(crate) async fn connect(manager: &str) -> Result<AdminClient<Channel>, Failure> {
-    let endpoint = Endpoint::from_shared(format!("http://{manager}"))
-        .map_err(|_| Failure::usage(format!("{manager:?} is no address; write HOST:PORT")))?;
-    let channel = endpoint.connect_timeout(CONNECT).timeout(ANSWER).connect_lazy();
-    Ok(AdminClient::new(channel).max_decoding_message_size(limits::CLIENT_RECEIVES))
+pub(crate) fn connect(manager: &str) -> Result<AdminClient<Channel>, Failure> {
+    Dialer::new().admin(&ManagerId::from(manager)).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Waits for an answer, but not for ever.
+pub(crate) async fn in_time<R>(
+    answer: impl Future<Output = Result<Response<R>, Status>>,
+) -> Result<Response<R>, Status> {
+    let late = || Status::deadline_exceeded(format!("no answer within {ANSWER:?}"));
+    tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Whether nobody answered at all: then another Manager may.

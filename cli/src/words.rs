@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_net::proto::v1;
+use centrifuge_server::config::read_duration;
 
 /// A key: text is hashed as `Key::of` does, and 0x with up to sixteen digits is a point of the key space itself.
 pub(crate) fn key(text: &str) -> Result<Key, String> {
@@ -28,17 +29,8 @@ pub(crate) fn range(text: &str) -> Result<KeyRange, String> {
 
 /// A duration: a whole number with ms, s, m or h.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a whole number with ms, s, m or h, such as 500ms or 60s".to_owned();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let unit = match &text[digits.len()..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(wrong)
+    read_duration(text)
+        .ok_or_else(|| "write a whole number with ms, s, m or h, such as 500ms or 60s".to_owned())
 }
 
 /// A duration in whole milliseconds.

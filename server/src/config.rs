@@ -12,6 +12,7 @@ use centrifuge_core::settings::Drift;
 use serde::Deserialize;
 
 pub use limits::{LimitArgs, Limits};
+pub use text::read_duration;
 use text::{duration, merge};
 
 /// What a user can set, by flag, by environment (`CENTRIFUGE_*`) or by a TOML file with the same names. Nothing is

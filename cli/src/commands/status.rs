@@ -4,7 +4,7 @@ use centrifuge_net::proto::v1;
 use serde_json::json;
 
 use crate::At;
-use crate::admin::connect;
+use crate::admin::{connect, in_time};
 use crate::failure::Failure;
 use crate::output::table;
 use crate::words::show_ms;
@@ -15,7 +15,7 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
     let mut objects = Vec::new();
     let mut leads = false;
     for manager in &at.managers {
-        match connect(manager).await?.status(v1::StatusRequest {}).await {
+        match in_time(connect(manager)?.status(v1::StatusRequest {})).await {
             Ok(reply) => {
                 let status = reply.into_inner();
                 leads |= status.role() == v1::Role::Leader;

@@ -19,12 +19,14 @@ pub(super) fn duration(
     default: Duration,
 ) -> Result<Duration, ConfigError> {
     let Some(text) = text else { return Ok(default) };
-    parse(&text)
+    read_duration(&text)
         .filter(|length| !length.is_zero())
         .ok_or_else(|| refuse(setting, text, "a number above zero with a unit, as 500ms, 10s, 2m or 1h"))
 }
 
-fn parse(text: &str) -> Option<Duration> {
+/// A length of time with its unit: a whole number and `ms`, `s`, `m` or `h`.
+#[must_use]
+pub fn read_duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
     let number: u64 = number.parse().ok()?;
@@ -44,12 +46,12 @@ mod tests {
 
     #[test]
     fn lengths_have_units() {
-        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(parse("10s"), Some(Duration::from_secs(10)));
-        assert_eq!(parse("2m"), Some(Duration::from_secs(120)));
-        assert_eq!(parse("10"), None);
-        assert_eq!(parse("s"), None);
-        assert_eq!(parse("99999999999999999999h"), None);
+        assert_eq!(read_duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(read_duration("10s"), Some(Duration::from_secs(10)));
+        assert_eq!(read_duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(read_duration("10"), None);
+        assert_eq!(read_duration("s"), None);
+        assert_eq!(read_duration("99999999999999999999h"), None);
         assert!(duration("leader_lease", Some("0s".into()), Duration::ZERO).is_err());
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use centrifuge::{Key, Lookup, Managers};
+use centrifuge::router::Refusal;
+use centrifuge::{Key, Lookup, Managers, Router};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -19,10 +20,6 @@ use crate::failure::Failure;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The first pause before a request is tried again; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest.
-const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// How many requests a caller has under way.
 const WORKERS: usize = 4;
 /// How many keys each of them asks for.
@@ -87,7 +84,8 @@ impl Caller {
             let worker = Worker {
                 keys: (0..KEYS).map(|number| format!("{name}-{worker}-{number}")).collect(),
                 lookup: lookup.clone(),
-                servers: HashMap::new(),
+                router: Router::new(lookup.clone()).patience(PATIENCE),
+                servers: Servers { open: Mutex::default(), counts: Arc::clone(counts) },
                 counts: Arc::clone(counts),
                 book: Arc::clone(book),
                 skew: Arc::clone(skew),
@@ -111,14 +109,15 @@ impl Caller {
 struct Worker {
     keys: Vec<String>,
     lookup: Lookup,
-    servers: HashMap<String, TcpStream>,
+    router: Router,
+    servers: Servers,
     counts: Arc<Counts>,
     book: Arc<Book>,
     skew: Arc<Skew>,
 }
 
 impl Worker {
-    async fn run(mut self) {
+    async fn run(self) {
         for turn in 0_usize.. {
             let key = self.skew.pick(turn, &self.keys, &self.lookup).to_owned();
             self.add(&key).await;
@@ -127,46 +126,54 @@ impl Worker {
     }
 
     /// Adds one to a counter, wherever it is, or gives up after a while.
-    async fn add(&mut self, key: &str) {
+    async fn add(&self, key: &str) {
         self.book.asked(key);
-        let began = Instant::now();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.try_once(key).await {
-                Ok(Some(Response::Added { value, generation })) => {
-                    self.book.answered(key, value, generation);
-                    return count(&self.counts.requests);
-                }
-                Ok(Some(_)) => count(&self.counts.rejected),
-                Ok(None) | Err(_) => {}
+        let mut is_first = true;
+        let added = self.router.send(Key::of(key.as_bytes()), |route| {
+            if !std::mem::take(&mut is_first) {
+                count(&self.counts.retried);
             }
-            if began.elapsed() > PATIENCE {
-                count(&self.counts.failed);
-                return count(&self.counts.requests);
+            self.servers.ask(route.url(), Request::Add(key.to_owned()))
+        });
+        match added.await {
+            Ok((value, generation)) => self.book.answered(key, value, generation),
+            Err(_) => count(&self.counts.failed),
+        }
+        count(&self.counts.requests);
+    }
+}
+
+/// Connections to servers, kept for the next request.
+struct Servers {
+    open: Mutex<HashMap<&'static str, TcpStream>>,
+    counts: Arc<Counts>,
+}
+
+impl Servers {
+    async fn ask(&self, url: &'static str, request: Request) -> Result<(u64, u64), Refusal<io::Error>> {
+        // A stream that fails is not used again: whatever comes on it would answer another request.
+        let open = self.lock().remove(url);
+        let asked = tokio::time::timeout(ANSWER, async {
+            let mut stream = match open {
+                Some(stream) => stream,
+                None => TcpStream::connect(url).await?,
+            };
+            let response = request.ask(&mut stream).await?;
+            Ok((stream, response))
+        });
+        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
+        let (stream, response) = asked.await.unwrap_or_else(late).map_err(Refusal::Unreachable)?;
+        self.lock().insert(url, stream);
+        match response {
+            Response::Added { value, generation } => Ok((value, generation)),
+            _ => {
+                count(&self.counts.rejected);
+                Err(Refusal::NotOwner)
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_PAUSE);
-            count(&self.counts.retried);
         }
     }
 
-    /// `None`: nobody owns the key now.
-    async fn try_once(&mut self, key: &str) -> io::Result<Option<Response>> {
-        let Ok(route) = self.lookup.lookup(Key::of(key.as_bytes())) else { return Ok(None) };
-        let url = route.url().to_owned();
-        // A stream that fails is not used again: whatever comes on it would answer another request.
-        let stream = self.servers.remove(&url);
-        let asked = tokio::time::timeout(ANSWER, async {
-            let mut stream = match stream {
-                Some(stream) => stream,
-                None => TcpStream::connect(&url).await?,
-            };
-            let response = Request::Add(key.to_owned()).ask(&mut stream).await?;
-            Ok::<_, io::Error>((stream, response))
-        });
-        let (stream, response) =
-            asked.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))?;
-        self.servers.insert(url, stream);
-        Ok(Some(response))
+    fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,9 +7,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Reads CLOCK_BOOTTIME, which goes on while a machine sleeps: a lease must not stand still.
 #[must_use]
-#[inline]
+#[inline(always)]
 pub fn now() -> Instant {
-    Instant(nanos(clock_gettime(ClockId::Boottime)))
+    Instant(skewed(Reading::Boot, nanos(clock_gettime(ClockId::Boottime))))
 }
 
 /// Wall time minus boot time. It moves when somebody sets the wall clock, or when the machine was paused or restored in
@@ -17,8 +17,104 @@ pub fn now() -> Instant {
 #[must_use]
 #[inline]
 pub fn wall_offset(now: Instant) -> i64 {
-    let wall = nanos(clock_gettime(ClockId::RealtimeCoarse));
-    wall.cast_signed().wrapping_sub(now.0.cast_signed())
+    wall().wrapping_sub(now.0.cast_signed())
+}
+
+/// Boot time, and wall time minus boot time. The wall clock is read first, while what was begun before is under way: boot
+/// time is not read before that has ended.
+#[must_use]
+#[inline(always)]
+pub fn now_and_wall_offset() -> (Instant, i64) {
+    let wall = wall();
+    let now = now();
+    (now, wall.wrapping_sub(now.0.cast_signed()))
+}
+
+/// Wall time, coarsely.
+#[inline(always)]
+fn wall() -> i64 {
+    skewed(Reading::Wall, nanos(clock_gettime(ClockId::RealtimeCoarse))).cast_signed()
+}
+
+/// The two clocks that are read.
+#[derive(Clone, Copy)]
+enum Reading {
+    Boot,
+    Wall,
+}
+
+/// A clock is what it is, except in builds that are meant to find out what happens if it is wrong.
+#[cfg(not(feature = "clock-rate"))]
+#[inline(always)]
+fn skewed(_: Reading, nanos: u64) -> u64 {
+    nanos
+}
+
+#[cfg(feature = "clock-rate")]
+pub use rate::set_rate;
+#[cfg(feature = "clock-rate")]
+use rate::skewed;
+
+/// A clock that runs too fast or too slow, for tests with real processes alone: only `centrifuge-chaos` enables it.
+///
+/// Both clocks run at the same wrong rate, as those of a machine with a bad oscillator do. Timers sleep by the true one, so that
+/// a wake can come late by the difference; nothing trusts a timer to come in time.
+#[cfg(feature = "clock-rate")]
+mod rate {
+    use std::sync::OnceLock;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::{Reading, nanos};
+
+    static RATE: OnceLock<Rate> = OnceLock::new();
+
+    /// How wrong the clocks are, and since when.
+    struct Rate {
+        ppm: i32,
+        boot: u64,
+        wall: u64,
+    }
+
+    /// From now on this process's clocks gain so many microseconds in every second, or lose them. To be called once, before
+    /// anything reads a clock; says whether it took effect.
+    pub fn set_rate(ppm: i32) -> bool {
+        let boot = nanos(clock_gettime(ClockId::Boottime));
+        let wall = nanos(clock_gettime(ClockId::RealtimeCoarse));
+        RATE.set(Rate { ppm, boot, wall }).is_ok()
+    }
+
+    pub(super) fn skewed(reading: Reading, nanos: u64) -> u64 {
+        RATE.get().map_or(nanos, |rate| rate.apply(reading, nanos))
+    }
+
+    impl Rate {
+        fn apply(&self, reading: Reading, nanos: u64) -> u64 {
+            let since = match reading {
+                Reading::Boot => self.boot,
+                Reading::Wall => self.wall,
+            };
+            let passed = i128::from(nanos) - i128::from(since);
+            let gained = passed * i128::from(self.ppm) / 1_000_000;
+            u64::try_from(i128::from(nanos) + gained).unwrap_or(nanos)
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn both_clocks_are_wrong_alike() {
+            let second = 1_000_000_000;
+            let fast = Rate { ppm: 40_000, boot: 5 * second, wall: 100 * second };
+            assert_eq!(fast.apply(Reading::Boot, 5 * second), 5 * second, "it was right when it began");
+            assert_eq!(fast.apply(Reading::Boot, 6 * second), 6 * second + 40_000_000);
+            assert_eq!(fast.apply(Reading::Wall, 101 * second), 101 * second + 40_000_000);
+            let slow = Rate { ppm: -500_000, ..fast };
+            assert_eq!(slow.apply(Reading::Boot, 7 * second), 6 * second);
+        }
+    }
 }
 
 /// Nanoseconds of a clock that counts from its origin.

@@ -146,7 +146,7 @@ struct Subject {
 impl Subject {
     fn new(ranges: usize) -> Subject {
         let table: Vec<(KeyRange, u64)> =
-            (1..).zip(even(ranges)).map(|(number, range)| (range, number)).collect();
+            (1..).zip(scattered(ranges)).map(|(number, range)| (range, number)).collect();
         let rows: Vec<(KeyRange, Row)> =
             table.iter().map(|(range, number)| (*range, routed(*number))).collect();
         let routes = HotRoutes::new();
@@ -187,45 +187,50 @@ impl Subject {
 
     fn walk(&self, what: What, walks: usize) {
         for _ in 0..walks {
-            for (key, lease) in &self.keys {
-                self.operate(what, *key, *lease);
-            }
+            self.operate(what, &self.keys);
         }
     }
 
-    #[inline(always)]
-    fn operate(&self, what: What, key: Key, lease: Generation) {
+    /// One operation on each of the keys.
+    fn operate(&self, what: What, keys: &[(Key, Generation)]) {
         match what {
-            What::Lookup => {
-                black_box(&self.routes.lookup(black_box(key)));
-            }
-            What::CheckLeaseNow => {
-                black_box(&self.leases.check_lease_now(black_box(key)));
-            }
-            What::CheckLeaseContinuous => {
-                black_box(self.leases.check_lease_continuous(black_box(key), lease));
-            }
-            What::Clock => {
+            What::Lookup => each(keys, |key, _| {
+                black_box(&self.routes.lookup(key));
+            }),
+            What::CheckLeaseNow => each(keys, |key, _| {
+                black_box(&self.leases.check_lease_now(key));
+            }),
+            What::CheckLeaseContinuous => each(keys, |key, lease| {
+                black_box(self.leases.check_lease_continuous(key, lease));
+            }),
+            What::Clock => each(keys, |_, _| {
                 black_box(clock::now());
-            }
-            What::Hashring => {
-                black_box(self.hashring.get(&black_box(key.0)));
-            }
-            What::ConsistentHash => {
-                black_box(self.consistent.calc_candidates(&black_box(key.0)).next());
-            }
+            }),
+            What::Hashring => each(keys, |key, _| {
+                black_box(self.hashring.get(&key.0));
+            }),
+            What::ConsistentHash => each(keys, |key, _| {
+                black_box(self.consistent.calc_candidates(&key.0).next());
+            }),
         }
     }
 }
 
-/// As many ranges of equal size.
-fn even(ranges: usize) -> impl Iterator<Item = KeyRange> {
-    let size = u64::MAX / ranges as u64;
-    let last = ranges as u64 - 1;
-    (0..=last).map(move |number| {
-        let end = if number == last { u64::MAX } else { (number + 1) * size - 1 };
-        KeyRange::new(Key(number * size), Key(end)).expect("in order")
-    })
+/// A loop of its own for each operation, so that little is measured beside it.
+#[inline(always)]
+fn each(keys: &[(Key, Generation)], operation: impl Fn(Key, Generation)) {
+    for (key, lease) in keys {
+        operation(black_box(*key), *lease);
+    }
+}
+
+/// So many ranges between boundaries that chance has placed, as the points of a ring are.
+fn scattered(ranges: usize) -> impl Iterator<Item = KeyRange> {
+    let point = |number: usize| Key::of(format!("point {number}").as_bytes());
+    let mut firsts: Vec<Key> = (1..ranges).map(point).chain([Key::MIN]).collect();
+    firsts.sort_unstable();
+    let lasts: Vec<Key> = firsts.iter().skip(1).map(|next| Key(next.0 - 1)).chain([Key::MAX]).collect();
+    firsts.into_iter().zip(lasts).map(|(first, last)| KeyRange::new(first, last).expect("in order"))
 }
 
 fn routed(number: u64) -> Row {
@@ -270,8 +275,9 @@ fn run_only(only: &[String]) -> Result<(), Failure> {
     let what = What::from_str(what, false).map_err(|_| wrong())?;
     let subject = Subject::new(ranges.parse().map_err(|_| wrong())?);
     let times: usize = times.parse().map_err(|_| wrong())?;
-    for (key, lease) in subject.keys.iter().cycle().take(times) {
-        subject.operate(what, *key, *lease);
+    for _ in 0..times / KEYS {
+        subject.operate(what, &subject.keys);
     }
+    subject.operate(what, &subject.keys[..times % KEYS]);
     Ok(())
 }

@@ -1,25 +1,32 @@
 //! Sorted boundaries, indexed by the top bits of a key.
 
+use std::sync::Arc;
+
 use centrifuge_core::key::{Key, KeyRange};
 
 /// The index never has more buckets than two to this power: four megabytes.
 const MOST_BITS: u32 = 20;
 
-/// A value for every key, kept as the first key of each run of keys that share one.
+/// Marks a bucket with more than one boundary.
+const CROWDED: u32 = 1 << 31;
+
+/// A value for every key, kept as the last key of each run of keys that share one.
 ///
-/// A key's top bits name a bucket, and the bucket says where in the sorted runs to begin. With keys spread evenly a
-/// bucket holds less than one boundary; where boundaries crowd, the crowd is searched by halves.
+/// A key's top bits name a bucket, and the bucket says which run has its first key. With keys spread evenly a bucket
+/// holds less than one boundary, so that the key is in that run or in the next; where boundaries crowd, the crowd is
+/// searched by halves.
 #[derive(Debug)]
 pub(super) struct RangeIndex<T> {
     shift: u32,
-    /// For each bucket the run of its first key, and at the end the last run.
-    buckets: Box<[u32]>,
-    runs: Box<[Run<T>]>,
+    buckets: Arc<[u32]>,
+    runs: Arc<[Run<T>]>,
 }
 
+/// Two to a cache line, and none in two of them, while the value is small.
 #[derive(Debug)]
+#[repr(align(32))]
 struct Run<T> {
-    first: u64,
+    last: u64,
     value: T,
 }
 
@@ -33,16 +40,40 @@ impl<T: Clone> RangeIndex<T> {
             let free = next.expect("ranges are in key order");
             assert!(free <= range.first(), "ranges are in key order and do not overlap");
             if free < range.first() {
-                runs.push(Run { first: free.0, value: gap.clone() });
+                runs.push(Run { last: range.first().0 - 1, value: gap.clone() });
             }
-            runs.push(Run { first: range.first().0, value });
+            runs.push(Run { last: range.last().0, value });
             next = range.last().next();
         }
-        if let Some(free) = next {
-            runs.push(Run { first: free.0, value: gap });
+        if next.is_some() {
+            runs.push(Run { last: u64::MAX, value: gap });
         }
         let shift = u64::BITS - bits_for(runs.len());
-        RangeIndex { shift, buckets: buckets(&runs, shift), runs: runs.into_boxed_slice() }
+        RangeIndex { shift, buckets: buckets(&runs, shift).into(), runs: runs.into() }
+    }
+}
+
+/// A copy shares everything.
+impl<T> Clone for RangeIndex<T> {
+    fn clone(&self) -> RangeIndex<T> {
+        RangeIndex { shift: self.shift, buckets: Arc::clone(&self.buckets), runs: Arc::clone(&self.runs) }
+    }
+}
+
+impl<T> RangeIndex<T> {
+    /// Another value for every run; the boundaries are shared.
+    pub(super) fn map<U>(&self, value: impl Fn(&T) -> U) -> RangeIndex<U> {
+        let run = |run: &Run<T>| Run { last: run.last, value: value(&run.value) };
+        RangeIndex {
+            shift: self.shift,
+            buckets: Arc::clone(&self.buckets),
+            runs: self.runs.iter().map(run).collect(),
+        }
+    }
+
+    /// Whether somebody else has a copy that shares the values.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.runs) > 1
     }
 
     /// How many runs there are.
@@ -54,60 +85,69 @@ impl<T: Clone> RangeIndex<T> {
     /// processor could only guess.
     #[inline(always)]
     pub(super) fn find(&self, key: Key) -> usize {
-        let bucket = (key.0 >> self.shift) as usize;
-        let [low, high] = self.buckets[bucket..=bucket.wrapping_add(1)] else { unreachable!("two of them") };
-        let after = low.wrapping_add(1);
-        if after < high {
-            return self.search(low as usize, high as usize, key);
+        let bucket = self.buckets[key.0.wrapping_shr(self.shift) as usize];
+        if bucket & CROWDED != 0 {
+            return self.search(key);
         }
-        let next = &self.runs[after.min(high) as usize];
-        (low as usize).wrapping_add(usize::from((low < high) & (next.first <= key.0)))
+        let run = bucket as usize;
+        run.wrapping_add(usize::from(self.runs[run].last < key.0))
     }
 
     /// Searches a bucket of several boundaries.
     #[inline(never)]
-    fn search(&self, low: usize, high: usize, key: Key) -> usize {
-        low + self.runs[low + 1..=high].partition_point(|run| run.first <= key.0)
+    fn search(&self, key: Key) -> usize {
+        let bucket = key.0.wrapping_shr(self.shift) as usize;
+        let of = |bucket: usize| (self.buckets[bucket] & !CROWDED) as usize;
+        let (low, high) = (of(bucket), of(bucket + 1));
+        low + self.runs[low..high].partition_point(|run| run.last < key.0)
+    }
+
+    /// The last key of a run, and its value.
+    #[inline(always)]
+    pub(super) fn run(&self, run: usize) -> (Key, &T) {
+        let Run { last, value } = &self.runs[run];
+        (Key(*last), value)
     }
 
     /// The value of a run.
-    #[inline]
+    #[inline(always)]
     pub(super) fn value(&self, run: usize) -> &T {
         &self.runs[run].value
     }
 
+    /// The values of all runs, in key order.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.runs.iter().map(|run| &run.value)
+    }
+
     /// The keys of a run.
-    #[inline]
     pub(super) fn range(&self, run: usize) -> KeyRange {
-        let first = self.runs[run].first;
-        let last = self.runs.get(run.wrapping_add(1)).map_or(u64::MAX, |next| next.first.wrapping_sub(1));
-        // Runs are in key order, so that there always is such a range.
-        KeyRange::new(Key(first), Key(last)).unwrap_or(KeyRange::one(Key(first)))
+        let before = run.checked_sub(1).map(|before| Key(self.runs[before].last));
+        let first = before.map_or(Some(Key::MIN), Key::next).expect("only the last run has the highest key");
+        KeyRange::new(first, Key(self.runs[run].last)).expect("runs are in key order")
     }
 }
 
-/// Four to eight buckets a run while that is small, and at least two: most then have no boundary to compare with.
+/// Two to four buckets a run: most then have no boundary to compare with.
 fn bits_for(runs: usize) -> u32 {
-    let spare = if runs <= 1 << 15 { 2 } else { 1 };
-    (runs.next_power_of_two().ilog2() + spare).min(MOST_BITS)
+    (runs.next_power_of_two().ilog2() + 1).min(MOST_BITS)
 }
 
-/// Bucket by bucket the run that has its first key. A run has the buckets that begin in it, from the first at or after
-/// its own first key to the first of the next run.
-fn buckets<T>(runs: &[Run<T>], shift: u32) -> Box<[u32]> {
+/// Bucket by bucket the run that has its first key, and at the end the last run. A run has the buckets that begin in
+/// it, up to the one in which it ends.
+fn buckets<T>(runs: &[Run<T>], shift: u32) -> Vec<u32> {
     let count = 1_usize << (u64::BITS - shift);
-    let begins = |first: u64| first.checked_sub(1).map_or(0, |before| (before >> shift) as usize + 1);
-    let mut buckets = vec![0; count + 1];
-    let mut number = 0_u32;
-    for pair in runs.windows(2) {
-        buckets[begins(pair[0].first)..begins(pair[1].first)].fill(number);
-        number += 1;
+    let mut buckets = Vec::with_capacity(count + 1);
+    for (number, run) in (0_u32..CROWDED).zip(runs) {
+        let ends_in = (run.last >> shift) as usize;
+        match buckets.len().checked_sub(ends_in + 1) {
+            // An earlier run ends in the same bucket, which is the last one so far.
+            Some(_) => buckets[ends_in] |= CROWDED,
+            None => buckets.resize(ends_in + 1, number),
+        }
     }
-    let last = runs.last().map_or(0, |run| begins(run.first));
-    buckets[last..].fill(number);
-    // The end of the last bucket, even where the last run begins within it.
-    buckets[count] = number;
-    buckets.into_boxed_slice()
+    buckets.push(u32::try_from(runs.len() - 1).expect("fewer runs than two to the power of 31"));
+    buckets
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
 
 use super::index::RangeIndex;
-use super::local::{Local, Published};
+use super::local::{Local, Published, View};
 
 thread_local! {
-    static LOCAL: RefCell<Local<LeaseSnapshot, Counters>> = const { RefCell::new(Local::new()) };
+    static LOCAL: RefCell<Local<LeaseSnapshot, OwnView>> = const { RefCell::new(Local::new()) };
 }
 
 /// Why an Owner does not answer for a key, and so what the caller should do.
@@ -65,9 +65,17 @@ impl Validity {
     /// Nothing is valid.
     pub(crate) const NONE: Validity = Validity { expiry: Instant::ZERO, offset: 0, slack: 0 };
 
-    #[inline]
+    #[inline(always)]
     fn holds(&self, now: Instant, offset: i64) -> bool {
         now < self.expiry && offset.wrapping_sub(self.offset).unsigned_abs() <= self.slack
+    }
+
+    /// Checks against the clocks as they are now. They are read after the table, so that a reader that was stopped in
+    /// between does not take an old table for a valid one.
+    #[inline(always)]
+    fn holds_now(&self) -> bool {
+        let (now, offset) = clock::now_and_wall_offset();
+        self.holds(now, offset)
     }
 }
 
@@ -97,14 +105,6 @@ impl LeaseSnapshot {
         let held = *self.table.index.value(self.table.index.find(key));
         held.is_under(lease) && self.validity.holds(now, offset)
     }
-
-    /// Checks against the clocks as they are now. The clock is read after the table, so that a reader that was
-    /// stopped in between does not take an old table for a valid one.
-    #[inline]
-    fn holds_now(&self) -> bool {
-        let now = clock::now();
-        self.validity.holds(now, clock::wall_offset(now))
-    }
 }
 
 /// What is held of a run of keys.
@@ -118,7 +118,7 @@ struct Held {
 impl Held {
     const NOTHING: Held = Held { generation: Generation::ZERO, is_frozen: false };
 
-    #[inline]
+    #[inline(always)]
     fn check(self, is_valid: bool) -> Result<Generation, NotOwner> {
         if self.generation == Generation::ZERO || !is_valid {
             Err(NotOwner::NoLease)
@@ -129,7 +129,7 @@ impl Held {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_under(self, lease: Generation) -> bool {
         self.generation != Generation::ZERO && self.generation == lease
     }
@@ -138,17 +138,42 @@ impl Held {
 /// The leases of an Owner, built once and never changed; renewals keep it.
 #[derive(Debug)]
 pub(crate) struct LeaseTable {
-    id: u64,
     index: RangeIndex<Held>,
     leases: Box<[Option<Lease>]>,
-    /// Each reading thread's counts, a number for each run.
-    counts: Mutex<Vec<Arc<[AtomicU64]>>>,
+    copies: Mutex<Copies>,
+}
+
+/// Who counts, and what was counted.
+#[derive(Debug, Default)]
+struct Copies {
+    /// Each reading thread's copy.
+    live: Vec<RangeIndex<Counted>>,
+    /// What threads counted that are gone, run by run; short while nobody is.
+    gone: Vec<u64>,
+}
+
+impl Copies {
+    /// Keeps only the counts of threads that let go of their copy.
+    fn settle(&mut self) {
+        let (live, gone) = std::mem::take(&mut self.live).into_iter().partition(RangeIndex::is_shared);
+        self.live = live;
+        add_counts(&mut self.gone, &gone);
+    }
+}
+
+/// Adds the counts of copies to sums, run by run.
+fn add_counts(sums: &mut Vec<u64>, copies: &[RangeIndex<Counted>]) {
+    for copy in copies {
+        sums.resize(copy.len(), 0);
+        for (sum, counted) in sums.iter_mut().zip(copy.values()) {
+            *sum = sum.wrapping_add(counted.count.load(Ordering::Relaxed));
+        }
+    }
 }
 
 impl LeaseTable {
     /// A table of leases in key order, each with whether it is frozen.
     pub(crate) fn new(leases: &[(Lease, bool)]) -> LeaseTable {
-        static LAST: AtomicU64 = AtomicU64::new(0);
         let held = leases.iter().map(|(lease, is_frozen)| {
             (lease.range, Held { generation: lease.generation, is_frozen: *is_frozen })
         });
@@ -157,8 +182,7 @@ impl LeaseTable {
         for (lease, _) in leases {
             details[index.find(lease.range.first())] = Some(*lease);
         }
-        let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        LeaseTable { id, index, leases: details.into_boxed_slice(), counts: Mutex::default() }
+        LeaseTable { index, leases: details.into_boxed_slice(), copies: Mutex::default() }
     }
 
     /// The leases, in key order, whether or not they are still valid.
@@ -168,42 +192,79 @@ impl LeaseTable {
 
     /// How often each leased range was asked for since this table exists.
     pub(crate) fn counts(&self) -> Vec<(KeyRange, u64)> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_run = |run: usize| counts.iter().map(|own| own[run].load(Ordering::Relaxed)).sum();
-        let runs = self.leases.iter().enumerate();
-        runs.filter_map(|(run, lease)| lease.map(|lease| (lease.range, of_run(run)))).collect()
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.settle();
+        let mut counts = copies.gone.clone();
+        add_counts(&mut counts, &copies.live);
+        counts.resize(self.index.len(), 0);
+        let leases = self.leases.iter().zip(counts);
+        leases.filter_map(|(lease, count)| lease.map(|lease| (lease.range, count))).collect()
     }
 
-    fn register(&self) -> Arc<[AtomicU64]> {
-        let own: Arc<[AtomicU64]> = (0..self.index.len()).map(|_| AtomicU64::new(0)).collect();
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&own));
-        own
+    /// A copy that counts.
+    fn copy(&self) -> RangeIndex<Counted> {
+        self.index.map(|held| Counted { held: *held, count: AtomicU64::new(0) })
+    }
+
+    /// A copy for a thread that begins to read, whose counts count.
+    fn registered_copy(&self) -> RangeIndex<Counted> {
+        let copy = self.copy();
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.settle();
+        copies.live.push(copy.clone());
+        copy
     }
 }
 
-/// One thread's counts for one table. No other thread writes them, so that counting is no more than an addition.
-#[derive(Default)]
-struct Counters {
-    table: u64,
-    counts: Option<Arc<[AtomicU64]>>,
+/// What is held of a run of keys, and how often one thread asked for it.
+#[derive(Debug)]
+struct Counted {
+    held: Held,
+    count: AtomicU64,
 }
 
-impl Counters {
-    #[inline]
-    fn add(&mut self, table: &LeaseTable, run: usize, amount: u64) {
-        if self.table != table.id {
-            self.turn_to(table);
-        }
-        if let Some(count) = self.counts.as_ref().and_then(|counts| counts.get(run)) {
-            count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-        }
+impl Counted {
+    /// No other thread writes this count, so that counting is no more than an addition.
+    #[inline(always)]
+    fn add(&self, amount: u64) {
+        self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}
+
+/// What one thread reads: its own copy of the table, so that what is held and its count are in one place.
+struct OwnView {
+    validity: Validity,
+    index: RangeIndex<Counted>,
+    table: Arc<LeaseTable>,
+}
+
+impl OwnView {
+    #[inline(always)]
+    fn check_now(&self, key: Key) -> Result<Generation, NotOwner> {
+        let counted = self.index.value(self.index.find(key));
+        counted.add(1);
+        counted.held.check(self.validity.holds_now())
     }
 
-    /// The first check of this thread against a new table.
-    #[cold]
-    fn turn_to(&mut self, table: &LeaseTable) {
-        self.table = table.id;
-        self.counts = Some(table.register());
+    #[inline(always)]
+    fn is_under(&self, key: Key, lease: Generation) -> bool {
+        let held = self.index.value(self.index.find(key)).held;
+        held.is_under(lease) && self.validity.holds_now()
+    }
+}
+
+impl View<LeaseSnapshot> for OwnView {
+    fn of(latest: &LeaseSnapshot) -> OwnView {
+        let LeaseSnapshot { table, validity } = latest;
+        OwnView { validity: *validity, index: table.registered_copy(), table: Arc::clone(table) }
+    }
+
+    fn refresh(&mut self, latest: &LeaseSnapshot) {
+        if Arc::ptr_eq(&self.table, &latest.table) {
+            self.validity = latest.validity;
+        } else {
+            *self = OwnView::of(latest);
+        }
     }
 }
 
@@ -216,7 +277,7 @@ pub struct HotLeases {
 impl Default for HotLeases {
     fn default() -> HotLeases {
         let nothing = LeaseSnapshot { table: Arc::new(LeaseTable::new(&[])), validity: Validity::NONE };
-        HotLeases { published: Arc::new(Published::new(nothing)) }
+        HotLeases { published: Published::new(nothing) }
     }
 }
 
@@ -242,6 +303,12 @@ impl HotLeases {
         self.snapshot().table.counts()
     }
 
+    /// How many threads count.
+    #[cfg(test)]
+    pub(super) fn copies(&self) -> usize {
+        self.snapshot().table.copies.lock().unwrap_or_else(PoisonError::into_inner).live.len()
+    }
+
     /// Every check that begins from now on sees this.
     pub(crate) fn publish(&self, table: Arc<LeaseTable>, validity: Validity) {
         self.published.publish(LeaseSnapshot { table, validity });
@@ -260,57 +327,54 @@ impl HotLeases {
     /// Whether an operation on `key` may begin now, and under which lease. Counts as load.
     #[inline(always)]
     pub fn check_lease_now(&self, key: Key) -> Result<Generation, NotOwner> {
-        self.read(|snapshot, counters| {
-            let run = snapshot.table.index.find(key);
-            counters.add(&snapshot.table, run, 1);
-            let held = *snapshot.table.index.value(run);
-            held.check(held.generation != Generation::ZERO && snapshot.holds_now())
-        })
+        let checked = LOCAL.try_with(|local| local.borrow_mut().view(&self.published).check_now(key));
+        checked.unwrap_or_else(|_| self.passing_view().check_now(key))
     }
 
     /// Whether `key` has been held without a gap since it was first held under `lease`.
     #[inline(always)]
     #[must_use]
     pub fn check_lease_continuous(&self, key: Key, lease: Generation) -> bool {
-        self.read(|snapshot, _| {
-            let held = *snapshot.table.index.value(snapshot.table.index.find(key));
-            held.is_under(lease) && snapshot.holds_now()
-        })
+        let checked = LOCAL.try_with(|local| local.borrow_mut().view(&self.published).is_under(key, lease));
+        checked.unwrap_or_else(|_| self.passing_view().is_under(key, lease))
     }
 
     /// Like [`HotLeases::check_lease_now`], with everything known of the lease.
     pub fn lease(&self, key: Key) -> Result<Lease, NotOwner> {
-        self.read(|snapshot, counters| {
-            let run = snapshot.table.index.find(key);
-            counters.add(&snapshot.table, run, 1);
-            snapshot.table.index.value(run).check(snapshot.holds_now())?;
-            snapshot.table.leases[run].ok_or(NotOwner::NoLease)
+        self.read(|view| {
+            let run = view.index.find(key);
+            let counted = view.index.value(run);
+            counted.add(1);
+            counted.held.check(view.validity.holds_now())?;
+            view.table.leases[run].ok_or(NotOwner::NoLease)
         })
     }
 
     /// The lease on `key`, and whether it is frozen: a range that is about to move is still held.
     #[must_use]
     pub fn held(&self, key: Key) -> Option<(Lease, bool)> {
-        self.read(|snapshot, _| {
-            let run = snapshot.table.index.find(key);
-            let lease = snapshot.table.leases[run].filter(|_| snapshot.holds_now())?;
-            Some((lease, snapshot.table.index.value(run).is_frozen))
+        self.read(|view| {
+            let run = view.index.find(key);
+            let lease = view.table.leases[run].filter(|_| view.validity.holds_now())?;
+            Some((lease, view.index.value(run).held.is_frozen))
         })
     }
 
     /// Adds to the load of the range around `key`.
     pub fn add_load(&self, key: Key, amount: u64) {
-        self.read(|snapshot, counters| {
-            counters.add(&snapshot.table, snapshot.table.index.find(key), amount);
-        });
+        self.read(|view| view.index.value(view.index.find(key)).add(amount));
     }
 
-    #[inline(always)]
-    fn read<R>(&self, read: impl Fn(&LeaseSnapshot, &mut Counters) -> R) -> R {
-        let local = LOCAL.try_with(|local| {
-            local.borrow_mut().read(&self.published, |snapshot, counters| read(snapshot, counters))
-        });
-        // A thread that is ending has lost its copy, and its counts with it.
-        local.unwrap_or_else(|_| read(&self.published.get(), &mut Counters::default()))
+    fn read<R>(&self, read: impl Fn(&OwnView) -> R) -> R {
+        let local = LOCAL.try_with(|local| read(local.borrow_mut().view(&self.published)));
+        local.unwrap_or_else(|_| read(&self.passing_view()))
+    }
+
+    /// For a thread that is ending and has lost its view: it makes one for each read, and its counts are lost.
+    #[cold]
+    #[inline(never)]
+    fn passing_view(&self) -> OwnView {
+        let LeaseSnapshot { table, validity } = &*self.published.get();
+        OwnView { validity: *validity, index: table.copy(), table: Arc::clone(table) }
     }
 }

@@ -12,13 +12,13 @@ use centrifuge_core::lookup::Row;
 use centrifuge_core::table::PublishedOwner;
 
 use super::index::RangeIndex;
-use super::local::{Local, Published};
+use super::local::{Local, Published, View};
 
 /// The owner's number of a range that has none.
 const NOBODY: u32 = u32::MAX;
 
 thread_local! {
-    static LOCAL: RefCell<Local<RouteTable, ()>> = const { RefCell::new(Local::new()) };
+    static LOCAL: RefCell<Local<RouteTable, RouteTable>> = const { RefCell::new(Local::new()) };
 }
 
 /// Where a key's requests should go.
@@ -116,17 +116,18 @@ impl Hasher for ByChance {
     }
 }
 
-/// A whole table, built once and never changed.
-#[derive(Debug)]
+/// A whole table, built once and never changed; copies share it.
+#[derive(Clone, Debug)]
 pub(super) struct RouteTable {
     index: RangeIndex<Target>,
-    owners: Box<[Owner]>,
+    owners: Arc<[Owner]>,
     is_known: bool,
 }
 
 /// What the table says of a range.
 #[derive(Clone, Copy, Debug)]
 struct Target {
+    first: Key,
     generation: Generation,
     owner: u32,
 }
@@ -138,10 +139,23 @@ struct Owner {
     url: &'static str,
 }
 
+impl View<RouteTable> for RouteTable {
+    fn of(latest: &RouteTable) -> RouteTable {
+        latest.clone()
+    }
+
+    fn refresh(&mut self, latest: &RouteTable) {
+        self.clone_from(latest);
+    }
+}
+
 impl RouteTable {
+    /// What is said of keys of which nothing is known.
+    const NOTHING: Target = Target { first: Key::MIN, generation: Generation::ZERO, owner: NOBODY };
+
     fn unknown() -> RouteTable {
-        let nobody = Target { generation: Generation::ZERO, owner: NOBODY };
-        RouteTable { index: RangeIndex::new([], nobody), owners: Box::default(), is_known: false }
+        let index = RangeIndex::new([], RouteTable::NOTHING);
+        RouteTable { index, owners: Arc::default(), is_known: false }
     }
 
     fn new<'a>(rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) -> RouteTable {
@@ -155,20 +169,19 @@ impl RouteTable {
         };
         let targets = rows.into_iter().map(|(range, row)| {
             let owner = row.owner.as_ref().map_or(NOBODY, &mut number);
-            (range, Target { generation: row.generation, owner })
+            (range, Target { first: range.first(), generation: row.generation, owner })
         });
-        let nobody = Target { generation: Generation::ZERO, owner: NOBODY };
-        let index = RangeIndex::new(targets, nobody);
-        RouteTable { index, owners: owners.into_boxed_slice(), is_known: true }
+        let index = RangeIndex::new(targets, RouteTable::NOTHING);
+        RouteTable { index, owners: owners.into(), is_known: true }
     }
 
     /// What the table says of a key that has an owner.
     #[inline(always)]
     fn find(&self, key: Key) -> Option<Route> {
-        let run = self.index.find(key);
-        let Target { generation, owner } = *self.index.value(run);
-        let Owner { session, url } = *self.owners.get(owner as usize)?;
-        Some(Route { url, session, generation, range: self.index.range(run) })
+        let (last, target) = self.index.run(self.index.find(key));
+        let Owner { session, url } = *self.owners.get(target.owner as usize)?;
+        let range = KeyRange::new(target.first, last)?;
+        Some(Route { url, session, generation: target.generation, range })
     }
 
     /// Why a key has no route.
@@ -190,7 +203,7 @@ pub struct HotRoutes {
 
 impl Default for HotRoutes {
     fn default() -> HotRoutes {
-        HotRoutes { published: Arc::new(Published::new(RouteTable::unknown())) }
+        HotRoutes { published: Published::new(RouteTable::unknown()) }
     }
 }
 
@@ -228,10 +241,7 @@ impl HotRoutes {
     /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared.
     #[inline(always)]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
-        let read = |local: &RefCell<Local<RouteTable, ()>>| {
-            local.borrow_mut().read(&self.published, |table, ()| table.find(key))
-        };
-        match LOCAL.try_with(read) {
+        match LOCAL.try_with(|local| local.borrow_mut().view(&self.published).find(key)) {
             Ok(Some(route)) => Ok(route),
             // No owner, or a thread that is ending and has lost its copy.
             Ok(None) | Err(_) => self.lookup_slowly(key),

@@ -49,6 +49,17 @@ fn every_thread_counts_and_none_is_forgotten() {
 }
 
 #[test]
+fn threads_that_ended_leave_their_counts_and_nothing_else() {
+    let leases = HotLeases::evenly(4, Duration::from_secs(3600));
+    for _ in 0..10 {
+        let own = leases.clone();
+        std::thread::spawn(move || own.check_lease_now(Key(1))).join().expect("it ends").expect("held");
+    }
+    assert_eq!(leases.counts()[0].1, 10);
+    assert_eq!(leases.copies(), 0);
+}
+
+#[test]
 fn leases_end_by_the_clock_and_not_by_a_timer() {
     let leases = HotLeases::evenly(4, Duration::ZERO);
     assert_eq!(leases.check_lease_now(Key(1)), Err(NotOwner::NoLease));

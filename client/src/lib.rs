@@ -50,6 +50,7 @@ pub mod test_cluster;
 
 pub use centrifuge_core::id::{Generation, SessionId};
 pub use centrifuge_core::key::{Key, KeyRange};
+pub use centrifuge_net::record::RecordError;
 pub use fence::Fence;
 pub use hot::{Lease, NoOwner, NotOwner, Route};
 pub use leased_map::LeasedMap;

@@ -10,6 +10,15 @@ use centrifuge_core::id::ManagerId;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The Managers of a group, leader and standbys, each as `host:port`.
+///
+/// ```
+/// use centrifuge::Managers;
+///
+/// let listed = Managers::list(["manager-1:7600", "manager-2:7600"])?;
+/// let watched = Managers::file("/etc/centrifuge/managers"); // one a line, read again when it changes
+/// assert!(Managers::list(["http://manager-1:7600"]).is_err(), "an address has no scheme");
+/// # Ok::<(), centrifuge::ManagersError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managers {
     source: Source,
@@ -97,6 +106,11 @@ impl Managers {
             }
         }
     }
+}
+
+/// The list as people read it.
+pub(crate) fn names(list: &[ManagerId]) -> String {
+    list.iter().map(ManagerId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn read_file(path: &Path) -> Result<Arc<[ManagerId]>, ManagersError> {

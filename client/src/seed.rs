@@ -1,10 +1,8 @@
 //! Chance for the machines, from the operating system.
 
-use centrifuge_core::random::Random;
-
-/// A generator that nobody can predict.
-pub(crate) fn random() -> Result<Random, String> {
+/// The seed of a generator that nobody can predict.
+pub(crate) fn draw() -> Result<[u8; 32], String> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| error.to_string())?;
-    Ok(Random::from_seed(seed))
+    Ok(seed)
 }

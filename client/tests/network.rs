@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge::owner::{BoxError, JoinError, LeftWhy, OwnerBuilder};
+use centrifuge::lookup::ConnectError;
+use centrifuge::owner::{BoxError, Change, JoinError, LeftWhy, OwnerBuilder};
 use centrifuge::router::{Refusal, Router};
 use centrifuge::{Key, KeyRange, LeasedMap, Lookup, Managers, NotOwner, Owner};
 use centrifuge_net::dial::Dialer;
@@ -183,8 +184,84 @@ async fn refusals_say_what_to_do() {
     let no_url = Owner::builder(managers(&manager), POOL).join();
     assert!(matches!(within(no_url).await, Err(JoinError::NoUrl)));
     let alone = Managers::list(["127.0.0.1:1"]).expect("an address");
+    let twice = builder(&manager, "b").on_migrate_out(|_| async { Err("no".into()) }).migrations().0.join();
+    assert!(matches!(within(twice).await, Err(JoinError::MovesTwice)));
+    let probed = builder(&manager, "b").probe(|| async { true }).join();
+    assert!(matches!(within(probed).await, Err(JoinError::ProbeWithoutHeartbeat)));
+    let dead = builder(&manager, "b").heartbeat(Duration::ZERO).join();
+    assert!(matches!(within(dead).await, Err(JoinError::ZeroHeartbeat)));
+    let restless = Lookup::builder(managers(&manager), POOL).poll(Duration::ZERO).connect();
+    assert!(matches!(within(restless).await, Err(ConnectError::ZeroInterval)));
+    let short = Lookup::builder(managers(&manager), POOL).contact_timeout(Duration::from_secs(50)).connect();
+    assert!(matches!(within(short).await, Err(ConnectError::ContactTooShort)));
     let impatient =
         Owner::builder(alone, POOL).url("http://a").join_timeout(Duration::from_millis(300)).join();
-    assert!(matches!(within(impatient).await, Err(JoinError::NoLeader(_))));
+    assert!(matches!(within(impatient).await, Err(JoinError::NoLeader { .. })));
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_move_by_the_stream_of_migrations() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let (describing, mut migrations) = builder(&manager, "a").migrations();
+    let a = within(describing.join()).await.expect("joined");
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let lookup = within(Lookup::builder(managers(&manager), POOL).connect()).await.expect("a table");
+    eventually("the Lookup knows a", || lookup.lookup(Key(1)).is_ok()).await;
+    let mut losses = lookup.losses();
+    let b = within(builder(&manager, "b").join()).await.expect("joined");
+    let mut changes = b.changes();
+    // Whoever reads the stream sends the state of each range; here there is none, so that only the words are said.
+    let (moving, taking) = (
+        tokio::spawn({
+            let a = a.clone();
+            async move { a.drain().await }
+        }),
+        b.clone(),
+    );
+    let serving = tokio::spawn(async move {
+        while let Some(mut migration) = migrations.next().await {
+            let arriving = taking.begin_import(migration.out.offer()).expect("the newest");
+            let session = arriving.complete().await.expect("b lives");
+            assert!(!migration.is_void());
+            migration.out.freeze().await.expect("nobody changed their mind");
+            migration.done(session);
+        }
+    });
+    within(moving).await.expect("no panic").expect("drained");
+    eventually("b holds everything", || holds_everything(&b)).await;
+    let granted = within(async {
+        loop {
+            if let Some(Change::Granted(lease)) = changes.next().await {
+                break lease;
+            }
+        }
+    });
+    assert!(granted.await.source.is_some(), "the state came with it");
+    assert!(b.leases().iter().all(|lease| lease.state_since < lease.generation), "nothing began anew");
+    within(a.leave(PATIENCE)).await.expect("confirmed");
+    drop(a);
+    within(serving).await.expect("the stream ends with the Owner");
+    drop(lookup);
+    assert_eq!(within(losses.next()).await, None, "moving loses nothing");
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evicted_process_knows_it_and_holds_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let a = within(builder(&manager, "a").join()).await.expect("joined");
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let request = v1::EvictRequest { namespace: POOL.into(), owner: "a".into(), why: "a test".into() };
+    let mut admin = Dialer::new().admin(&manager.id()).expect("an address");
+    admin.evict(request).await.expect("evicted");
+    eventually("a knows", || a.left().is_some()).await;
+    assert_eq!(a.left(), Some(LeftWhy::Evicted));
+    assert_eq!(a.leases(), []);
+    assert!(a.drain().await.is_err_and(|gone| gone.why == LeftWhy::Evicted));
+    let again = within(builder(&manager, "a").wait_for_name().join()).await.expect("a new process may join");
+    eventually("the new process holds everything", || holds_everything(&again)).await;
     manager.shutdown().await;
 }

@@ -1,7 +1,7 @@
 //! Writes down every step of a machine, so that the simulator can take it again.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use crate::driver::Tee;
 
 /// What was written reaches the file at the latest with the first step after this long.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
+
+/// What every recording begins with.
+const BEGINNING: &[u8] = b"{\"format\":";
 
 /// Why a recording cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +44,10 @@ pub struct Recorder<M, W: Write = BufWriter<File>> {
 
 impl<M: Recordable> Recorder<M> {
     /// Begins a recording in a new file, or in place of an old one, readable by its owner alone: it has the machine's seed in it.
-    /// `config` and `seed` are what the machine is built from.
+    /// A file with something else in it, as a store, is left as it is. `config` and `seed` are what the machine is built from.
     pub fn create(path: &Path, config: &M::Config, seed: [u8; 32]) -> Result<Recorder<M>, RecordError> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-        file.and_then(|file| Recorder::new(BufWriter::new(file), config, seed))
+        open(path)
+            .and_then(|file| Recorder::new(BufWriter::new(file), config, seed))
             .map_err(|source| RecordError { path: path.to_owned(), source })
     }
 }
@@ -89,6 +92,20 @@ impl<M, W: Write> Drop for Recorder<M, W> {
             tracing::error!(%error, "the end of the recording cannot be written");
         }
     }
+}
+
+/// Makes a file, or empties an old recording.
+fn open(path: &Path) -> io::Result<File> {
+    if path.metadata().is_ok_and(|known| known.is_file()) && has_something_else(path)? {
+        return Err(io::Error::other("it has something else in it and is left as it is"));
+    }
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+fn has_something_else(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(BEGINNING.len() as u64).read_to_end(&mut start)?;
+    Ok(!start.is_empty() && start != BEGINNING)
 }
 
 fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {

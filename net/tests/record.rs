@@ -201,3 +201,17 @@ fn a_file_that_cannot_be_made_is_named() {
         Recorder::<LookupMachine>::create(&path, &lookup_config(), [0; 32]).expect_err("no such folder");
     assert!(error.to_string().contains("none/recording"), "{error}");
 }
+
+#[test]
+fn a_recording_takes_the_place_of_another_and_of_nothing_else() {
+    let folder = TempDir::new().expect("a folder");
+    let begin =
+        |name: &str| Recorder::<LookupMachine>::create(&folder.path().join(name), &lookup_config(), [4; 32]);
+    drop(begin("recording").expect("a new file"));
+    drop(begin("recording").expect("an old recording"));
+    let store = folder.path().join("store");
+    fs::write(&store, "not to be lost").expect("written");
+    let refused = begin("store").expect_err("something else").to_string();
+    assert!(refused.contains("left as it is"), "{refused}");
+    assert_eq!(fs::read_to_string(&store).expect("read"), "not to be lost");
+}

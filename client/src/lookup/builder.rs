@@ -1,6 +1,7 @@
 //! How a Lookup is described and finds its table.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +9,20 @@ use std::time::Duration;
 use centrifuge_core::id::{ManagerId, NameError, Namespace};
 use centrifuge_core::lookup::{LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::plant::Plants;
+use centrifuge_core::random::Random;
+use centrifuge_core::range_set::RangeSet;
+use centrifuge_core::settings::SettingsError;
 use centrifuge_net::driver::Driver;
+use centrifuge_net::record::{RecordError, Recorder};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::host::LookupHost;
 use super::links::WatchLinks;
-use super::news::{BACKLOG, Loss, Losses};
+use super::news::{BACKLOG, Loss, LossWhy, Losses};
 use super::{Inner, Lookup, Shared, Status};
 use crate::hot::HotRoutes;
-use crate::managers::{Managers, ManagersError};
+use crate::managers::{self, Managers, ManagersError};
 
 /// How many events wait for the driver.
 const QUEUE: usize = 1024;
@@ -38,6 +43,7 @@ pub struct LookupBuilder {
     unowned_delay: Option<Duration>,
     silence: Option<Duration>,
     connect_timeout: Duration,
+    record: Option<PathBuf>,
 }
 
 /// Why a Lookup has no table.
@@ -55,14 +61,27 @@ pub enum ConnectError {
     /// There is no such namespace.
     #[error("there is no namespace {0}: create it with `centrifuge namespace create {0}`")]
     UnknownNamespace(String),
+    /// A Lookup that never pauses would only be a burden.
+    #[error(
+        "poll and silence must be longer than nothing: leave them as they are, or make them some seconds"
+    )]
+    ZeroInterval,
     /// The contact timeout is too short for two polls.
     #[error("the contact timeout must be longer than two polls: lengthen it or poll more often")]
     ContactTooShort,
     /// Nobody answered who leads.
     #[error(
-        "no leading Manager answered within {0:?}: check that one runs at an address that was given and that it can be reached"
+        "no leading Manager answered within {within:?}: check that one runs at one of {managers} and that it can be reached"
     )]
-    NoLeader(Duration),
+    NoLeader {
+        /// Whom it asked.
+        managers: String,
+        /// How long it waited.
+        within: Duration,
+    },
+    /// The recording cannot begin.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The driver ended.
     #[error("the Lookup's task ended while it connected: see the log")]
     Stopped,
@@ -79,6 +98,7 @@ impl LookupBuilder {
             unowned_delay: None,
             silence: None,
             connect_timeout: CONNECT_TIMEOUT,
+            record: None,
         }
     }
 
@@ -130,18 +150,28 @@ impl LookupBuilder {
         self
     }
 
+    /// Writes everything that the Lookup's machine is fed to this file, for `centrifuge-sim replay FILE`, which runs it again
+    /// step by step. The file has the Lookup's seed in it: keep it as you keep a key. One file for each Lookup.
+    #[must_use]
+    pub fn record(mut self, file: impl Into<PathBuf>) -> LookupBuilder {
+        self.record = Some(file.into());
+        self
+    }
+
     /// Gets the table.
     pub async fn connect(self) -> Result<Lookup, ConnectError> {
         let managers = self.managers.read()?;
-        let config = self.config(Arc::clone(&managers))?;
-        let random = crate::seed::random().map_err(ConnectError::Randomness)?;
-        let namespace = config.namespace.clone();
-        let machine = LookupMachine::new(config, random, Plants::NONE);
+        let asked = managers::names(&managers);
+        let config = self.config(managers)?;
+        let seed = crate::seed::draw().map_err(ConnectError::Randomness)?;
+        let recorder =
+            self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
+        let machine = LookupMachine::new(config.clone(), Random::from_seed(seed), Plants::NONE);
         let timeout = self.connect_timeout;
-        let lookup = self.start(namespace, managers, machine);
+        let lookup = self.start(config, machine, recorder);
         match tokio::time::timeout(timeout, lookup.connected()).await {
             Ok(connected) => connected.map(|()| lookup),
-            Err(_) => Err(ConnectError::NoLeader(timeout)),
+            Err(_) => Err(ConnectError::NoLeader { managers: asked, within: timeout }),
         }
     }
 
@@ -157,11 +187,19 @@ impl LookupBuilder {
             ..usual
         };
         // What choosing a leader takes is the Managers' to know; here only what is wrong in any case is refused.
-        config.check(Duration::ZERO, Duration::ZERO).map_err(|_| ConnectError::ContactTooShort)?;
+        config.check(Duration::ZERO, Duration::ZERO).map_err(|error| match error {
+            SettingsError::ZeroInterval => ConnectError::ZeroInterval,
+            _ => ConnectError::ContactTooShort,
+        })?;
         Ok(config)
     }
 
-    fn start(self, namespace: Namespace, managers: Arc<[ManagerId]>, machine: LookupMachine) -> Lookup {
+    fn start(
+        self,
+        config: LookupConfig,
+        machine: LookupMachine,
+        recorder: Option<Recorder<LookupMachine>>,
+    ) -> Lookup {
         let (events, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             hot: HotRoutes::new(),
@@ -174,14 +212,19 @@ impl LookupBuilder {
             tasks.push(spawn(call(on_loss, Losses::new(shared.losses.subscribe()))));
         }
         let host = LookupHost::new(Arc::clone(&shared), WatchLinks::new(events.clone()));
-        let driver = Driver::new(machine, host, CLOCK_SLACK);
+        let mut driver = Driver::new(machine, host, CLOCK_SLACK);
+        if let Some(recorder) = recorder {
+            driver = driver.with_tee(Box::new(recorder));
+        }
         // The queue is empty: there is room.
         let _ = events.try_send(LookupEvent::Start);
+        let last_word = LastWord(Arc::clone(&shared));
         tasks.push(spawn(async move {
+            let _last_word = last_word;
             driver.run(queue).await;
         }));
-        tasks.push(spawn(follow(self.managers, managers, events)));
-        Lookup { inner: Arc::new(Inner { shared, tasks, namespace, nonce }) }
+        tasks.push(spawn(follow(self.managers, config.managers, events)));
+        Lookup { inner: Arc::new(Inner { shared, tasks, namespace: config.namespace, nonce }) }
     }
 }
 
@@ -194,6 +237,19 @@ impl Lookup {
             Ok(())
         } else {
             Err(ConnectError::UnknownNamespace(self.inner.namespace.to_string()))
+        }
+    }
+}
+
+/// Nobody would hear of a loss after the driver's panic: so everything is told to be lost then.
+struct LastWord(Arc<Shared>);
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.status.send_modify(|status| status.is_in_contact = false);
+            // Without readers nobody wants to know.
+            let _ = self.0.losses.send(Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact });
         }
     }
 }
@@ -214,4 +270,31 @@ async fn follow(managers: Managers, known: Arc<[ManagerId]>, events: mpsc::Sende
         async move { events.send(LookupEvent::ManagersChanged(list)).await.is_ok() }
     };
     managers.watch(known, changed).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_the_driver_is_told_as_the_loss_of_everything() {
+        let status = Status { is_in_contact: true, ..Status::default() };
+        let shared = Arc::new(Shared {
+            hot: HotRoutes::new(),
+            losses: broadcast::channel(BACKLOG).0,
+            status: watch::channel(status).0,
+        });
+        let mut losses = Losses::new(shared.losses.subscribe());
+        drop(LastWord(Arc::clone(&shared)));
+        assert!(shared.status.borrow().is_in_contact, "an end without a panic is nobody's loss");
+        let last_word = LastWord(Arc::clone(&shared));
+        let driver = tokio::spawn(async move {
+            let _last_word = last_word;
+            panic!("on purpose");
+        });
+        assert!(driver.await.is_err_and(|error| error.is_panic()));
+        let everything = Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact };
+        assert_eq!(losses.next().await, Some(everything));
+        assert!(!shared.status.borrow().is_in_contact);
+    }
 }

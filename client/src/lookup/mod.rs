@@ -22,6 +22,25 @@ use crate::managers::Managers;
 /// A copy of the whole table of a namespace, kept up to date by its Manager. Cheap to clone.
 ///
 /// It may be behind: the owner itself knows best. It never misses a loss, though it may tell of one that was none.
+///
+/// ```no_run
+/// use centrifuge::{Key, Lookup, Managers};
+///
+/// # async fn publish_again(keys: &centrifuge::lookup::Loss) {}
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let lookup = Lookup::builder(Managers::list(["manager-1:7600"])?, "rooms").connect().await?;
+/// match lookup.lookup(Key::of(b"room-7")) {
+///     Ok(route) => println!("ask {}, under lease {}", route.url(), route.generation()),
+///     Err(nobody) => println!("{nobody}"),
+/// }
+/// // Losses as a stream; `on_loss` of the builder is the same as a callback.
+/// let mut losses = lookup.losses();
+/// while let Some(loss) = losses.next().await {
+///     publish_again(&loss).await;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Lookup {
     inner: Arc<Inner>,

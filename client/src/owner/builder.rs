@@ -2,30 +2,34 @@
 
 use std::future::Future;
 use std::hash::Hash;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_core::id::{ManagerId, NameError, Namespace, OwnerName, SessionId, Url};
-use centrifuge_core::message::RefusedWhy;
+use centrifuge_core::id::{ManagerId, Namespace, OwnerName, SessionId, Url};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::plant::Plants;
+use centrifuge_core::random::Random;
 use centrifuge_net::clock;
 use centrifuge_net::driver::Driver;
+use centrifuge_net::record::Recorder;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::change::{BACKLOG, Change, Changes, LeftWhy};
 use super::heartbeat::{self, Probe};
-use super::host::{LONGEST_SLACK, Links, OwnerHost, Watched};
+use super::host::{LONGEST_SLACK, OwnerHost, Recording, Watched};
+use super::join::JoinError;
 use super::links::ManagerLinks;
 use super::load::LoadMeter;
 use super::migration::{BoxError, Imports, MigrationOut};
+use super::migrations::{self, Migrations};
 use super::{DiscardHook, InFlight, Inner, Owner, Shared, Status};
 use crate::hot::HotLeases;
 use crate::leased_map::{LeasedKey, LeasedMap};
-use crate::managers::{Managers, ManagersError};
+use crate::managers::{self, Managers};
 
 /// How many events wait for the driver.
 const QUEUE: usize = 1024;
@@ -43,7 +47,34 @@ type OnChange = Box<dyn Fn(Change) -> BoxFuture<()> + Send + Sync>;
 /// Told of the leases once they exist.
 type OnStart = Box<dyn FnOnce(HotLeases) + Send>;
 
-/// Describes an Owner before it joins.
+/// Describes an Owner before it joins. Only the url must be given.
+///
+/// ```no_run
+/// use centrifuge::owner::{BoxError, Change};
+/// use centrifuge::{LeasedMap, Managers, Owner};
+/// use std::time::Duration;
+///
+/// # async fn post(url: String, bytes: Vec<u8>) -> Result<Vec<u8>, BoxError> { unimplemented!() }
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let rooms: LeasedMap<String, u32> = LeasedMap::new();
+/// let owner = Owner::builder(Managers::file("/etc/centrifuge/managers"), "rooms")
+///     .name("server-7") // what its restarts share
+///     .url("http://10.0.0.7:8080")
+///     .state(&rooms, post) // ranges move with their entries
+///     .heartbeat(Duration::from_secs(20))
+///     .probe(|| async { true }) // whether the application is well
+///     .on_ownership_change(|change| async move {
+///         match change {
+///             Change::Granted(lease) => println!("{} is ours, its state from {:?}", lease.range, lease.source),
+///             Change::Revoked { range, why, .. } => println!("{range} is not: {why:?}"),
+///             other => println!("{other:?}"),
+///         }
+///     })
+///     .join()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct OwnerBuilder {
     managers: Managers,
     namespace: String,
@@ -53,54 +84,14 @@ pub struct OwnerBuilder {
     weight: u32,
     on_change: Option<OnChange>,
     migrate_out: Option<MigrateOut>,
+    moves_twice: bool,
     discard_hooks: Vec<DiscardHook>,
     maps: Vec<OnStart>,
     heartbeat: Option<Duration>,
     probe: Option<Probe>,
     join_timeout: Duration,
     waits_for_name: bool,
-}
-
-/// Why an Owner could not join.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// The namespace is no label.
-    #[error("the namespace {0:?} is refused: {1}")]
-    Namespace(String, NameError),
-    /// The name is no name.
-    #[error("the Owner's name {0:?} is refused: {1}")]
-    Name(String, NameError),
-    /// Callers could not find the Owner.
-    #[error("the Owner has no url: say where callers reach it, with url()")]
-    NoUrl,
-    /// The Managers are not known.
-    #[error(transparent)]
-    Managers(#[from] ManagersError),
-    /// The operating system gave no random bits, which the session's identity needs.
-    #[error("the operating system gave no randomness: {0}")]
-    Randomness(String),
-    /// Another process of that name was heard of within the hold.
-    #[error(
-        "another process named {0} is or was just alive: wait until its hold has run out, choose another name, or say takes_over_previous if it is known to be gone"
-    )]
-    NameInUse(String),
-    /// There is no such namespace.
-    #[error("there is no namespace {0}: create it with `centrifuge namespace create {0}`")]
-    UnknownNamespace(String),
-    /// An operator evicted this process.
-    #[error("an operator evicted this process: start a new one when it is welcome again")]
-    Evicted,
-    /// The namespace is full.
-    #[error("the namespace has as many Owners as it may have: raise max_owners or stop one")]
-    TooManyOwners,
-    /// Nobody answered who leads.
-    #[error(
-        "no leading Manager answered within {0:?}: check that one runs at an address that was given and that it can be reached"
-    )]
-    NoLeader(Duration),
-    /// The driver ended.
-    #[error("the Owner's task ended while it joined: see the log")]
-    Stopped,
+    record: Option<PathBuf>,
 }
 
 impl OwnerBuilder {
@@ -114,12 +105,14 @@ impl OwnerBuilder {
             weight: 100,
             on_change: None,
             migrate_out: None,
+            moves_twice: false,
             discard_hooks: Vec::new(),
             maps: Vec::new(),
             heartbeat: None,
             probe: None,
             join_timeout: JOIN_TIMEOUT,
             waits_for_name: false,
+            record: None,
         }
     }
 
@@ -154,6 +147,8 @@ impl OwnerBuilder {
     }
 
     /// Called with every change, one after the other, on a task of its own: it may take its time, and renewals go on.
+    /// A range that arrives with its state is a [`Change::Granted`] whose lease has a `source`; [`Owner::changes`] is the same
+    /// as a stream.
     #[must_use]
     pub fn on_ownership_change<F, R>(mut self, callback: F) -> OwnerBuilder
     where
@@ -173,8 +168,33 @@ impl OwnerBuilder {
         F: Fn(MigrationOut) -> R + Send + Sync + 'static,
         R: Future<Output = Result<SessionId, BoxError>> + Send + 'static,
     {
+        self.moves_twice |= self.migrate_out.is_some();
         self.migrate_out = Some(Arc::new(move |out| Box::pin(callback(out))));
         self
+    }
+
+    /// Like [`OwnerBuilder::on_migrate_out`], as a stream.
+    ///
+    /// ```no_run
+    /// # async fn copy_to(url: &str, offer: centrifuge::owner::ImportOffer) -> centrifuge::SessionId { unimplemented!() }
+    /// # async fn example(builder: centrifuge::owner::OwnerBuilder) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (builder, mut migrations) = builder.migrations();
+    /// let owner = builder.join().await?;
+    /// while let Some(mut migration) = migrations.next().await {
+    ///     // Copy while the range is still served, then the rest of it once it is frozen.
+    ///     copy_to(migration.out.url().as_str(), migration.out.offer()).await;
+    ///     if migration.out.freeze().await.is_ok() {
+    ///         let session = copy_to(migration.out.url().as_str(), migration.out.offer()).await;
+    ///         migration.done(session);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn migrations(self) -> (OwnerBuilder, Migrations) {
+        let (source, migrations) = migrations::stream();
+        (self.on_migrate_out(move |out| source.clone().offer(out)), migrations)
     }
 
     /// The Owner keeps its state in `map`, and moves it: `carry` brings bytes to the server at a url, which gives them to
@@ -230,19 +250,29 @@ impl OwnerBuilder {
         self
     }
 
+    /// Writes everything that the Owner's machine is fed to this file, for `centrifuge-sim replay FILE`, which runs it again
+    /// step by step. The file has the Owner's seed in it: keep it as you keep a key. One file for each Owner.
+    #[must_use]
+    pub fn record(mut self, file: impl Into<PathBuf>) -> OwnerBuilder {
+        self.record = Some(file.into());
+        self
+    }
+
     /// Joins the pool. Leases come soon after: see [`Owner::changes`].
     pub async fn join(self) -> Result<Owner, JoinError> {
         let managers = self.managers.read()?;
-        let config = self.config(Arc::clone(&managers))?;
-        let (events, queue) = mpsc::channel(QUEUE);
-        let random = crate::seed::random().map_err(JoinError::Randomness)?;
-        let machine = OwnerMachine::new(config.clone(), random, Plants::NONE);
+        let asked = managers::names(&managers);
+        let config = self.config(managers)?;
+        let seed = crate::seed::draw().map_err(JoinError::Randomness)?;
+        let recorder =
+            self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
+        let machine = OwnerMachine::new(config.clone(), Random::from_seed(seed), Plants::NONE);
         let (timeout, waits_for_name) = (self.join_timeout, self.waits_for_name);
-        let owner = self.start(config, managers, machine, events, queue);
+        let owner = self.start(config, machine, recorder);
         let joining = owner.joined(waits_for_name);
         match tokio::time::timeout(timeout, joining).await {
             Ok(joined) => joined.map(|()| owner),
-            Err(_) => Err(owner.not_joined_within(timeout)),
+            Err(_) => Err(owner.not_joined_within(timeout, asked)),
         }
     }
 
@@ -251,6 +281,14 @@ impl OwnerBuilder {
             .map_err(|error| JoinError::Namespace(self.namespace.clone(), error))?;
         if self.url.is_empty() {
             return Err(JoinError::NoUrl);
+        }
+        if self.moves_twice {
+            return Err(JoinError::MovesTwice);
+        }
+        match self.heartbeat {
+            Some(Duration::ZERO) => return Err(JoinError::ZeroHeartbeat),
+            None if self.probe.is_some() => return Err(JoinError::ProbeWithoutHeartbeat),
+            _ => {}
         }
         let name = self.name.as_deref().unwrap_or(&self.url);
         let name = OwnerName::new(name).map_err(|error| JoinError::Name(name.to_owned(), error))?;
@@ -268,11 +306,10 @@ impl OwnerBuilder {
     fn start(
         self,
         config: OwnerConfig,
-        managers: Arc<[ManagerId]>,
         machine: OwnerMachine,
-        events: mpsc::Sender<OwnerEvent>,
-        queue: mpsc::Receiver<OwnerEvent>,
+        recorder: Option<Recorder<OwnerMachine>>,
     ) -> Owner {
+        let (events, queue) = mpsc::channel(QUEUE);
         let hot = HotLeases::default();
         let meter = LoadMeter::new(Arc::clone(&hot.snapshot().table), clock::now());
         let shared = Arc::new(Shared {
@@ -295,16 +332,18 @@ impl OwnerBuilder {
             let changes = Changes::new(shared.changes.subscribe());
             tasks.push(spawn(call(on_change, changes)));
         }
-        tasks.push(spawn(drive(
-            machine,
-            Arc::clone(&shared),
-            links,
-            events.clone(),
-            queue,
-            self.migrate_out,
-        )));
+        let host = OwnerHost::new(Arc::clone(&shared), links, events.clone(), self.migrate_out);
+        let mut driver = Driver::new(Watched::new(machine), host, LONGEST_SLACK);
+        if let Some(recorder) = recorder {
+            driver = driver.with_tee(Box::new(Recording(recorder)));
+        }
+        // The queue is empty: there is room.
+        let _ = events.try_send(OwnerEvent::Start);
+        tasks.push(spawn(async move {
+            driver.run(queue).await;
+        }));
         tasks.push(spawn(tell_load(Arc::clone(&shared), events.clone())));
-        tasks.push(spawn(follow(self.managers, managers, events.clone())));
+        tasks.push(spawn(follow(self.managers, config.managers, events.clone())));
         if let Some(limit) = self.heartbeat {
             let watching = heartbeat::watch(Arc::clone(&shared), events.clone(), limit, self.probe);
             tasks.push(spawn(watching));
@@ -314,62 +353,8 @@ impl OwnerBuilder {
     }
 }
 
-impl Owner {
-    /// Waits for a conversation with a leader, or for a refusal that waiting does not mend.
-    async fn joined(&self, waits_for_name: bool) -> Result<(), JoinError> {
-        let is_final = |why| match why {
-            RefusedWhy::StaleTerm => false,
-            RefusedWhy::NameInUse => !waits_for_name,
-            RefusedWhy::UnknownNamespace | RefusedWhy::Evicted | RefusedWhy::TooManyOwners => true,
-        };
-        let mut status = self.inner.shared.status.subscribe();
-        let decided = |status: &Status| {
-            status.is_joined || status.left.is_some() || status.refused.is_some_and(is_final)
-        };
-        let status = status.wait_for(decided).await.map_err(|_| JoinError::Stopped)?;
-        match (status.is_joined, status.refused) {
-            (true, _) => Ok(()),
-            (false, Some(why)) => Err(self.refused(why)),
-            (false, None) => Err(JoinError::Stopped),
-        }
-    }
-
-    fn not_joined_within(&self, timeout: Duration) -> JoinError {
-        let refused = self.inner.shared.status.borrow().refused;
-        match refused.filter(|why| *why != RefusedWhy::StaleTerm) {
-            Some(why) => self.refused(why),
-            None => JoinError::NoLeader(timeout),
-        }
-    }
-
-    fn refused(&self, why: RefusedWhy) -> JoinError {
-        match why {
-            RefusedWhy::NameInUse => JoinError::NameInUse(self.inner.name.to_string()),
-            RefusedWhy::UnknownNamespace => JoinError::UnknownNamespace(self.inner.namespace.to_string()),
-            RefusedWhy::Evicted => JoinError::Evicted,
-            RefusedWhy::TooManyOwners => JoinError::TooManyOwners,
-            RefusedWhy::StaleTerm => JoinError::Stopped,
-        }
-    }
-}
-
 fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     tokio::spawn(task).abort_handle()
-}
-
-async fn drive<L: Links>(
-    machine: OwnerMachine,
-    shared: Arc<Shared>,
-    links: L,
-    events: mpsc::Sender<OwnerEvent>,
-    queue: mpsc::Receiver<OwnerEvent>,
-    migrate_out: Option<MigrateOut>,
-) {
-    let host = OwnerHost::new(shared, links, events.clone(), migrate_out);
-    let driver = Driver::new(Watched::new(machine), host, LONGEST_SLACK);
-    // The queue is empty: there is room.
-    let _ = events.try_send(OwnerEvent::Start);
-    driver.run(queue).await;
 }
 
 /// Upcalls have a task of their own, so that a slow one holds up nothing but the next.

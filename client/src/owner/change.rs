@@ -63,6 +63,9 @@ pub enum LeftWhy {
     /// The application gave no sign of life for longer than the heartbeat's limit.
     #[error("the application gave no sign of life within the heartbeat's limit: restart it")]
     Heartbeat,
+    /// An operator evicted this process.
+    #[error("an operator evicted this process: start a new one when it is welcome again")]
+    Evicted,
     /// The library's own task ended, through a panic or with its runtime.
     #[error("the Owner's task ended with its runtime or by a panic: see the log, and join again")]
     Stopped,

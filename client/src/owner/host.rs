@@ -7,11 +7,12 @@ use std::time::Duration;
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::message::{Destination, OwnerToManager};
+use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
 use centrifuge_core::owner::{Grant, OwnerAction, OwnerEvent, OwnerMachine, Revocation, TransferId};
 use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
-use centrifuge_net::driver::Host;
+use centrifuge_net::driver::{Host, Tee};
+use centrifuge_net::record::Recorder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -60,6 +61,15 @@ impl Machine for Watched {
     }
 }
 
+/// Records the machine alone: what is watched beside it is no part of it.
+pub(super) struct Recording(pub(super) Recorder<OwnerMachine>);
+
+impl Tee<Watched> for Recording {
+    fn step(&mut self, now: Instant, event: Option<&OwnerEvent>, output: &Output<OwnerAction>) {
+        self.0.step(now, event, output);
+    }
+}
+
 /// Sends to Managers without waiting; a message that cannot be sent is lost, and the machine's timers deal with it.
 pub(super) trait Links: Send {
     /// Sends one message.
@@ -78,6 +88,8 @@ pub(super) struct OwnerHost<L> {
     book: LeaseBook,
     table: Arc<LeaseTable>,
     validity: Validity,
+    /// No Manager will ever take this process again.
+    is_evicted: bool,
     /// When the latest report was sent, by both clocks.
     reported: (Instant, i64),
 }
@@ -106,6 +118,7 @@ impl<L: Links> OwnerHost<L> {
             book: LeaseBook::default(),
             table,
             validity: Validity::NONE,
+            is_evicted: false,
             reported: (Instant::ZERO, 0),
         }
     }
@@ -166,6 +179,11 @@ impl<L: Links> OwnerHost<L> {
             OwnerAction::JoinRefused(why) => {
                 self.shared.tell(Change::Refused(why));
                 self.shared.status.send_modify(|status| status.refused = Some(why));
+                if why == RefusedWhy::Evicted && !self.is_evicted {
+                    self.is_evicted = true;
+                    // If there is no room, the leases run out by themselves: nobody renews them.
+                    let _ = self.events.try_send(OwnerEvent::Leave);
+                }
             }
             OwnerAction::Joined => {
                 self.shared.tell(Change::Joined);
@@ -257,6 +275,9 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
         self.publish(&watched.machine);
         for action in std::mem::take(&mut self.actions) {
             self.act(now, action);
+        }
+        if self.is_evicted && watched.machine.leases().is_empty() {
+            self.shared.gone(LeftWhy::Evicted);
         }
         (0..watched.heard).for_each(|_| self.shared.imports.heard());
     }

@@ -19,6 +19,28 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Copy the state while the range is still served, call [`MigrationOut::freeze`], send what changed since, and return
 /// the session that the destination acknowledged with. The future is dropped if the Manager changes its mind.
+///
+/// An application that keeps its state in a [`LeasedMap`](crate::LeasedMap) needs none of this. Others do it so:
+///
+/// ```no_run
+/// use centrifuge::owner::{BoxError, ImportOffer, MigrationOut};
+/// use centrifuge::{KeyRange, Owner, SessionId};
+///
+/// # async fn send(url: &str, what: &ImportOffer, rooms: Vec<u8>) -> Result<SessionId, BoxError> { unimplemented!() }
+/// # fn rooms_of(range: KeyRange) -> Vec<u8> { Vec::new() }
+/// # fn rooms_changed_since(range: KeyRange) -> Vec<u8> { Vec::new() }
+/// // Where the range is now; given to `on_migrate_out`.
+/// async fn move_out(mut out: MigrationOut) -> Result<SessionId, BoxError> {
+///     send(out.url().as_str(), &out.offer(), rooms_of(out.range())).await?;
+///     out.freeze().await?;
+///     send(out.url().as_str(), &out.offer(), rooms_changed_since(out.range())).await
+/// }
+///
+/// // Where it goes to, once all of it has arrived; the answer goes back to the source.
+/// async fn arrived(owner: &Owner, offer: ImportOffer) -> Result<SessionId, BoxError> {
+///     Ok(owner.begin_import(offer)?.complete().await?)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct MigrationOut {
     pub(super) range: KeyRange,

@@ -6,9 +6,11 @@ mod change;
 mod heartbeat;
 mod host;
 mod in_flight;
+mod join;
 mod links;
 mod load;
 mod migration;
+mod migrations;
 #[cfg(test)]
 mod tests;
 
@@ -27,12 +29,14 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 
 pub(crate) use self::book::LeaseBook;
-pub use self::builder::{JoinError, OwnerBuilder};
+pub use self::builder::OwnerBuilder;
 pub use self::change::{Change, Changes, LeftWhy};
 pub(crate) use self::in_flight::InFlight;
+pub use self::join::JoinError;
 use self::load::LoadMeter;
 use self::migration::Imports;
 pub use self::migration::{BoxError, Import, ImportError, ImportOffer, MigrationOut, MigrationVoid};
+pub use self::migrations::{Migration, Migrations};
 use crate::hot::{HotLeases, Lease, LeaseTable, NotOwner};
 use crate::managers::Managers;
 
@@ -40,6 +44,18 @@ use crate::managers::Managers;
 ///
 /// When the last clone is dropped the Owner stops renewing, and its leases run out. [`Owner::leave`] is kinder, and
 /// [`Owner::shutdown`] kinder still: it moves the state away first.
+///
+/// ```no_run
+/// use centrifuge::{Key, Owner};
+///
+/// async fn serve(owner: &Owner, room: &str) -> Result<String, centrifuge::NotOwner> {
+///     // While the guard lives a recall of the range waits, up to the lease's end.
+///     let operation = owner.begin(Key::of(room.as_bytes()))?;
+///     let answer = format!("what {room} says, under lease {}", operation.generation());
+///     // Before anything leaves the server:
+///     if operation.recheck() { Ok(answer) } else { Err(centrifuge::NotOwner::NoLease) }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Owner {
     inner: Arc<Inner>,
@@ -256,6 +272,9 @@ impl Owner {
     /// Gives everything up at once, without its state, and goes. Waits for a Manager to confirm it; without a
     /// confirmation nothing is held here any more all the same, and others get the ranges after the hold.
     pub async fn leave(&self, patience: Duration) -> Result<(), Unconfirmed> {
+        if self.left().is_some_and(|why| why != LeftWhy::Stopped) {
+            return Ok(());
+        }
         self.feed(OwnerEvent::Leave).await.map_err(|_| Unconfirmed)?;
         let mut status = self.inner.shared.status.subscribe();
         let left = status.wait_for(|status| status.left.is_some());

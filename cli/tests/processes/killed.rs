@@ -1,56 +1,11 @@
-//! The whole system as users run it: processes of their own, killed without warning.
+//! Processes that are killed without warning.
 
-mod support;
-
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Pool, Running, until};
 
-const SHORT: [&str; 12] = [
-    "--lease",
-    "3s",
-    "--hold",
-    "3300ms",
-    "--renewal",
-    "700ms",
-    "--answer-allowance",
-    "500ms",
-    "--settle",
-    "500ms",
-    "--virtual-nodes",
-    "16",
-];
-
-/// Every range with its owner and its lease.
-fn leases(pool: &Pool) -> BTreeMap<String, (String, u64)> {
-    let table = pool.ask(&["leases", "dev"]);
-    let rows = table["leases"].as_array().expect("a list").iter();
-    rows.filter(|lease| !lease["owner"].is_null())
-        .map(|lease| {
-            let text = |value: &Value| value.as_str().expect("a text").to_owned();
-            let generation = lease["generation"].as_u64().expect("a number");
-            (text(&lease["range"]), (text(&lease["owner"]["name"]), generation))
-        })
-        .collect()
-}
-
-fn is_at_rest(pool: &Pool, owners: u64) -> bool {
-    let space = pool.ask(&["namespace", "show", "dev"]);
-    space["owners"] == owners && space["unowned_ranges"] == 0 && space["moving_ranges"] == 0
-}
-
-fn losses(watch: &Running) -> usize {
-    watch.lines().iter().filter(|line| line.contains("\"loss\"")).count()
-}
-
-fn of<'a>(
-    leases: &'a BTreeMap<String, (String, u64)>,
-    server: &'a str,
-) -> impl Iterator<Item = (&'a String, &'a (String, u64))> {
-    leases.iter().filter(move |(_, (owner, _))| owner == server)
-}
+use crate::sight::{SHORT, is_at_rest, leases, losses, of};
+use crate::support::{Pool, Running, until};
 
 #[test]
 fn killed_owners_and_managers() {
@@ -135,56 +90,4 @@ fn killed_owners_and_managers() {
     assert!(status.success());
     until("two servers have everything", || is_at_rest(&pool, 2));
     assert_eq!(losses(&watch), raised, "a drain loses nothing: {:?}", watch.lines());
-}
-
-#[test]
-fn a_manager_that_is_told_to_stop_resigns() {
-    let mut pool = Pool::start();
-    pool.ask(&["namespace", "create", "dev"]);
-    let status = pool.stop_manager();
-    assert!(status.success());
-    pool.start_manager();
-    let history = pool.ask(&["history"]);
-    let kinds: Vec<&str> =
-        history["decisions"].as_array().expect("a list").iter().filter_map(|d| d["kind"].as_str()).collect();
-    assert!(kinds.contains(&"leader-resigned"), "{kinds:?}");
-    assert_eq!(pool.ask(&["namespace", "list"])["namespaces"][0]["name"], "dev");
-}
-
-#[test]
-fn exit_codes_mean_something() {
-    let pool = Pool::start();
-    assert_eq!(pool.exit_code(&["namespace", "show", "nowhere"]), 4);
-    assert_eq!(pool.exit_code(&["namespace", "create", "Not-A-Label"]), 2);
-    assert_eq!(
-        pool.exit_code(&["namespace", "create", "dev", "--lease", "5s"]),
-        2,
-        "it does not fit the renewal"
-    );
-    assert_eq!(pool.exit_code(&["namespace", "create", "dev"]), 0);
-    assert_eq!(pool.exit_code(&["namespace", "create", "dev"]), 1, "there is one");
-    assert_eq!(pool.exit_code(&["lookup", "dev", "alice"]), 4, "nobody owns it");
-    assert_eq!(pool.exit_code(&["evict", "dev", "nobody"]), 4);
-    assert_eq!(pool.exit_code(&["no-such-command"]), 2);
-    assert_eq!(support::exit_code(&["status", "--managers", "127.0.0.1:1"]), 3);
-}
-
-#[test]
-fn a_second_manager_on_the_same_file_is_refused() {
-    let pool = Pool::start();
-    let (status, message) = pool.second_manager();
-    assert_eq!(status.code(), Some(1));
-    assert!(message.contains("centrifuge.db"), "{message}");
-}
-
-#[test]
-fn the_demonstration_keeps_its_promises() {
-    let (status, output) = support::run_to_end(&["dev", "--for", "12s", "--json"]);
-    assert!(status.success(), "{output}");
-    let summary: Value = serde_json::from_str(output.lines().last().expect("a line")).expect("JSON");
-    for key in ["requests", "rejected", "retried", "failed", "moves", "losses", "violations"] {
-        assert!(summary[key].is_u64(), "{key}: {summary}");
-    }
-    assert_eq!(summary["violations"], 0, "{summary}");
-    assert!(summary["requests"].as_u64() > Some(100) && summary["moves"].as_u64() > Some(0), "{summary}");
 }

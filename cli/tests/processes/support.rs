@@ -1,7 +1,8 @@
 //! Processes of the binary under test, each ended by its own id.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,9 +16,12 @@ const BOUND: Duration = Duration::from_secs(90);
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-fn binary() -> Command {
+pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_centrifuge"));
-    command.env_remove("CENTRIFUGE_MANAGERS").stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CENTRIFUGE_")) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
     command
 }
 
@@ -36,6 +40,13 @@ pub(crate) fn run_to_end(args: &[&str]) -> (ExitStatus, String) {
     (output.status, String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The exit code of a command that fails, and what it says.
+pub(crate) fn refusal(command: &mut Command) -> (i32, String) {
+    let output = command.output().expect("it runs");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("it was not killed"), message)
+}
+
 pub(crate) fn exit_code(args: &[&str]) -> i32 {
     run_to_end(args).0.code().expect("it was not killed")
 }
@@ -48,7 +59,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Running {
+    pub(crate) fn start(mut command: Command) -> Running {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let (output, collected) = (child.stdout.take().expect("a pipe"), Arc::clone(&lines));
@@ -80,18 +91,27 @@ impl Running {
         let _ = self.child.wait();
     }
 
+    /// How it ends by itself.
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        self.await_end(BOUND)
+    }
+
+    fn await_end(&mut self, bound: Duration) -> ExitStatus {
+        let since = Instant::now();
+        loop {
+            match self.child.try_wait().expect("it can be waited for") {
+                Some(status) => return status,
+                None => assert!(since.elapsed() < bound, "it does not stop"),
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
     /// Tells it to stop, and waits until it has.
     pub(crate) fn terminate(mut self, bound: Duration) -> (ExitStatus, Vec<String>) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
-        let since = Instant::now();
-        let status = loop {
-            match self.child.try_wait().expect("it can be waited for") {
-                Some(status) => break status,
-                None => assert!(since.elapsed() < bound, "it does not stop"),
-            }
-            thread::sleep(LOOK);
-        };
+        let status = self.await_end(bound);
         if let Some(reader) = self.reader.take() {
             reader.join().expect("no reader panics");
         }
@@ -110,22 +130,43 @@ pub(crate) struct Pool {
     directory: TempDir,
     grpc: String,
     http: String,
+    leader_lease: &'static str,
     manager: Option<Running>,
 }
 
 impl Pool {
     pub(crate) fn start() -> Pool {
+        Pool::with_leader_lease("2s")
+    }
+
+    pub(crate) fn with_leader_lease(leader_lease: &'static str) -> Pool {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut pool = Pool { directory, grpc: free_address(), http: free_address(), manager: None };
+        let (grpc, http) = (free_address(), free_address());
+        let mut pool = Pool { directory, grpc, http, leader_lease, manager: None };
         pool.start_manager();
         pool
+    }
+
+    /// A path in the pool's own directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Where the Manager is.
+    pub(crate) fn address(&self) -> &str {
+        &self.grpc
+    }
+
+    /// The next Manager listens elsewhere.
+    pub(crate) fn move_elsewhere(&mut self) {
+        (self.grpc, self.http) = (free_address(), free_address());
     }
 
     fn manager_command(&self) -> Command {
         let mut command = binary();
         command.current_dir(self.directory.path()).args(["manager"]).args([
             "--leader-lease",
-            "2s",
+            self.leader_lease,
             "--campaign-interval",
             "500ms",
             "--log-level",
@@ -154,16 +195,12 @@ impl Pool {
         self.manager.take().expect("a Manager").terminate(BOUND).0
     }
 
-    /// What a Manager says that finds the store in use.
-    pub(crate) fn second_manager(&self) -> (ExitStatus, String) {
-        let mut command = Pool::listening_on(self.manager_command(), &free_address(), &free_address());
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut message = String::new();
-        child.stderr.take().expect("a pipe").read_to_string(&mut message).expect("text");
-        (child.wait().expect("it ends"), message)
+    /// A Manager on the same store, elsewhere.
+    pub(crate) fn second_manager(&self) -> Command {
+        Pool::listening_on(self.manager_command(), &free_address(), &free_address())
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = binary();
         command.args(args).env("CENTRIFUGE_MANAGERS", &self.grpc);
         command
@@ -190,7 +227,7 @@ impl Pool {
 }
 
 /// An address that nobody listens on at the moment.
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").to_string()
 }

@@ -1,0 +1,84 @@
+//! What commands print, and the codes they end with.
+
+use serde_json::Value;
+
+use crate::sight::{SHORT, is_at_rest};
+use crate::support::{self, Pool, refusal, until};
+
+#[test]
+fn exit_codes_mean_something() {
+    let pool = Pool::start();
+    assert_eq!(pool.exit_code(&["namespace", "show", "nowhere"]), 4);
+    assert_eq!(pool.exit_code(&["namespace", "create", "Not-A-Label"]), 2);
+    assert_eq!(
+        pool.exit_code(&["namespace", "create", "dev", "--lease", "5s"]),
+        2,
+        "it does not fit the renewal"
+    );
+    assert_eq!(pool.exit_code(&["owners"]), 4, "there is no namespace yet");
+    assert_eq!(pool.exit_code(&["namespace", "create", "dev"]), 0);
+    assert_eq!(pool.exit_code(&["owners"]), 0, "there is only one");
+    assert_eq!(pool.exit_code(&["namespace", "create", "dev"]), 1, "there is one");
+    assert_eq!(pool.exit_code(&["lookup", "dev", "alice"]), 4, "nobody owns it");
+    assert_eq!(pool.exit_code(&["lookup", "alice"]), 4, "nobody owns it in the only namespace");
+    for part in [&["watch", "nowhere"][..], &["dev", "server", "--name", "a", "--namespace", "nowhere"]] {
+        assert_eq!(pool.exit_code(part), 4, "{part:?}");
+    }
+    assert_eq!(pool.exit_code(&["dev", "caller", "--name", "a", "--namespace", "No"]), 2);
+    assert_eq!(pool.exit_code(&["namespace", "create", "other"]), 0);
+    assert_eq!(pool.exit_code(&["owners"]), 2, "there are two");
+    assert_eq!(pool.exit_code(&["evict", "dev", "nobody"]), 4);
+    assert_eq!(pool.exit_code(&["no-such-command"]), 2);
+    for args in [&["status"][..], &["owners", "dev"], &["watch", "dev"], &["drain", "dev", "a"]] {
+        let args = [args, &["--managers", "127.0.0.1:1"]].concat();
+        let (code, message) = refusal(support::binary().args(&args));
+        assert_eq!(code, 3, "{args:?}: {message}");
+        assert!(message.contains("127.0.0.1:1"), "{args:?}: {message}");
+    }
+    assert_eq!(support::exit_code(&["status", "--managers", "@/nowhere/at/all"]), 2);
+}
+
+#[test]
+fn every_help_says_what_exit_codes_mean() {
+    for command in [&[][..], &["status"], &["namespace", "create"], &["store", "restore"], &["dev", "server"]]
+    {
+        let (status, text) = support::run_to_end(&[command, &["--help"]].concat());
+        assert!(status.success() && text.contains("Exit codes:"), "{command:?}: {text}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let pool = Pool::start();
+    pool.ask(&["namespace", "create", "dev"]);
+    for args in [&["leases"][..], &["history", "--output", "json"], &["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let (code, message) = refusal(pool.command(args).stdout(writer));
+        assert_eq!((code, message.as_str()), (0, ""), "{args:?}");
+    }
+}
+
+#[test]
+fn an_evicted_server_ends_and_says_why() {
+    let pool = Pool::start();
+    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    let server = pool.run(&["dev", "server", "--name", "server-1", "--output", "json"]);
+    server.await_line("serving");
+    until("it has everything", || is_at_rest(&pool, 1));
+    pool.ask(&["evict", "server-1", "--why", "a test"]);
+    assert_eq!(server.ended().code(), Some(1));
+    until("nobody is left", || pool.ask(&["owners"])["owners"].as_array().is_some_and(Vec::is_empty));
+}
+
+#[test]
+fn the_demonstration_keeps_its_promises() {
+    let (status, output) = support::run_to_end(&["dev", "--for", "12s", "--json"]);
+    assert!(status.success(), "{output}");
+    let summary: Value = serde_json::from_str(output.lines().last().expect("a line")).expect("JSON");
+    for key in ["requests", "rejected", "retried", "failed", "moves", "losses", "violations"] {
+        assert!(summary[key].is_u64(), "{key}: {summary}");
+    }
+    assert_eq!(summary["violations"], 0, "{summary}");
+    assert!(summary["requests"].as_u64() > Some(100) && summary["moves"].as_u64() > Some(0), "{summary}");
+}

@@ -702,12 +702,16 @@ fn centrifuge_2_1_2_the_load_policy_can_be_exchanged() {
     // And in a running pool, by its settings.
     let (mut cluster, owners) = loaded([2_000_000, 500_000, 500_000]);
     let settings = Arc::new(Settings { load_policy: LoadPolicyKind::Off, ..Settings::default() });
-    cluster.admin(AdminCommand::Configure { namespace: pool(), settings }).expect("good settings");
+    cluster
+        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None })
+        .expect("good settings");
     cluster.run_for(secs(130));
     assert_eq!(virtual_nodes(&cluster, owners), [64, 64, 64]);
     assert_eq!(load_skips(&cluster)["a"], LoadSkip::Off);
     let settings = Arc::new(Settings::default());
-    cluster.admin(AdminCommand::Configure { namespace: pool(), settings }).expect("good settings");
+    cluster
+        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None })
+        .expect("good settings");
     cluster.run_for(secs(70));
     assert_ne!(virtual_nodes(&cluster, owners), [64, 64, 64]);
 }

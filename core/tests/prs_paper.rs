@@ -357,7 +357,9 @@ fn prs_4_1_the_partitioner_can_be_exchanged() {
     let owners = cluster.owners(["a", "b", "c"]);
     assert!(owners.into_iter().all(|owner| cluster.keys_of(owner).len() == 1));
     let settings = Arc::new(Settings::default());
-    cluster.admin(AdminCommand::Configure { namespace: pool(), settings }).expect("good settings");
+    cluster
+        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None })
+        .expect("good settings");
     cluster.run_for(secs(5));
     assert!(owners.into_iter().all(|owner| cluster.keys_of(owner).len() > 30));
     assert!(owners.into_iter().all(|owner| cluster.held_keys(owner) == cluster.keys_of(owner)));

@@ -28,6 +28,7 @@ use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{Entry, PublishedEntry, PublishedOwner};
 use prost::Message as _;
 use prost::bytes::Bytes;
+use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::{Code, Status};
 
 use crate::limits;
@@ -674,6 +675,46 @@ pub struct NewsEncoder {
     encoded: u64,
 }
 
+/// A reply of a watch as it goes over the wire, gRPC's prefix included: `head`, and `news` after it.
+///
+/// What differs between Lookups is in the head. Long news are shared by all replies that bring them, and a stream that has sent
+/// them keeps nothing; short ones are in the head as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchFrame {
+    /// The first bytes.
+    pub head: Bytes,
+    /// The rest; may be empty.
+    pub news: Bytes,
+}
+
+impl WatchFrame {
+    /// What gRPC puts before a message: whether it is compressed, and its length.
+    pub const PREFIX_LEN: usize = 5;
+    /// Up to this length, copying costs less than another piece to send.
+    const SHORT: usize = 1024;
+
+    /// The length of the message, without the prefix.
+    #[must_use]
+    pub fn message_len(&self) -> usize {
+        self.head.len() + self.news.len() - Self::PREFIX_LEN
+    }
+
+    /// A message of which the last bytes are shared.
+    fn new(first: &[u8], mut news: Bytes) -> WatchFrame {
+        let len = first.len() + news.len();
+        let mut head = Vec::with_capacity(Self::PREFIX_LEN + first.len() + news.len().min(Self::SHORT));
+        head.push(0);
+        // A message of four gigabytes is refused by its receiver, whatever length it claims.
+        head.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
+        head.extend_from_slice(first);
+        if news.len() <= Self::SHORT {
+            head.extend_from_slice(&news);
+            news = Bytes::new();
+        }
+        WatchFrame { head: head.into(), news }
+    }
+}
+
 /// News and what they look like on the wire.
 #[derive(Debug)]
 struct Encoded {
@@ -747,6 +788,17 @@ impl NewsEncoder {
         v1::WatchReply { kind: Some(kind) }
     }
 
+    /// The same message as it goes over the wire.
+    pub fn frame(&mut self, message: &ManagerToLookup) -> WatchFrame {
+        match message {
+            ManagerToLookup::Update(update) => {
+                let news = self.news(update);
+                WatchFrame::new(&write_envelope(update, news.len()), news)
+            }
+            other => WatchFrame::new(&self.reply(other).encode_to_vec(), Bytes::new()),
+        }
+    }
+
     fn news(&mut self, update: &Update) -> Bytes {
         if let Some(known) = self.recent.iter().find(|known| known.is_of(update)) {
             return known.bytes.clone();
@@ -765,6 +817,19 @@ impl NewsEncoder {
         });
         bytes
     }
+}
+
+/// Everything of a reply but its news, which come last: `WatchReply.update` (field 1) up to the length of `Update.news` (field 3).
+fn write_envelope(update: &Update, news_len: usize) -> Vec<u8> {
+    let inner = v1::Update { lookup: write_nonce(update.lookup), echo: update.echo.0, news: Bytes::new() };
+    let mut bytes = inner.encode_to_vec();
+    encode_key(3, WireType::LengthDelimited, &mut bytes);
+    encode_varint(news_len as u64, &mut bytes);
+    let mut envelope = Vec::with_capacity(bytes.len() + 12);
+    encode_key(1, WireType::LengthDelimited, &mut envelope);
+    encode_varint((bytes.len() + news_len) as u64, &mut envelope);
+    envelope.append(&mut bytes);
+    envelope
 }
 
 impl TryFrom<v1::WatchReply> for ManagerToLookup {
@@ -921,8 +986,9 @@ impl TryFrom<v1::CreateNamespaceRequest> for AdminCommand {
     }
 }
 
-/// The command of a request to configure, given the settings in force. If there is no such namespace the rest is taken from the
-/// defaults: the Manager refuses the command anyway, and says why.
+/// The command of a request to configure, given the settings in force. They are what it was made from, and the command is refused if
+/// others are in force by then. If there is no such namespace the rest is taken from the defaults: the Manager refuses the command
+/// anyway, and says why.
 pub fn configure_command(
     wire: v1::ConfigureNamespaceRequest,
     in_force: impl FnOnce(&Namespace) -> Option<Arc<Settings>>,
@@ -930,7 +996,9 @@ pub fn configure_command(
     let namespace = read_namespace("namespace", &wire.namespace)?;
     let base = in_force(&namespace).unwrap_or_default();
     let settings = read_required("settings", wire.settings, |wire| read_settings(&wire, &base))?;
-    Ok(AdminCommand::Configure { namespace, settings: Arc::new(settings) })
+    let seen = |wire| read_in("expected", wire, |wire| read_settings(&wire, &base));
+    let expected = wire.expected.map(seen).transpose()?.map_or(base, Arc::new);
+    Ok(AdminCommand::Configure { namespace, settings: Arc::new(settings), expected: Some(expected) })
 }
 
 impl TryFrom<v1::DeleteNamespaceRequest> for AdminCommand {
@@ -1361,6 +1429,9 @@ pub fn admin_status(error: &AdminError) -> Status {
             Status::not_found("there is no Owner of that name in the namespace: list those that exist")
         }
         AdminError::Settings(error) => Status::invalid_argument(format!("settings: {error}")),
+        AdminError::SettingsChanged => Status::aborted(
+            "the settings are not those that the change was made from: read them again, and decide anew",
+        ),
     }
 }
 

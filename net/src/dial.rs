@@ -14,8 +14,10 @@ use crate::proto::v1::owner_client::OwnerClient;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a connection on which nothing comes is asked whether it lives.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// After which silence a connection is asked whether it lives. Longer than two heartbeats and than a renewal, so that thousands of
+/// clients of a living Manager do not ask it; short enough that an Owner whose connection died without a word makes another before
+/// a third renewal is lost.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// How long the answer to that may take before the connection is given up.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many bytes of one stream may be under way: a snapshot should not wait for its reader every 64 KiB.

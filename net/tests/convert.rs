@@ -13,7 +13,9 @@ use centrifuge_core::message::{
 };
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::settings::{Settings, SettingsError};
-use centrifuge_net::convert::{self, ConvertError, HistoryQuery, LeaseQuery, NewsEncoder, Problem};
+use centrifuge_net::convert::{
+    self, ConvertError, HistoryQuery, LeaseQuery, NewsEncoder, Problem, WatchFrame,
+};
 use centrifuge_net::limits;
 use centrifuge_net::proto::v1;
 use proptest::prelude::*;
@@ -51,6 +53,20 @@ proptest! {
         for message in messages.iter().chain(&messages) {
             let wire = sent(&encoder.reply(message));
             prop_assert_eq!(ManagerToLookup::try_from(wire), Ok(message.clone()));
+        }
+    }
+
+    #[test]
+    fn a_frame_is_the_reply_with_its_prefix(messages in prop::collection::vec(messages::manager_to_lookup(), 1..12)) {
+        let mut encoder = NewsEncoder::new();
+        for message in &messages {
+            let frame = encoder.frame(message);
+            let bytes = [frame.head.as_ref(), frame.news.as_ref()].concat();
+            let (prefix, rest) = bytes.split_at(WatchFrame::PREFIX_LEN);
+            prop_assert_eq!(rest, encoder.reply(message).encode_to_vec());
+            prop_assert_eq!(prefix[0], 0, "not compressed");
+            prop_assert_eq!(&prefix[1..], &(rest.len() as u32).to_be_bytes());
+            prop_assert_eq!(frame.message_len(), rest.len());
         }
     }
 
@@ -298,10 +314,14 @@ fn a_range_of_a_large_snapshot_takes_at_most_32_bytes() {
         }
     };
     let entries: Arc<[_]> = (0..12_800).map(entry).collect();
-    let news =
-        bytes_of(NewsEncoder::new().reply(&news_for(1, &UpdateBody::Snapshot { lsn: Lsn(1), entries })));
+    let snapshot = UpdateBody::Snapshot { lsn: Lsn(1), entries };
+    let news = bytes_of(NewsEncoder::new().reply(&news_for(1, &snapshot)));
     let each = news.len() as f64 / 12_800.0;
     assert!(each <= 32.0, "{each} bytes a range, owners included");
+    let mut encoder = NewsEncoder::new();
+    let frames = [1, 2].map(|lookup| encoder.frame(&news_for(lookup, &snapshot)));
+    assert!(frames.iter().all(|frame| frame.head.len() < 64 && frame.news == news));
+    assert_eq!(frames[0].news.as_ptr(), frames[1].news.as_ptr(), "the same memory");
 }
 
 #[test]
@@ -314,10 +334,23 @@ fn absent_settings_stay_as_they_are() {
 
     let in_force = Settings { max_moves: 3, ..Settings::default() };
     let changed = v1::Settings { lease_ms: Some(30_000), ..Default::default() };
-    let request = v1::ConfigureNamespaceRequest { namespace: "chat".to_owned(), settings: Some(changed) };
-    let command = convert::configure_command(request, |_| Some(Arc::new(in_force.clone())));
-    let Ok(AdminCommand::Configure { settings, .. }) = command else { panic!("a well-formed request") };
-    assert_eq!(*settings, Settings { lease: Duration::from_secs(30), ..in_force });
+    let mut request = v1::ConfigureNamespaceRequest {
+        namespace: "chat".to_owned(),
+        settings: Some(changed),
+        expected: None,
+    };
+    let command = |request| match convert::configure_command(request, |_| Some(Arc::new(in_force.clone()))) {
+        Ok(AdminCommand::Configure { settings, expected: Some(expected), .. }) => (settings, expected),
+        other => panic!("a well-formed request, not {other:?}"),
+    };
+    let (settings, expected) = command(request.clone());
+    assert_eq!(*settings, Settings { lease: Duration::from_secs(30), ..in_force.clone() });
+    assert_eq!(*expected, in_force, "made from what is in force");
+
+    // Only what an operator has seen is expected.
+    request.expected = Some(v1::Settings { max_moves: Some(5), ..Default::default() });
+    let (_, expected) = command(request);
+    assert_eq!(*expected, Settings { max_moves: 5, ..in_force.clone() });
 }
 
 #[test]
@@ -362,6 +395,7 @@ fn refusals_of_a_manager_have_a_code_and_name_the_leader() {
         (AdminError::NamespaceInUse, Code::FailedPrecondition),
         (AdminError::NoSuchOwner, Code::NotFound),
         (AdminError::Settings(SettingsError::HoldTooShort), Code::InvalidArgument),
+        (AdminError::SettingsChanged, Code::Aborted),
     ];
     for (error, code) in codes {
         assert_eq!(convert::admin_status(&error).code(), code, "{error:?}");

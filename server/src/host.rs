@@ -84,7 +84,7 @@ impl ManagerHost {
 
     fn send_lookup(&mut self, to: Peer, message: &ManagerToLookup) {
         let lookups = &self.shared.lookups;
-        match lookups.send(to, self.encoder.reply(message)) {
+        match lookups.send(to, self.encoder.frame(message)) {
             Sent::Full => {
                 self.shared.metrics.slow_lookups.inc();
                 lookups

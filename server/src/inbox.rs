@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 /// How many reports may wait. A stream waits with its next message until there is room, so this bounds memory and
 /// nothing is dropped.
 const REPORTS: usize = 1024;
-/// How many hellos, watches and requests of operators may wait.
+/// How many hellos, watches, ends of watches and requests of operators may wait.
 const REQUESTS: usize = 256;
 /// How many reports in a row go before a request that waits: a flood of reports cannot shut requests out either.
 const REPORTS_PER_REQUEST: u32 = 16;
@@ -15,7 +15,7 @@ const REPORTS_PER_REQUEST: u32 = 16;
 ///
 /// 1. answers of the store and the election, of which there are no more than the machine asked for;
 /// 2. reports of Owners, which renew leases;
-/// 3. hellos, watches and requests of operators.
+/// 3. hellos, watches and their ends, and requests of operators.
 ///
 /// So a flood of the third kind costs a report at most the one event that the driver is busy with.
 #[derive(Clone, Debug)]
@@ -65,6 +65,19 @@ impl Inbox {
     /// Puts in a hello, a watch or a request of an operator, once there is room.
     pub async fn request(&self, event: ManagerEvent) -> Result<(), Stopped> {
         self.requests.send(event).await.map_err(|_| Stopped)
+    }
+
+    /// Puts in what somebody who cannot wait has to say, after all requests that were put in before. `until_then` is dropped when
+    /// there was room for it.
+    pub fn later(&self, event: ManagerEvent, until_then: impl Send + 'static) {
+        let Err(mpsc::error::TrySendError::Full(event)) = self.requests.try_send(event) else { return };
+        // Outside a runtime the Manager has stopped.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let requests = self.requests.clone();
+        runtime.spawn(async move {
+            let _ = requests.send(event).await;
+            drop(until_then);
+        });
     }
 }
 
@@ -131,6 +144,27 @@ mod tests {
         }
         inbox.report(REPORT).await.expect("room");
         assert_eq!(queues.next().await, Some(REPORT));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_wait_comes_after_a_full_queue_and_holds_its_room_until_then() {
+        let (inbox, mut queues) = inbox();
+        for _ in 0..REQUESTS {
+            inbox.request(REQUEST).await.expect("room");
+        }
+        let room = std::sync::Arc::new(());
+        inbox.later(ANSWER, std::sync::Arc::clone(&room));
+        tokio::task::yield_now().await;
+        assert_eq!(std::sync::Arc::strong_count(&room), 2);
+        for _ in 0..REQUESTS {
+            assert_eq!(queues.next().await, Some(REQUEST));
+        }
+        assert_eq!(queues.next().await, Some(ANSWER));
+        while std::sync::Arc::strong_count(&room) > 1 {
+            tokio::task::yield_now().await;
+        }
+        inbox.later(ANSWER, ());
+        assert_eq!(queues.next().await, Some(ANSWER));
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ metrics! {
     terms: Counter, "centrifuge_terms", [], "Times this Manager began to lead";
     namespaces: Gauge, "centrifuge_namespaces", [], "Namespaces that exist";
     owners: GaugeBy<1>, "centrifuge_owners", ["namespace"], "Live Owners: sessions whose leases may still run";
-    lookups: GaugeBy<1>, "centrifuge_lookups", ["namespace"], "Lookups that asked within the last two minutes";
+    lookups: GaugeBy<1>, "centrifuge_lookups", ["namespace"], "Lookups that watch the table";
     table_ranges: GaugeBy<1>, "centrifuge_table_ranges", ["namespace"], "Table size: entries of the lease table";
     unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner";
     moving_ranges: GaugeBy<1>, "centrifuge_moving_ranges", ["namespace"], "Entries of the lease table that are being recalled";

@@ -4,6 +4,8 @@ pub mod admin;
 mod counted;
 pub mod lookup;
 pub mod owner;
+mod watch_body;
+mod watches;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;

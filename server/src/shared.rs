@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use centrifuge_core::manager::AdminError;
 use centrifuge_core::message::ManagerToOwner;
-use centrifuge_net::proto::v1;
+use centrifuge_net::convert::WatchFrame;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -41,7 +41,7 @@ pub struct Shared {
     /// The ways back to Owners.
     pub owners: Arc<Peers<ManagerToOwner>>,
     /// The ways back to Lookups.
-    pub lookups: Arc<Peers<v1::WatchReply>>,
+    pub lookups: Arc<Peers<WatchFrame>>,
     /// Operators who wait for an answer.
     pub replies: Replies,
 }

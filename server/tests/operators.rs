@@ -22,7 +22,11 @@ async fn namespaces_are_created_listed_configured_and_deleted() {
     assert_eq!(admin.create_namespace(again).await.expect_err("refused").code(), Code::AlreadyExists);
 
     let settings = v1::Settings { heartbeat_ms: Some(300), ..v1::Settings::default() };
-    let change = v1::ConfigureNamespaceRequest { namespace: "presence".into(), settings: Some(settings) };
+    let change = v1::ConfigureNamespaceRequest {
+        namespace: "presence".into(),
+        settings: Some(settings),
+        expected: None,
+    };
     admin.configure_namespace(change).await.expect("configured");
     let only = v1::ListNamespacesRequest { namespace: Some("presence".into()) };
     let shown = admin.list_namespaces(only).await.expect("listed").into_inner();
@@ -36,6 +40,54 @@ async fn namespaces_are_created_listed_configured_and_deleted() {
     let all = admin.list_namespaces(v1::ListNamespacesRequest::default()).await.expect("listed").into_inner();
     assert!(all.namespaces.is_empty());
     manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn operators_who_change_different_settings_at_once_do_not_undo_each_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let address = manager.grpc_addr();
+    create(address, "presence").await;
+    let change = |settings| v1::ConfigureNamespaceRequest {
+        namespace: "presence".into(),
+        settings: Some(settings),
+        expected: None,
+    };
+    for round in 1..=20 {
+        let changes = [
+            v1::Settings { max_moves: Some(round), ..v1::Settings::default() },
+            v1::Settings { max_owners: Some(round), ..v1::Settings::default() },
+            v1::Settings { heartbeat_ms: Some(round.into()), ..v1::Settings::default() },
+            v1::Settings { log_span_ms: Some(round.into()), ..v1::Settings::default() },
+        ];
+        let requests = changes.map(|settings| {
+            let request = change(settings);
+            tokio::spawn(async move { admin(address).await.configure_namespace(request).await })
+        });
+        for request in requests {
+            request.await.expect("an answer").expect("configured");
+        }
+        let settings = settings_of(address, "presence").await;
+        let seen = (settings.max_moves, settings.max_owners, settings.heartbeat_ms, settings.log_span_ms);
+        assert_eq!(seen, (Some(round), Some(round), Some(round.into()), Some(round.into())));
+    }
+
+    // Who says what the change was made from is refused if that is not so any more.
+    let mut stale = change(v1::Settings { max_moves: Some(99), ..v1::Settings::default() });
+    stale.expected = Some(v1::Settings { max_moves: Some(1), ..v1::Settings::default() });
+    let status = admin(address).await.configure_namespace(stale.clone()).await.expect_err("refused");
+    assert_eq!(status.code(), Code::Aborted);
+    assert_eq!(settings_of(address, "presence").await.max_moves, Some(20));
+    stale.expected = Some(v1::Settings { max_moves: Some(20), ..v1::Settings::default() });
+    admin(address).await.configure_namespace(stale).await.expect("configured");
+    assert_eq!(settings_of(address, "presence").await.max_moves, Some(99));
+    manager.shutdown().await;
+}
+
+async fn settings_of(manager: std::net::SocketAddr, namespace: &str) -> v1::Settings {
+    let only = v1::ListNamespacesRequest { namespace: Some(namespace.into()) };
+    let shown = admin(manager).await.list_namespaces(only).await.expect("listed").into_inner();
+    shown.namespaces[0].settings.expect("settings")
 }
 
 #[tokio::test]

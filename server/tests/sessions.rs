@@ -196,6 +196,41 @@ async fn a_lookup_that_does_not_read_loses_its_stream_and_nobody_else_does() {
 }
 
 #[tokio::test]
+async fn a_lookup_that_hangs_up_is_forgotten_and_one_that_asked_again_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let (at, pages) = (manager.grpc_addr(), manager.http_addr());
+    create(at, "presence").await;
+    let until = async |name: &str, wanted: f64| {
+        eventually(async || (metric(pages, name).await == wanted).then_some(())).await;
+    };
+    let lookups = "centrifuge_lookups{namespace=\"presence\"}";
+    let watch = async |number, seq| {
+        let request = v1::WatchRequest { seq, ..watch_request("presence", number) };
+        let mut watch = lookup(at).await.watch(request).await.expect("watched").into_inner();
+        entries(&mut watch).await;
+        watch
+    };
+    let first = watch(1, 1).await;
+    let mut second = watch(1, 2).await;
+    let other = watch(2, 1).await;
+    until(lookups, 2.0).await;
+    drop(first);
+    drop(other);
+    until("centrifuge_streams{kind=\"lookup\"}", 1.0).await;
+    until(lookups, 1.0).await;
+    let mut owner = TestOwner::start(at, "presence", "alpha");
+    owner.until(Seen::holds_everything).await;
+    assert!(
+        entries(&mut second).await.iter().all(|entry| entry.owner.is_some()),
+        "it still hears of changes"
+    );
+    drop(second);
+    until(lookups, 0.0).await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_stream_by_hand_gets_a_welcome() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path(), config()).await;

@@ -108,7 +108,7 @@ impl WorldName {
 #[derive(Args)]
 struct PlantsArgs {
     /// How many seeds to try for each fault.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 4_000)]
     seeds: u64,
     /// Only this fault.
     #[arg(long, value_parser = plant_named)]

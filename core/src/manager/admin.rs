@@ -55,8 +55,11 @@ impl Leader {
                 let log = context.random.nonce();
                 (namespace.clone(), Change::Created { settings, log }, asked(&"created".into()))
             }
-            AdminCommand::Configure { namespace, settings } => {
-                self.draft_of(namespace)?;
+            AdminCommand::Configure { namespace, settings, expected } => {
+                let stored = self.draft_of(namespace)?;
+                if expected.as_ref().is_some_and(|expected| *expected != stored.settings) {
+                    return Err(AdminError::SettingsChanged);
+                }
                 let settings = self.checked(settings, context)?;
                 (namespace.clone(), Change::Configured { settings }, asked(&"configured".into()))
             }

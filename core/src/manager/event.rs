@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::id::{Index, ManagerId, Namespace, OwnerName, SessionId, Term};
+use crate::id::{Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
 use crate::key::KeyRange;
 use crate::load::LoadSkip;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
@@ -34,6 +34,15 @@ pub enum ManagerEvent {
         from: Peer,
         /// The request.
         request: LookupRequest,
+    },
+    /// The way back to a Lookup is gone. Whoever asked again by another way since is not meant.
+    LookupGone {
+        /// The way that is gone.
+        from: Peer,
+        /// The pool it asked for.
+        namespace: Namespace,
+        /// The Lookup that had asked by it.
+        lookup: Nonce,
     },
     /// The election answered.
     Election(ElectionEvent),
@@ -139,6 +148,9 @@ pub enum AdminCommand {
         namespace: Namespace,
         /// Its new settings.
         settings: Arc<Settings>,
+        /// What they were made from: refused if something else is in force by now. `None` replaces whatever is.
+        #[cfg_attr(feature = "serde", serde(default))]
+        expected: Option<Arc<Settings>>,
     },
     /// A namespace without owned ranges goes.
     Remove {
@@ -207,6 +219,8 @@ pub enum AdminError {
     NoSuchOwner,
     /// The settings are refused.
     Settings(SettingsError),
+    /// The settings are not those that the change was made from: read them again, and decide anew.
+    SettingsChanged,
 }
 
 /// What a Manager wants done.

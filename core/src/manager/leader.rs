@@ -117,7 +117,15 @@ impl Leader {
             ManagerEvent::FromOwner { from, message: OwnerToManager::Report(report) } => {
                 self.on_report(from, report, context);
             }
-            ManagerEvent::FromLookup { from, request } => self.on_lookup(from, &request, context),
+            // What Lookups say decides nothing, and there are many of them.
+            ManagerEvent::FromLookup { from, request } => {
+                self.on_lookup(from, &request, context);
+                return Next::Stay;
+            }
+            ManagerEvent::LookupGone { from, namespace, lookup } => {
+                self.on_lookup_gone(from, &namespace, lookup);
+                return Next::Stay;
+            }
             _ => {}
         }
         self.advance(context)

@@ -15,7 +15,7 @@ use super::event::{ManagerAction, MessageSkip, Peer};
 use super::leader::Leader;
 use super::live::Live;
 
-/// A Lookup that has not asked for this long is gone.
+/// A Lookup that has not asked for this long is gone, though nobody said so.
 const GONE_AFTER: Duration = Duration::from_secs(120);
 
 /// A Lookup that wants to hear of changes.
@@ -25,6 +25,8 @@ pub(super) struct Subscriber {
     /// Its latest request, which every message to it echoes.
     echo: Seq,
     asked_at: Instant,
+    /// Where the log ended when that request was answered.
+    answered_to: Lsn,
 }
 
 /// The latest snapshot that a Lookup needed, for the others that need it: after a restart of callers it is the same for all.
@@ -76,13 +78,23 @@ impl Leader {
         if live.subscribers.get(&request.lookup).is_some_and(|known| known.echo >= request.seq) {
             return count(context, MessageSkip::Duplicate);
         }
-        let subscriber = Subscriber { peer: from, echo: request.seq, asked_at: context.now };
+        let (asked_at, answered_to) = (context.now, live.log.end());
+        let subscriber = Subscriber { peer: from, echo: request.seq, asked_at, answered_to };
         live.subscribers.insert(request.lookup, subscriber.clone());
         live.log.truncate(context.now, stored.settings.log_span);
         let snapshot = || live.snapshot.of(stored);
         let body = live.log.answer(request.position, stored.table.len(), snapshot);
         let namespace = &request.namespace;
         context.push(subscriber.update(namespace, request.lookup, term, live.log.id(), body));
+    }
+
+    /// Forgets a Lookup, if the way that is gone is still the one it asked by: nobody else's word ends its subscription.
+    pub(super) fn on_lookup_gone(&mut self, from: Peer, namespace: &Namespace, lookup: Nonce) {
+        if let Some(live) = self.live.get_mut(namespace)
+            && live.subscribers.get(&lookup).is_some_and(|known| known.peer == from)
+        {
+            live.subscribers.remove(&lookup);
+        }
     }
 }
 
@@ -113,13 +125,31 @@ impl Live {
     ) {
         let from = self.log.end();
         self.log.push(context.now, lsn, Arc::clone(&entries), span);
-        self.tell_subscribers(namespace, term, &UpdateBody::Changes { from, to: lsn, entries }, context);
+        let body = UpdateBody::Changes { from, to: lsn, entries };
+        self.tell_subscribers(namespace, term, &body, |_| true, context);
     }
 
-    /// Tells every subscriber that the leader lives and where the log ends.
-    pub(super) fn heartbeat(&mut self, namespace: &Namespace, term: Term, context: &mut Context<'_>) {
-        self.subscribers.retain(|_, subscriber| context.now.since(subscriber.asked_at) < GONE_AFTER);
-        self.tell_subscribers(namespace, term, &UpdateBody::Heartbeat { lsn: self.log.end() }, context);
+    /// Tells subscribers that the leader lives and where the log ends. Whoever asked within the interval and heard just that in
+    /// the answer is not told again.
+    pub(super) fn heartbeat(
+        &mut self,
+        namespace: &Namespace,
+        term: Term,
+        interval: Duration,
+        context: &mut Context<'_>,
+    ) {
+        let (now, lsn) = (context.now, self.log.end());
+        self.subscribers.retain(|_, subscriber| now.since(subscriber.asked_at) < GONE_AFTER);
+        let knows = |subscriber: &Subscriber| {
+            subscriber.answered_to == lsn && now.since(subscriber.asked_at) < interval
+        };
+        self.tell_subscribers(
+            namespace,
+            term,
+            &UpdateBody::Heartbeat { lsn },
+            |known| !knows(known),
+            context,
+        );
     }
 
     fn tell_subscribers(
@@ -127,9 +157,10 @@ impl Live {
         namespace: &Namespace,
         term: Term,
         body: &UpdateBody,
+        whom: impl Fn(&Subscriber) -> bool,
         context: &mut Context<'_>,
     ) {
-        for (lookup, subscriber) in &self.subscribers {
+        for (lookup, subscriber) in self.subscribers.iter().filter(|(_, subscriber)| whom(subscriber)) {
             context.push(subscriber.update(namespace, *lookup, term, self.log.id(), body.clone()));
         }
     }

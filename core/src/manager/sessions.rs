@@ -212,7 +212,7 @@ impl Leader {
                 LiveTimer::Heartbeat => {
                     live.timers.set(LiveTimer::Heartbeat, context.now + stored.settings.heartbeat);
                     if started {
-                        live.heartbeat(namespace, term, context);
+                        live.heartbeat(namespace, term, stored.settings.heartbeat, context);
                     }
                 }
                 LiveTimer::Resend(session) => {

@@ -108,6 +108,7 @@ impl ManagerStage {
             "commit" => return self.commit(),
             "join" | "hello" | "report" | "accept" => return self.owner(&verb, words),
             "ask" => self.ask(words)?,
+            "gone" => self.gone(words)?,
             "start" => ManagerEvent::Start,
             "resign" => ManagerEvent::Resign,
             "clock-jumped" => ManagerEvent::ClockJumped,
@@ -173,7 +174,7 @@ impl ManagerStage {
         let command = if create {
             AdminCommand::Create { namespace, settings }
         } else {
-            AdminCommand::Configure { namespace, settings }
+            AdminCommand::Configure { namespace, settings, expected: None }
         };
         self.feed(ManagerEvent::Admin { request: 0, command })?;
         self.commit().map(|_| ())
@@ -353,7 +354,7 @@ impl ManagerStage {
         words.end()
     }
 
-    /// `ask l1 has=g1:3`: a Lookup's request.
+    /// `ask l1 has=g1:3 by=w2`: a Lookup's request, by a way back of that name.
     fn ask(&mut self, words: &mut Words) -> Result<ManagerEvent, String> {
         let name = words.word()?;
         let asked = self.lookups.entry(name.clone()).or_default();
@@ -374,7 +375,16 @@ impl ManagerStage {
             position,
             term: Term(words.number("term", 0)?),
         };
-        Ok(ManagerEvent::FromLookup { from: self.peer(&name), request })
+        let by = words.value("by").unwrap_or(name);
+        Ok(ManagerEvent::FromLookup { from: self.peer(&by), request })
+    }
+
+    /// `gone l1 by=w2`: that way back to a Lookup is no more.
+    fn gone(&mut self, words: &mut Words) -> Result<ManagerEvent, String> {
+        let name = words.word()?;
+        let by = words.value("by").unwrap_or_else(|| name.clone());
+        let namespace = namespace(&words.value("in").unwrap_or_else(|| "pool".into()))?;
+        Ok(ManagerEvent::LookupGone { from: self.peer(&by), namespace, lookup: self.aliases.nonce(&name) })
     }
 }
 

@@ -22,6 +22,9 @@ use crate::words;
 /// The largest request of an operator: a name, settings and a few words.
 const LARGEST_REQUEST: usize = 16 << 10;
 
+/// How often a change of settings is made anew because others changed meanwhile, before its operator is told.
+const CONFIGURE_TRIES: usize = 16;
+
 /// Where operators ask.
 #[derive(Debug)]
 pub struct AdminService {
@@ -56,11 +59,33 @@ impl AdminService {
         }
     }
 
+    /// The command for the settings in force, and whether what the operator expects was in force.
+    fn configure_from_here(
+        &self,
+        request: v1::ConfigureNamespaceRequest,
+    ) -> Result<(AdminCommand, bool), Status> {
+        let group = self.group()?;
+        let in_force = |namespace: &Namespace| {
+            group.namespaces.get(namespace).map(|stored| Arc::clone(&stored.settings))
+        };
+        let command = configure_command(request, in_force)?;
+        let was_in_force = match &command {
+            AdminCommand::Configure { namespace, expected, .. } => in_force(namespace) == *expected,
+            _ => false,
+        };
+        Ok((command, was_in_force))
+    }
+
     /// Has the machine do it, and waits until it is committed or refused.
     async fn perform(&self, command: Result<AdminCommand, ConvertError>) -> Result<(), Status> {
         let _room = self.admit()?;
         let command = command?;
         let word = words::command(&command);
+        self.answer(word, self.decide(command).await)
+    }
+
+    /// The machine's answer to a command, once it is committed or refused.
+    async fn decide(&self, command: AdminCommand) -> Result<(), AdminError> {
         let (request, answered) = self.shared.replies.expect();
         let waiting = Forget { shared: &self.shared, request };
         let sent = self.inbox.request(ManagerEvent::Admin { request, command }).await;
@@ -69,8 +94,28 @@ impl AdminService {
             Err(_) => Err(AdminError::Unknown),
         };
         drop(waiting);
+        result
+    }
+
+    fn answer(&self, word: &'static str, result: Result<(), AdminError>) -> Result<(), Status> {
         self.shared.metrics.admin_requests.with([word, words::outcome(&result)]).inc();
         result.map_err(|error| admin_status(&error))
+    }
+
+    /// Changes settings from what is in force. If another operator is faster with settings that this one does not speak of, they
+    /// stay, and the change is made anew.
+    async fn configure(
+        &self,
+        request: &v1::ConfigureNamespaceRequest,
+    ) -> Result<Result<(), AdminError>, Status> {
+        for _ in 0..CONFIGURE_TRIES {
+            let (command, was_in_force) = self.configure_from_here(request.clone())?;
+            match self.decide(command).await {
+                Err(AdminError::SettingsChanged) if was_in_force => {}
+                decided => return Ok(decided),
+            }
+        }
+        Ok(Err(AdminError::SettingsChanged))
     }
 
     fn check_room_for(&self, command: &AdminCommand) -> Result<(), Status> {
@@ -165,14 +210,9 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ConfigureNamespaceRequest>,
     ) -> Result<Response<v1::ConfigureNamespaceReply>, Status> {
-        let group = self.group()?;
-        let in_force = |namespace: &Namespace| {
-            group.namespaces.get(namespace).map(|stored| Arc::clone(&stored.settings))
-        };
-        let command = configure_command(request.into_inner(), in_force);
-        // Given back before waiting: what nobody reads is changed in place.
-        drop(group);
-        self.perform(command).await?;
+        let _room = self.admit()?;
+        let result = self.configure(&request.into_inner()).await?;
+        self.answer("configure", result)?;
         Ok(Response::new(v1::ConfigureNamespaceReply {}))
     }
 

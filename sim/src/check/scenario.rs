@@ -292,7 +292,8 @@ pub(super) fn evict(owner: &str) -> Command {
 
 /// An operator's wish for other settings.
 pub(super) fn configure(settings: Settings) -> Command {
-    Command::Admin(AdminCommand::Configure { namespace: namespace(), settings: settings.into() })
+    let (namespace, settings) = (namespace(), settings.into());
+    Command::Admin(AdminCommand::Configure { namespace, settings, expected: None })
 }
 
 fn by_hand() -> Arc<str> {

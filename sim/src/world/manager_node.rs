@@ -1,16 +1,18 @@
 //! The node of a Manager: drives its machine, and asks the store for it.
 
-use centrifuge_core::id::{Index, ManagerId};
+use centrifuge_core::id::{Index, ManagerId, Namespace, Nonce, Seq};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer, StoreEvent};
+use centrifuge_core::message::LookupRequest;
 
 use crate::seen::{Node, Seen};
 use crate::world::World;
 use crate::world::ambush::Moment;
 use crate::world::network::{Body, Packet};
-use crate::world::plan::SECOND;
+use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::queue::Event;
 use crate::world::store::{Append, StoreAnswer, StoreRequest};
+use crate::world::tally::Fault;
 
 /// A running Manager.
 #[derive(Debug)]
@@ -24,6 +26,28 @@ pub(crate) struct ManagerProcess {
 enum Asked {
     Append(Index),
     Load(u64),
+}
+
+/// A Lookup's request and the way back that it came by.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedWatch {
+    from: Peer,
+    namespace: Namespace,
+    lookup: Nonce,
+}
+
+/// How many watches end under a Manager's eyes, in a thousand.
+const ENDING_WATCHES: u64 = 150;
+/// More Lookups than a world has.
+const MOST_LOOKUPS: u64 = 1 << 8;
+
+/// Every request of a Lookup has a way back of its own.
+fn way_back(lookup: usize, seq: Seq) -> Peer {
+    Peer(seq.0.wrapping_mul(MOST_LOOKUPS) + lookup as u64)
+}
+
+fn lookup_at(Peer(way): Peer) -> usize {
+    (way % MOST_LOOKUPS) as usize
 }
 
 impl World {
@@ -44,11 +68,34 @@ impl World {
                 ManagerEvent::FromOwner { from: Peer(from as u64), message }
             }
             (Node::Lookup(from), Body::LookupToManager(request)) => {
-                ManagerEvent::FromLookup { from: Peer(from as u64), request }
+                self.plan_end_of_watch(number, from, &request);
+                ManagerEvent::FromLookup { from: way_back(from, request.seq), request }
             }
             _ => return,
         };
         self.feed_manager(number, event);
+    }
+
+    /// Some watches end, soon or when the Lookup has long asked again by another, whether the Lookup lives or not.
+    fn plan_end_of_watch(&mut self, manager: usize, from: usize, request: &LookupRequest) {
+        if self.faults_happen && self.dice.chance(ENDING_WATCHES) {
+            let at = self.now.0 + self.dice.spread(MILLISECOND, 2 * 60 * SECOND);
+            let watch = EndedWatch {
+                from: way_back(from, request.seq),
+                namespace: request.namespace.clone(),
+                lookup: request.lookup,
+            };
+            let life = self.managers[manager].life;
+            self.queue.push(at, Event::WatchEnds { manager, life, watch: Box::new(watch) });
+        }
+    }
+
+    pub(super) fn notice_end(&mut self, manager: usize, life: u32, watch: EndedWatch) {
+        if self.faults_happen && self.managers[manager].life == life {
+            self.tally.count(Fault::WatchEnded);
+            let EndedWatch { from, namespace, lookup } = watch;
+            self.feed_manager(manager, ManagerEvent::LookupGone { from, namespace, lookup });
+        }
     }
 
     pub(super) fn feed_manager(&mut self, number: usize, event: ManagerEvent) {
@@ -88,8 +135,8 @@ impl World {
             ManagerAction::ToOwner { to: Peer(to), message } => {
                 self.send(here, Node::Owner(to as usize), Body::ManagerToOwner(message));
             }
-            ManagerAction::ToLookup { to: Peer(to), message } => {
-                self.send(here, Node::Lookup(to as usize), Body::ManagerToLookup(message));
+            ManagerAction::ToLookup { to, message } => {
+                self.send(here, Node::Lookup(lookup_at(to)), Body::ManagerToLookup(message));
             }
             ManagerAction::Campaign { request } => self.ask_store(number, StoreRequest::Campaign { request }),
             ManagerAction::RenewLeadership { request, term } => {

@@ -256,6 +256,7 @@ impl World {
             Event::StoreRequest { manager, life, request } => self.reach_store(manager, life, request),
             Event::StoreAnswer { manager, life, answer } => self.hear_store(manager, life, answer),
             Event::StoreTimeout { manager, life, number } => self.give_up_on_store(manager, life, number),
+            Event::WatchEnds { manager, life, watch } => self.notice_end(manager, life, *watch),
             Event::App { owner, life, event } => self.application(owner, life, event),
             Event::Operation { namespace } => self.operation(namespace),
             Event::MeasureLoad { namespace } => self.measure_load(namespace),

@@ -87,7 +87,9 @@ impl World {
     pub(super) fn configure(&mut self, number: usize) -> bool {
         let plan = &self.plan.namespaces[number];
         let (namespace, settings) = (plan.name.clone(), self.dice.pick(&plan.settings));
-        self.ask_leader(AdminCommand::Configure { namespace, settings })
+        // Some operators say what they have seen, which may not be so any more.
+        let expected = self.dice.chance(300).then(|| self.dice.pick(&plan.settings));
+        self.ask_leader(AdminCommand::Configure { namespace, settings, expected })
     }
 
     /// Stops every Owner of a namespace and wants it gone, which is refused while anybody holds a range of it; whoever

@@ -8,6 +8,7 @@ use centrifuge_core::key::KeyRange;
 
 use crate::seen::{Node, TrueTime};
 use crate::world::app::AppEvent;
+use crate::world::manager_node::EndedWatch;
 use crate::world::network::Packet;
 use crate::world::store::{StoreAnswer, StoreRequest};
 
@@ -24,6 +25,8 @@ pub(crate) enum Event {
     StoreAnswer { manager: usize, life: u32, answer: StoreAnswer },
     /// A Manager's process gives up waiting for an answer.
     StoreTimeout { manager: usize, life: u32, number: u64 },
+    /// A Manager's process notices that a Lookup's watch is over.
+    WatchEnds { manager: usize, life: u32, watch: Box<EndedWatch> },
     /// Something an application planned.
     App { owner: usize, life: u32, event: AppEvent },
     /// A caller wants an operation on one of a namespace's probe keys.
@@ -49,9 +52,9 @@ impl Event {
     pub(crate) fn receiver(&self) -> Option<Node> {
         match self {
             Event::Packet(packet) => Some(packet.to),
-            Event::StoreAnswer { manager, .. } | Event::StoreTimeout { manager, .. } => {
-                Some(Node::Manager(*manager))
-            }
+            Event::StoreAnswer { manager, .. }
+            | Event::StoreTimeout { manager, .. }
+            | Event::WatchEnds { manager, .. } => Some(Node::Manager(*manager)),
             Event::App { owner, .. } => Some(Node::Owner(*owner)),
             _ => None,
         }
@@ -74,6 +77,7 @@ impl Event {
             Event::Tend => 12,
             Event::FaultsEnd => 13,
             Event::End => 14,
+            Event::WatchEnds { manager, .. } => 15 + 16 * *manager as u64,
         }
     }
 }

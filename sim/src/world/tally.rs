@@ -107,6 +107,8 @@ faults! {
     Reordered = "message_reordered",
     /// A packet arrived with the name of another namespace.
     Misaddressed = "message_misaddressed",
+    /// A Manager took a Lookup's way back for gone, rightly or not.
+    WatchEnded = "watch_ended",
     /// A timer fired late.
     LateWake = "wake_late",
     /// A machine was woken though it did not ask for it yet.

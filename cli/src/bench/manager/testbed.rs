@@ -124,8 +124,11 @@ impl Testbed {
     /// Unowned ranges no longer wait for anyone: the default.
     pub(super) async fn grant_at_once(&self) -> Result<(), Failure> {
         let settings = v1::Settings { min_owners: Some(1), ..v1::Settings::default() };
-        let request =
-            v1::ConfigureNamespaceRequest { namespace: NAMESPACE.to_owned(), settings: Some(settings) };
+        let request = v1::ConfigureNamespaceRequest {
+            namespace: NAMESPACE.to_owned(),
+            settings: Some(settings),
+            expected: None,
+        };
         self.admin()?.configure_namespace(request).await?;
         Ok(())
     }

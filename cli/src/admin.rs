@@ -1,14 +1,18 @@
 //! How operators' requests find the leader.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use centrifuge::Managers;
 use centrifuge_core::id::ManagerId;
 use centrifuge_net::convert::leader_named;
 use centrifuge_net::dial::Dialer;
+use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
+use crate::At;
 use crate::failure::Failure;
 
 /// How long a Manager may take to answer: a change waits for its commit.
@@ -18,11 +22,11 @@ const MOST_HINTS: usize = 3;
 
 /// The Managers an operator named.
 pub(crate) struct Admin<'a> {
-    managers: &'a [String],
+    managers: &'a Managers,
 }
 
 impl<'a> Admin<'a> {
-    pub(crate) fn new(managers: &'a [String]) -> Admin<'a> {
+    pub(crate) fn new(managers: &'a Managers) -> Admin<'a> {
         Admin { managers }
     }
 
@@ -32,7 +36,7 @@ impl<'a> Admin<'a> {
         call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
     ) -> Result<R, Failure> {
         let mut problems = Vec::new();
-        for manager in self.managers {
+        for manager in read(self.managers)?.iter() {
             let mut target = manager.clone();
             for _ in 0..MOST_HINTS {
                 match in_time(call(connect(&target)?)).await {
@@ -42,7 +46,7 @@ impl<'a> Admin<'a> {
                         break;
                     }
                     Err(status) => match leader_named(&status) {
-                        Some(leader) if leader.as_str() != target => target = leader.as_str().to_owned(),
+                        Some(leader) if leader != target => target = leader,
                         _ if status.code() == Code::FailedPrecondition
                             && status.message().contains("lead") =>
                         {
@@ -61,9 +65,32 @@ impl<'a> Admin<'a> {
     }
 }
 
+/// The namespace that was named, or else the only one there is.
+pub(crate) async fn namespace(at: &At, named: Option<String>) -> Result<String, Failure> {
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let request = v1::ListNamespacesRequest { namespace: None };
+    let reply =
+        Admin::new(&at.managers).ask(async |mut admin| admin.list_namespaces(request.clone()).await).await?;
+    let names: Vec<String> = reply.namespaces.into_iter().map(|space| space.name).collect();
+    match names.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(Failure::not_found(
+            "there is no namespace yet: create one with `centrifuge namespace create NAME`",
+        )),
+        many => Err(Failure::usage(format!("say which namespace: {}", many.join(", ")))),
+    }
+}
+
+/// The Managers as they are listed now.
+pub(crate) fn read(managers: &Managers) -> Result<Arc<[ManagerId]>, Failure> {
+    managers.read().map_err(|error| Failure::usage(error.to_string()))
+}
+
 /// A way to a Manager, used when the first request goes.
-pub(crate) fn connect(manager: &str) -> Result<AdminClient<Channel>, Failure> {
-    Dialer::new().admin(&ManagerId::from(manager)).map_err(|error| Failure::usage(error.to_string()))
+pub(crate) fn connect(manager: &ManagerId) -> Result<AdminClient<Channel>, Failure> {
+    Dialer::new().admin(manager).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Waits for an answer, but not for ever.
@@ -80,7 +107,7 @@ fn is_silent(status: &Status) -> bool {
 }
 
 /// The innermost cause of a failed connection: the outer ones only say that there was one.
-fn reason(status: &Status) -> String {
+pub(crate) fn reason(status: &Status) -> String {
     let mut error: &dyn std::error::Error = status;
     while let Some(source) = error.source() {
         error = source;

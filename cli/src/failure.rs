@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use centrifuge::lookup::ConnectError;
+use centrifuge::owner::JoinError;
 use tonic::{Code, Status};
 
 /// Why a command did not do what it was asked to.
@@ -50,6 +52,32 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
+    }
+}
+
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Failure {
+        let what = error.to_string();
+        match error {
+            JoinError::UnknownNamespace(_) => Failure::not_found(what),
+            JoinError::NoLeader { .. } => Failure::no_manager(what),
+            JoinError::Namespace(..) | JoinError::Name(..) | JoinError::NoUrl | JoinError::Managers(_) => {
+                Failure::usage(what)
+            }
+            _ => Failure::failed(what),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Failure {
+        let what = error.to_string();
+        match error {
+            ConnectError::UnknownNamespace(_) => Failure::not_found(what),
+            ConnectError::NoLeader { .. } => Failure::no_manager(what),
+            ConnectError::Namespace(..) | ConnectError::Managers(_) => Failure::usage(what),
+            _ => Failure::failed(what),
+        }
     }
 }
 

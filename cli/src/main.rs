@@ -6,11 +6,13 @@ mod commands;
 mod dev;
 mod failure;
 mod output;
+mod sources;
 mod words;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use centrifuge::Managers;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
     completions, history, leases, lookup, manager, namespace, operate, owners, status, store, watch,
@@ -20,7 +22,7 @@ use output::Output;
 
 /// Exclusive leases on ranges of keys: run a Manager, see who owns what, move things.
 #[derive(Parser)]
-#[command(name = "centrifuge", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "centrifuge", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,7 +34,7 @@ Exit codes:
   1  refused or failed: the message says why
   2  the command line is wrong
   3  no Manager could be reached, or none of them leads
-  4  there is no such namespace, Owner or key";
+  4  there is no such namespace or Owner, or the key has no owner";
 
 #[derive(Subcommand)]
 enum Command {
@@ -78,16 +80,30 @@ enum Command {
 /// Whom to ask and how to answer.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct At {
-    /// Managers to ask, with commas between them
-    #[arg(long, short, env = "CENTRIFUGE_MANAGERS", value_delimiter = ',', default_value = "127.0.0.1:7600")]
-    managers: Vec<String>,
+    /// Managers to ask: host:port with commas between them, or @FILE with one a line. What keeps running reads the file
+    /// again when it changes
+    #[arg(long, short, env = "CENTRIFUGE_MANAGERS", value_parser = words::managers, default_value = "127.0.0.1:7600")]
+    managers: Managers,
     /// How to print: tables for people, one line of JSON for scripts
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
+/// Every command's help says what its exit codes mean.
+fn with_exit_codes(command: clap::Command) -> clap::Command {
+    command.after_help(EXIT_CODES).mut_subcommands(with_exit_codes)
+}
+
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let matches = match with_exit_codes(Cli::command()).try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return sources::refuse(&error),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => return sources::refuse(&error.format(&mut Cli::command())),
+    };
+    match run(cli.command, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("centrifuge: {failure}");
@@ -96,7 +112,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -104,7 +120,7 @@ fn run(command: Command) -> Result<(), Failure> {
     runtime.block_on(async {
         match command {
             Command::Dev(args) => dev::run(args).await,
-            Command::Manager(args) => manager::run(*args).await,
+            Command::Manager(args) => manager::run(*args, matches.subcommand_matches("manager")).await,
             Command::Status(at) => status::run(&at).await,
             Command::Namespace(command) => namespace::run(command).await,
             Command::Owners(args) => owners::run(args).await,

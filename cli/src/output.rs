@@ -1,5 +1,7 @@
 //! Tables for people and JSON for scripts.
 
+use std::io::{ErrorKind, Write};
+
 use clap::ValueEnum;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -18,10 +20,29 @@ impl Output {
     /// Prints one object as JSON, or what `table` makes of it.
     pub(crate) fn print(self, json: &Value, table: impl FnOnce() -> String) {
         match self {
-            Output::Json => println!("{json}"),
-            Output::Table => println!("{}", table().trim_end()),
+            Output::Json => line(&json.to_string()),
+            Output::Table => line(table().trim_end()),
         }
     }
+}
+
+/// Prints a line. A reader that has seen enough, as `head` does, ends the command without a fuss.
+pub(crate) fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("centrifuge: cannot print: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// A table, or `nothing` where it would have no rows.
+pub(crate) fn table_or(nothing: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut rows = rows.into_iter().peekable();
+    if rows.peek().is_some() { table(head, rows) } else { nothing.to_owned() }
 }
 
 /// A table without lines, its columns two spaces apart; numbers to the right.
@@ -39,5 +60,8 @@ pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) 
         }
     }
     table.add_rows(rows);
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
     table.trim_fmt()
 }

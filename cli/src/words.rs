@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use centrifuge::Managers;
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::read_duration;
@@ -25,6 +26,14 @@ pub(crate) fn range(text: &str) -> Result<KeyRange, String> {
     let (first, last) = text.split_once('-').ok_or_else(wrong)?;
     let point = |digits: &str| u64::from_str_radix(digits.trim_start_matches("0x"), 16).map_err(|_| wrong());
     KeyRange::new(Key(point(first)?), Key(point(last)?)).ok_or_else(wrong)
+}
+
+/// Managers: addresses with commas between them, or `@` and a file that lists them.
+pub(crate) fn managers(text: &str) -> Result<Managers, String> {
+    match text.strip_prefix('@') {
+        Some(path) => Ok(Managers::file(path)),
+        None => Managers::list(text.split(',').map(str::trim)).map_err(|error| error.to_string()),
+    }
 }
 
 /// A duration: a whole number with ms, s, m or h.
@@ -51,6 +60,11 @@ pub(crate) fn show_ms(ms: u64) -> String {
 /// A range as tables show it.
 pub(crate) fn show_range(range: Option<v1::KeyRange>) -> String {
     range.map_or_else(String::new, |range| format!("{:016x}-{:016x}", range.first, range.last))
+}
+
+/// So many of something.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
 /// A share of the whole, in percent.
@@ -84,6 +98,14 @@ mod tests {
         assert_eq!(range("00-ff").map(|range| range.last()), Ok(Key(255)));
         assert_eq!(range("all"), Ok(KeyRange::ALL));
         assert!(range("ff-00").is_err() && range("ff").is_err());
+    }
+
+    #[test]
+    fn managers_are_listed_or_in_a_file() {
+        let listed = managers("a:1, b:2").and_then(|managers| managers.read().map_err(|e| e.to_string()));
+        assert_eq!(listed.map(|list| list.len()), Ok(2));
+        assert_eq!(managers("@/etc/managers"), Ok(Managers::file("/etc/managers")));
+        assert!(managers("a:1,").is_err() && managers("").is_err() && managers("http://a:1").is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
+use crate::output::line;
 
 #[derive(Args)]
 pub(crate) struct CompletionsArgs {
@@ -12,6 +13,8 @@ pub(crate) struct CompletionsArgs {
 }
 
 pub(crate) fn run<C: CommandFactory>(args: &CompletionsArgs) -> Result<(), Failure> {
-    clap_complete::generate(args.shell, &mut C::command(), "centrifuge", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut C::command(), "centrifuge", &mut script);
+    line(String::from_utf8_lossy(&script).trim_end());
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::table;
+use crate::output::table_or;
 use crate::words::{self, session_in_full, show_range};
 
 #[derive(Args)]
@@ -35,7 +35,8 @@ pub(crate) async fn run(args: HistoryArgs) -> Result<(), Failure> {
         Admin::new(&args.at.managers).ask(async |mut admin| admin.history(request.clone()).await).await?;
     let json = json!({ "decisions": reply.decisions.iter().map(object).collect::<Vec<_>>() });
     let head = ["when", "index", "namespace", "what", "range", "lease", "owner", "why"];
-    args.at.output.print(&json, || table(&head, reply.decisions.iter().map(row)));
+    let nothing = "nothing that was asked for was decided lately";
+    args.at.output.print(&json, || table_or(nothing, &head, reply.decisions.iter().map(row)));
     Ok(())
 }
 
@@ -56,11 +57,35 @@ fn row(decision: &v1::Decision) -> Vec<String> {
     ]
 }
 
-/// The time of day, in UTC: what a log line beside it would show.
+/// The date and the time of day, in UTC: what a log line beside it would show.
 fn time(wall_time_ms: u64) -> String {
     let seconds = wall_time_ms / 1_000;
+    let (year, month, day) = date(seconds / 86_400);
     let (hours, minutes) = (seconds / 3_600 % 24, seconds / 60 % 60);
-    format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, wall_time_ms % 1_000)
+    let (seconds, millis) = (seconds % 60, wall_time_ms % 1_000);
+    format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{millis:03}")
+}
+
+/// The year, month and day that are so many days after the first of January 1970.
+fn date(days: u64) -> (u64, u64, u64) {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    // Four hundred years are always as long, so that no loop is.
+    let (mut year, mut rest) = (1970 + days / 146_097 * 400, days % 146_097);
+    while rest >= 365 + u64::from(is_leap(year)) {
+        rest -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if rest < length {
+            break;
+        }
+        rest -= length;
+        month += 1;
+    }
+    (year, month, rest + 1)
 }
 
 fn object(decision: &v1::Decision) -> Value {
@@ -78,4 +103,18 @@ fn object(decision: &v1::Decision) -> Value {
         "owner": decision.owner,
         "source": decision.source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates_too() {
+        assert_eq!(time(0), "1970-01-01 00:00:00.000");
+        assert_eq!(time(951_782_400_000), "2000-02-29 00:00:00.000");
+        assert_eq!(time(1_794_799_725_590), "2026-11-16 03:28:45.590");
+        assert_eq!(time(4_107_542_399_999), "2100-02-28 23:59:59.999");
+        assert_eq!(time(4_107_542_400_000), "2100-03-01 00:00:00.000");
+    }
 }

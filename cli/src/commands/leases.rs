@@ -6,15 +6,15 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::At;
-use crate::admin::Admin;
+use crate::admin::{Admin, namespace};
 use crate::failure::Failure;
-use crate::output::table;
+use crate::output::table_or;
 use crate::words::{self, session_in_full, show_range};
 
 #[derive(Args)]
 pub(crate) struct LeasesArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     /// Only leases of this Owner
     #[arg(long)]
     owner: Option<String>,
@@ -26,10 +26,11 @@ pub(crate) struct LeasesArgs {
 }
 
 pub(crate) async fn run(args: LeasesArgs) -> Result<(), Failure> {
-    let leases = list(&args.at, &args.namespace, args.range, args.owner.clone()).await?;
+    let namespace = namespace(&args.at, args.namespace).await?;
+    let leases = list(&args.at, &namespace, args.range, args.owner).await?;
     let json = json!({ "leases": leases.iter().map(object).collect::<Vec<_>>() });
     let head = ["range", "owner", "url", "lease", "state since", "moving to"];
-    args.at.output.print(&json, || table(&head, leases.iter().map(row)));
+    args.at.output.print(&json, || table_or("no lease is as asked for", &head, leases.iter().map(row)));
     Ok(())
 }
 

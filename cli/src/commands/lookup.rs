@@ -6,13 +6,15 @@ use serde_json::json;
 
 use super::leases;
 use crate::At;
+use crate::admin::namespace;
 use crate::failure::Failure;
 use crate::words::{self, show_range};
 
 #[derive(Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct LookupArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     /// The key: text, or 0x and a point of the key space in hexadecimal
     #[arg(value_parser = words::key)]
     key: Key,
@@ -21,7 +23,8 @@ pub(crate) struct LookupArgs {
 }
 
 pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
-    let leases = leases::list(&args.at, &args.namespace, Some(KeyRange::one(args.key)), None).await?;
+    let namespace = namespace(&args.at, args.namespace).await?;
+    let leases = leases::list(&args.at, &namespace, Some(KeyRange::one(args.key)), None).await?;
     let lease =
         leases.first().ok_or_else(|| Failure::failed("the Manager's table does not have this key"))?;
     let mut json = leases::object(lease);

@@ -2,14 +2,14 @@
 
 use std::io::IsTerminal;
 
-use centrifuge_server::config::{Config, ConfigArgs, LogFormat};
+use centrifuge_server::config::{Config, ConfigArgs, ConfigError, LogFormat};
 use centrifuge_server::manager::Manager;
-use centrifuge_server::store::Backend;
-use clap::Args;
+use clap::{ArgMatches, Args};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
+use crate::sources;
 
 #[derive(Args)]
 pub(crate) struct ManagerArgs {
@@ -18,10 +18,12 @@ pub(crate) struct ManagerArgs {
 }
 
 /// Runs a Manager until it is told to stop; then it resigns, so that the next leader need not wait.
-pub(crate) async fn run(args: ManagerArgs) -> Result<(), Failure> {
-    let config = args.config.resolve().map_err(|error| Failure::usage(error.to_string()))?;
-    start_logging(&config)?;
-    let store = Backend::File(config.store.clone());
+pub(crate) async fn run(args: ManagerArgs, matches: Option<&ArgMatches>) -> Result<(), Failure> {
+    let file = args.config.config.clone();
+    let source = |setting: &str| sources::of(setting, matches, file.as_deref());
+    let config = args.config.resolve().map_err(|error| refused(&error, source))?;
+    start_logging(&config).map_err(|error| refused(&error, source))?;
+    let store = config.store.clone();
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| Failure::failed(format!("no signals: {error}")))?;
     let manager = Manager::start(config, store).await.map_err(|error| Failure::failed(error.to_string()))?;
@@ -33,9 +35,22 @@ pub(crate) async fn run(args: ManagerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_logging(config: &Config) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&config.log_level).map_err(|error| {
-        Failure::usage(format!("log_level: {error}; write info, or info,centrifuge_server=debug"))
+/// The refusal, and where the setting was set.
+fn refused(error: &ConfigError, source: impl Fn(&str) -> String) -> Failure {
+    let source = match error {
+        ConfigError::Value { setting, .. } | ConfigError::NotLoopback { setting, .. } => source(setting),
+        ConfigError::NothingToDial(_) => source("grpc_listen"),
+        ConfigError::Unreadable { .. } | ConfigError::File { .. } => String::new(),
+    };
+    Failure::usage(format!("{error}{source}"))
+}
+
+fn start_logging(config: &Config) -> Result<(), ConfigError> {
+    let filter = EnvFilter::try_new(&config.log_level).map_err(|_| ConfigError::Value {
+        setting: "log_level",
+        value: config.log_level.clone(),
+        allowed: "error, warn, info, debug, trace, or a filter such as info,centrifuge_server=debug"
+            .to_owned(),
     })?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -151,8 +151,11 @@ async fn configure(args: SettingsArgs) -> Result<(), Failure> {
     if settings == v1::Settings::default() {
         return Err(Failure::usage("nothing to change: name a setting, such as --lease 30s"));
     }
-    let request =
-        v1::ConfigureNamespaceRequest { namespace: args.namespace.clone(), settings: Some(settings) };
+    let request = v1::ConfigureNamespaceRequest {
+        namespace: args.namespace.clone(),
+        settings: Some(settings),
+        expected: None,
+    };
     Admin::new(&args.at.managers)
         .ask(async |mut admin| admin.configure_namespace(request.clone()).await)
         .await?;

@@ -6,29 +6,30 @@ use clap::Args;
 use serde_json::json;
 
 use crate::At;
-use crate::admin::Admin;
+use crate::admin::{self, Admin};
 use crate::failure::Failure;
 use crate::words;
 
 #[derive(Args)]
 pub(crate) struct PoolArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     /// Why, for the history
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
     at: At,
 }
 
 #[derive(Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct OwnerArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     /// The Owner's name
     owner: String,
     /// Why, for the history
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
     at: At,
@@ -36,8 +37,8 @@ pub(crate) struct OwnerArgs {
 
 #[derive(Args)]
 pub(crate) struct MoveArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     /// The keys: FIRST-LAST in hexadecimal, or all
     #[arg(long, value_parser = words::range, required_unless_present = "key", conflicts_with = "key")]
     range: Option<KeyRange>,
@@ -51,7 +52,7 @@ pub(crate) struct MoveArgs {
     #[arg(long)]
     anywhere: bool,
     /// Why, for the history
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
     at: At,
@@ -64,6 +65,7 @@ fn done(at: &At, words: &str) -> Result<(), Failure> {
 
 pub(crate) async fn drain(args: OwnerArgs) -> Result<(), Failure> {
     let OwnerArgs { namespace, owner, why, at } = args;
+    let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::DrainRequest { namespace, owner, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.drain(request.clone()).await).await?;
     done(&at, &format!("{} is being emptied; `centrifuge owners` shows how far it is", request.owner))
@@ -71,13 +73,21 @@ pub(crate) async fn drain(args: OwnerArgs) -> Result<(), Failure> {
 
 pub(crate) async fn evict(args: OwnerArgs) -> Result<(), Failure> {
     let OwnerArgs { namespace, owner, why, at } = args;
+    let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::EvictRequest { namespace, owner, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.evict(request.clone()).await).await?;
-    done(&at, &format!("{} gives everything back and is refused from now on", request.owner))
+    done(
+        &at,
+        &format!(
+            "{} loses everything at once, and this process of it is refused from now on; a new one may join",
+            request.owner
+        ),
+    )
 }
 
 pub(crate) async fn freeze(args: PoolArgs) -> Result<(), Failure> {
     let PoolArgs { namespace, why, at } = args;
+    let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::FreezeRequest { namespace, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.freeze(request.clone()).await).await?;
     done(&at, &format!("no range of {} moves until `centrifuge unfreeze`", request.namespace))
@@ -85,6 +95,7 @@ pub(crate) async fn freeze(args: PoolArgs) -> Result<(), Failure> {
 
 pub(crate) async fn unfreeze(args: PoolArgs) -> Result<(), Failure> {
     let PoolArgs { namespace, why, at } = args;
+    let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::UnfreezeRequest { namespace, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.unfreeze(request.clone()).await).await?;
     done(&at, &format!("ranges of {} move again", request.namespace))
@@ -93,10 +104,14 @@ pub(crate) async fn unfreeze(args: PoolArgs) -> Result<(), Failure> {
 pub(crate) async fn move_range(args: MoveArgs) -> Result<(), Failure> {
     let MoveArgs { namespace, range, key, to, why, at, .. } = args;
     let range = range.or(key.map(KeyRange::one)).map(v1::KeyRange::from);
+    let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::MoveRequest { namespace, range, to, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.r#move(request.clone()).await).await?;
     match &request.to {
-        Some(to) => done(&at, &format!("the range belongs at {to} now, and moves there")),
-        None => done(&at, "the range belongs where the partitioner says"),
+        Some(to) => done(
+            &at,
+            &format!("the range belongs at {to} from now on; `centrifuge leases` shows when it is there"),
+        ),
+        None => done(&at, "the range goes where the partitioner says"),
     }
 }

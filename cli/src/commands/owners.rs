@@ -5,26 +5,28 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::At;
-use crate::admin::Admin;
+use crate::admin::{Admin, namespace};
 use crate::failure::Failure;
-use crate::output::table;
+use crate::output::table_or;
 use crate::words::{session_in_full, show_session, show_share};
 
 #[derive(Args)]
 pub(crate) struct OwnersArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     #[command(flatten)]
     at: At,
 }
 
 pub(crate) async fn run(args: OwnersArgs) -> Result<(), Failure> {
-    let request = v1::ListOwnersRequest { namespace: args.namespace.clone() };
+    let namespace = namespace(&args.at, args.namespace).await?;
+    let request = v1::ListOwnersRequest { namespace };
     let reply =
         Admin::new(&args.at.managers).ask(async |mut admin| admin.list_owners(request.clone()).await).await?;
     let json = json!({ "owners": reply.owners.iter().map(object).collect::<Vec<_>>() });
     let head = ["owner", "url", "state", "heard", "ranges", "share", "load", "weight", "nodes", "process"];
-    args.at.output.print(&json, || table(&head, reply.owners.iter().map(row)));
+    let nothing = format!("{} has no Owners", request.namespace);
+    args.at.output.print(&json, || table_or(&nothing, &head, reply.owners.iter().map(row)));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use centrifuge_net::proto::v1;
 use serde_json::json;
 
 use crate::At;
-use crate::admin::{connect, in_time};
+use crate::admin::{connect, in_time, read, reason};
 use crate::failure::Failure;
 use crate::output::table;
 use crate::words::show_ms;
@@ -13,8 +13,9 @@ use crate::words::show_ms;
 pub(crate) async fn run(at: &At) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
+    let mut problems = Vec::new();
     let mut leads = false;
-    for manager in &at.managers {
+    for manager in read(&at.managers)?.iter() {
         match in_time(connect(manager)?.status(v1::StatusRequest {})).await {
             Ok(reply) => {
                 let status = reply.into_inner();
@@ -22,16 +23,23 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
                 rows.push(row(&status));
                 objects.push(object(&status));
             }
-            Err(_) => {
+            Err(status) => {
                 let silence = "unreachable".to_owned();
-                rows.push([vec![manager.clone(), silence], vec![String::new(); 6]].concat());
-                objects.push(json!({ "manager": manager, "role": "unreachable" }));
+                rows.push([vec![manager.to_string(), silence], vec![String::new(); 6]].concat());
+                let why = reason(&status);
+                objects.push(json!({ "manager": manager.as_str(), "role": "unreachable", "problem": why }));
+                problems.push(format!("{manager} cannot be reached ({why})"));
             }
         }
     }
     let head = ["manager", "role", "term", "leader", "up", "store", "namespaces", "version"];
     at.output.print(&json!({ "managers": objects, "led": leads }), || table(&head, rows));
-    if leads { Ok(()) } else { Err(Failure::no_manager("none of these Managers leads")) }
+    problems.iter().for_each(|problem| eprintln!("centrifuge: {problem}"));
+    if leads {
+        return Ok(());
+    }
+    let next = "start one with `centrifuge manager`, or name others with --managers";
+    Err(Failure::no_manager(format!("none of these Managers leads; {next}")))
 }
 
 fn row(status: &v1::StatusReply) -> Vec<String> {

@@ -1,9 +1,10 @@
 //! `centrifuge store`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use centrifuge_core::id::Generation;
+use centrifuge_server::config::{EtcdArgs, named_store};
 use centrifuge_server::store::backup::{RestoreOptions, backup, migrate, restore};
 use centrifuge_server::store::{Backend, StoreError};
 use clap::{Args, Subcommand};
@@ -11,10 +12,14 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::words::count;
+
+/// Above it there must be room for every lease that is ever granted.
+const HIGHEST_FLOOR: u64 = 1 << 63;
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Copy a store that no Manager is using into one file
+    /// Copy a store into one file: one on etcd at any time, one in a file while no Manager is using it
     Backup(BackupArgs),
     /// Make a new store of a backup; no lease number is ever granted twice
     Restore(RestoreArgs),
@@ -24,9 +29,11 @@ pub(crate) enum StoreCommand {
 
 #[derive(Args)]
 pub(crate) struct BackupArgs {
-    /// The store: file:PATH
+    /// The store: file:PATH or etcd
     #[arg(long, default_value = "file:centrifuge.db")]
-    store: Backend,
+    store: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// The backup to write; it must not exist
     backup: PathBuf,
     #[command(flatten)]
@@ -37,11 +44,13 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// The backup to read
     backup: PathBuf,
-    /// The store to make: file:PATH; it must not exist
+    /// The store to make: file:PATH or etcd; it must not exist
     #[arg(long, default_value = "file:centrifuge.db")]
-    store: Backend,
+    store: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// Grant only generations above this one [default: the backup's last and 2^32]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=HIGHEST_FLOOR))]
     generation_floor: Option<u64>,
     /// No Manager has run for longer than the longest hold, so nobody has to wait for old leases
     #[arg(long)]
@@ -52,12 +61,14 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Args)]
 pub(crate) struct MigrateArgs {
-    /// The store to read: file:PATH. It must not be used afterwards
+    /// The store to read: file:PATH or etcd. It must not be used afterwards
     #[arg(long)]
-    from: Backend,
-    /// The store to make: file:PATH; it must not exist
+    from: PathBuf,
+    /// The store to make: file:PATH or etcd; it must not exist. To another prefix of the same etcd: etcd:PREFIX
     #[arg(long)]
-    to: Backend,
+    to: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     #[command(flatten)]
     print: Print,
 }
@@ -67,6 +78,10 @@ struct Print {
     /// How to print
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
+}
+
+fn store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Result<Backend, Failure> {
+    named_store(setting, name, etcd).map_err(|error| Failure::usage(error.to_string()))
 }
 
 impl From<StoreError> for Failure {
@@ -84,7 +99,7 @@ pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
 }
 
 fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
-    let made = backup(&args.store, &args.backup)?;
+    let made = backup(&store("store", &args.store, &args.etcd)?, &args.backup)?;
     let json = json!({
         "backup": args.backup,
         "index": made.index.0,
@@ -93,7 +108,7 @@ fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
     });
     args.print.output.print(&json, || {
         let (namespaces, index) = (made.namespaces, made.index);
-        format!("{}: {namespaces} namespaces as of index {index}", args.backup.display())
+        format!("{}: {} as of index {index}", args.backup.display(), count(namespaces, "namespace"))
     });
     Ok(())
 }
@@ -103,10 +118,11 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
         generation_floor: args.generation_floor.map(Generation),
         leases_have_ended: args.leases_have_ended,
     };
-    let made = restore(&args.backup, &args.store, options)?;
+    let to = store("store", &args.store, &args.etcd)?;
+    let made = restore(&args.backup, &to, options)?;
     let wait = made.not_before.and_then(|at| at.duration_since(SystemTime::now()).ok());
     let json = json!({
-        "store": args.store.to_string(),
+        "store": to.to_string(),
         "index": made.backup.index.0,
         "namespaces": made.backup.namespaces,
         "generation_floor": made.generation_floor.map(|generation| generation.0),
@@ -121,22 +137,23 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
             let seconds = wait.as_secs();
             format!("\na Manager on it leads in {seconds} s, when every lease of the old store has ended")
         });
-        format!("{} has {} namespaces{floor}{wait}", args.store, made.backup.namespaces)
+        format!("{to} has {}{floor}{wait}", count(made.backup.namespaces, "namespace"))
     });
     Ok(())
 }
 
 fn run_migrate(args: &MigrateArgs) -> Result<(), Failure> {
-    let made = migrate(&args.from, &args.to)?;
+    let (from, to) = (store("from", &args.from, &args.etcd)?, store("to", &args.to, &args.etcd)?);
+    let made = migrate(&from, &to)?;
     let json = json!({
-        "from": args.from.to_string(),
-        "to": args.to.to_string(),
+        "from": from.to_string(),
+        "to": to.to_string(),
         "index": made.index.0,
         "namespaces": made.group.namespaces.len(),
     });
     args.print.output.print(&json, || {
-        let namespaces = made.group.namespaces.len();
-        format!("{} has all {namespaces} namespaces; never start a Manager on {} again", args.to, args.from)
+        let namespaces = count(made.group.namespaces.len(), "namespace");
+        format!("{to} has all of it, {namespaces}; never start a Manager on {from} again")
     });
     Ok(())
 }

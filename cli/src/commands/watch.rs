@@ -1,20 +1,26 @@
 //! `centrifuge watch`.
 
+use std::time::Duration;
+
 use centrifuge::lookup::{Loss, LossWhy};
-use centrifuge::{Key, Lookup, Managers, NoOwner};
+use centrifuge::{Key, Lookup, NoOwner};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::range_map::RangeMap;
 use clap::Args;
 use serde_json::json;
 
 use crate::At;
+use crate::admin::namespace;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, line};
+
+/// How long a leader is looked for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub(crate) struct WatchArgs {
-    /// The pool
-    namespace: String,
+    /// The pool; may be left out where there is only one
+    namespace: Option<String>,
     #[command(flatten)]
     at: At,
 }
@@ -28,11 +34,8 @@ struct Row {
 
 /// Follows the table as a caller would, until interrupted: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
-    let managers = Managers::list(&args.at.managers).map_err(|error| Failure::usage(error.to_string()))?;
-    let lookup = Lookup::builder(managers, &args.namespace)
-        .connect()
-        .await
-        .map_err(|error| Failure::no_manager(error.to_string()))?;
+    let namespace = namespace(&args.at, args.namespace).await?;
+    let lookup = Lookup::builder(args.at.managers, &namespace).connect_timeout(PATIENCE).connect().await?;
     let mut losses = lookup.losses();
     let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();
@@ -82,28 +85,32 @@ fn has(known: &RangeMap<Row>, range: KeyRange, row: &Row) -> bool {
 }
 
 fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
-    match output {
-        Output::Json => println!(
-            "{}",
-            json!({ "event": "change", "lsn": lsn, "range": range.to_string(), "url": row.url, "generation": row.generation })
-        ),
+    line(&match output {
+        Output::Json => json!({
+            "event": "change",
+            "lsn": lsn,
+            "range": range.to_string(),
+            "url": row.url,
+            "generation": row.generation,
+        })
+        .to_string(),
         Output::Table => match &row.url {
-            Some(url) => println!("{range} is at {url} under lease {}", row.generation),
-            None => println!("{range} has no owner; the last lease was {}", row.generation),
+            Some(url) => format!("{range} is at {url} under lease {}", row.generation),
+            None => format!("{range} has no owner; the last lease was {}", row.generation),
         },
-    }
+    });
 }
 
 fn tell_loss(output: Output, loss: &Loss) {
-    let why = match loss.why {
-        LossWhy::StateBeganAnew => "state-began-anew",
-        LossWhy::Unowned => "unowned",
-        LossWhy::OutOfContact => "out-of-contact",
-        LossWhy::Missed => "missed",
+    let (why, words) = match loss.why {
+        LossWhy::StateBeganAnew => ("state-began-anew", "a new owner began without it"),
+        LossWhy::Unowned => ("unowned", "nobody has owned it for too long"),
+        LossWhy::OutOfContact => ("out-of-contact", "no Manager was heard for so long that nobody can know"),
+        LossWhy::Missed => ("missed", "this reader was too slow to be told which keys"),
     };
     let keys: Vec<String> = loss.keys.iter().map(|range| range.to_string()).collect();
-    match output {
-        Output::Json => println!("{}", json!({ "event": "loss", "keys": keys, "why": why })),
-        Output::Table => println!("state of {} is lost: {}", keys.join(", "), why.replace('-', " ")),
-    }
+    line(&match output {
+        Output::Json => json!({ "event": "loss", "keys": keys, "why": why }).to_string(),
+        Output::Table => format!("the state of {} is lost: {words}", keys.join(", ")),
+    });
 }

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use centrifuge::router::Refusal;
-use centrifuge::{Key, Lookup, Managers, Router};
+use centrifuge::{Key, Lookup, Router};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::Place;
 use super::book::Book;
 use super::skew::Skew;
 use super::wire::{Request, Response};
@@ -56,20 +57,20 @@ impl Caller {
     /// Connects and begins to ask for counters of its own.
     pub(super) async fn start(
         name: &str,
-        managers: Managers,
-        namespace: &str,
+        place: Place<'_>,
         counts: &Arc<Counts>,
         book: &Arc<Book>,
         skew: &Arc<Skew>,
     ) -> Result<Caller, Failure> {
-        let lookup = Lookup::builder(managers, namespace)
+        let mut builder = Lookup::builder(place.managers, place.namespace)
             .poll(Duration::from_secs(5))
             .contact_timeout(Duration::from_secs(30))
             .unowned_delay(Duration::from_secs(5))
-            .silence(Duration::from_secs(1))
-            .connect()
-            .await
-            .map_err(|error| Failure::failed(format!("a caller: {error}")))?;
+            .silence(Duration::from_secs(1));
+        if let Some(file) = place.record {
+            builder = builder.record(file);
+        }
+        let lookup = builder.connect().await?;
         let mut listener = JoinSet::new();
         let mut losses = lookup.losses();
         let (counted, noted) = (Arc::clone(counts), Arc::clone(book));

@@ -9,6 +9,7 @@ mod story;
 mod view;
 mod wire;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -69,6 +70,9 @@ struct ServerArgs {
     /// The pool
     #[arg(long, default_value = NAMESPACE)]
     namespace: String,
+    /// Write everything that its Owner is fed to this file, for `centrifuge-sim replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     at: At,
 }
@@ -84,8 +88,18 @@ struct CallerArgs {
     /// The pool
     #[arg(long, default_value = NAMESPACE)]
     namespace: String,
+    /// Write everything that its Lookup is fed to this file, for `centrifuge-sim replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     at: At,
+}
+
+/// Where a part finds its pool, and where it is recorded.
+struct Place<'a> {
+    managers: Managers,
+    namespace: &'a str,
+    record: Option<PathBuf>,
 }
 
 /// Runs a part, or the whole.
@@ -99,20 +113,22 @@ pub(crate) async fn run(args: DevArgs) -> Result<(), Failure> {
 
 /// Serves until it is told to stop; then it moves its state away first.
 async fn run_server(args: ServerArgs) -> Result<(), Failure> {
-    let managers = Managers::list(&args.at.managers).map_err(|error| Failure::usage(error.to_string()))?;
-    let server = Server::start(&args.name, managers, &args.namespace, &args.listen).await?;
-    args.at.output.print(&json!({ "serving": args.name }), || format!("{} serves", args.name));
+    let place = Place { managers: args.at.managers, namespace: &args.namespace, record: args.record };
+    let server = Server::start(&args.name, place, &args.listen).await?;
+    let (name, url) = (&args.name, server.url());
+    let json = json!({ "serving": name, "url": url, "namespace": args.namespace });
+    args.at.output.print(&json, || format!("{name} serves {} at {url}; stop it with Ctrl-C", args.namespace));
     tokio::select! {
-        () = server.gone() => Err(Failure::failed("not a member of the pool any more; `centrifuge history` says why")),
+        why = server.gone() => Err(Failure::failed(format!("{name} is not a member of the pool any more: {why}"))),
         () = told_to_stop() => server.drain().await,
     }
 }
 
 /// Asks until its time is over, and says what it counted; fails if a promise was broken.
 async fn run_caller(args: CallerArgs) -> Result<(), Failure> {
-    let managers = Managers::list(&args.at.managers).map_err(|error| Failure::usage(error.to_string()))?;
+    let place = Place { managers: args.at.managers, namespace: &args.namespace, record: args.record };
     let (counts, book, skew) = (Arc::default(), Arc::default(), Arc::default());
-    let mut caller = Caller::start(&args.name, managers, &args.namespace, &counts, &book, &skew).await?;
+    let mut caller = Caller::start(&args.name, place, &counts, &book, &skew).await?;
     tokio::select! {
         () = pass(args.length) => {}
         () = told_to_stop() => {}
@@ -120,7 +136,7 @@ async fn run_caller(args: CallerArgs) -> Result<(), Failure> {
     caller.stop_asking();
     await_notices(&book).await;
     let violations = book.violations();
-    let summary = Summary::new(&counts, 0, &violations);
+    let summary = Summary::new(&counts, None, &violations);
     args.at.output.print(&summary.json(), || summary.words());
     conclude(&violations)
 }
@@ -161,12 +177,12 @@ async fn run_all(args: DevArgs) -> Result<(), Failure> {
     let end = args.length.map(|length| Instant::now() + length);
     let told = tokio::select! {
         told = Story::new(&mut pool, View::new(args.json), end).tell() => told,
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        () = told_to_stop() => Ok(()),
     };
     pool.stop_asking();
     await_notices(&pool.book).await;
     let violations = pool.book.violations();
-    let summary = Summary::new(&pool.counts, pool.moves().await, &violations);
+    let summary = Summary::new(&pool.counts, Some(pool.moves().await), &violations);
     let words = || format!("\n{}", summary.words());
     if args.json { Output::Json } else { Output::Table }.print(&summary.json(), words);
     pool.stop().await;
@@ -201,8 +217,14 @@ fn settings() -> v1::Settings {
 /// A loss that was discovered a moment ago may be announced in a moment.
 async fn await_notices(book: &Book) {
     let since = Instant::now();
-    while book.is_waiting() && since.elapsed() < LAST_NOTICES {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    let waiting = async {
+        while book.is_waiting() && since.elapsed() < LAST_NOTICES {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = waiting => {}
+        () = told_to_stop() => {}
     }
 }
 
@@ -212,13 +234,14 @@ struct Summary {
     rejected: u64,
     retried: u64,
     failed: u64,
-    moves: u64,
+    /// Known only where the Manager is asked.
+    moves: Option<u64>,
     losses: u64,
     violations: Vec<String>,
 }
 
 impl Summary {
-    fn new(counts: &Counts, moves: u64, violations: &[String]) -> Summary {
+    fn new(counts: &Counts, moves: Option<u64>, violations: &[String]) -> Summary {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Summary {
             requests: number(&counts.requests),
@@ -246,9 +269,11 @@ impl Summary {
     fn words(&self) -> String {
         let Summary { requests, rejected, retried, failed, moves, losses, violations } = self;
         let broken = violations.len();
+        let moves =
+            moves.map_or_else(String::new, |moves| format!("{moves} ranges moved with their state, "));
         let mut words = format!(
             "{requests} requests, {rejected} sent to the wrong server, {retried} tried again, {failed} given up\n\
-             {moves} ranges moved with their state, {losses} losses announced, {broken} promises broken"
+             {moves}{losses} losses announced, {broken} promises broken"
         );
         for violation in violations {
             words.push_str("\n  ");

@@ -1,20 +1,19 @@
 //! The parts of the demonstration in one process: a Manager, servers and callers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use centrifuge::Managers;
 use centrifuge_net::proto::v1;
-use centrifuge_server::store::Backend;
 use centrifuge_server::{Config, Manager, RunningManager};
 
-use super::NAMESPACE;
 use super::book::Book;
 use super::caller::{Caller, Counts};
 use super::server::Server;
 use super::skew::Skew;
+use super::{NAMESPACE, Place};
 use crate::admin::Admin;
 use crate::failure::Failure;
 
@@ -22,7 +21,7 @@ use crate::failure::Failure;
 pub(super) struct Pool {
     manager: Option<RunningManager>,
     config: Config,
-    managers: Vec<String>,
+    managers: Managers,
     servers: BTreeMap<String, Server>,
     callers: Vec<Caller>,
     pub(super) counts: Arc<Counts>,
@@ -59,7 +58,8 @@ impl Pool {
         // The second Manager of the story must be found where the first one was.
         let config = Config { grpc_listen: manager.grpc_addr(), http_listen: manager.http_addr(), ..config };
         let pool = Pool {
-            managers: vec![manager.id().as_str().to_owned()],
+            managers: Managers::list([manager.id().as_str()])
+                .map_err(|error| Failure::failed(error.to_string()))?,
             manager: Some(manager),
             config,
             servers: BTreeMap::new(),
@@ -77,19 +77,18 @@ impl Pool {
     }
 
     /// Where the Manager is.
-    pub(super) fn manager_address(&self) -> &str {
-        &self.managers[0]
+    pub(super) fn manager_address(&self) -> SocketAddr {
+        self.config.grpc_listen
     }
 
     pub(super) async fn start_server(&mut self, name: &str) -> Result<(), Failure> {
-        let server = Server::start(name, self.list()?, NAMESPACE, "127.0.0.1:0").await?;
+        let server = Server::start(name, self.place(), "127.0.0.1:0").await?;
         self.servers.insert(name.to_owned(), server);
         Ok(())
     }
 
     pub(super) async fn start_caller(&mut self, name: &str) -> Result<(), Failure> {
-        let caller =
-            Caller::start(name, self.list()?, NAMESPACE, &self.counts, &self.book, &self.skew).await?;
+        let caller = Caller::start(name, self.place(), &self.counts, &self.book, &self.skew).await?;
         self.callers.push(caller);
         Ok(())
     }
@@ -157,13 +156,13 @@ impl Pool {
         }
     }
 
-    fn list(&self) -> Result<Managers, Failure> {
-        Managers::list(&self.managers).map_err(|error| Failure::failed(error.to_string()))
+    fn place(&self) -> Place<'static> {
+        Place { managers: self.managers.clone(), namespace: NAMESPACE, record: None }
     }
 }
 
 async fn start_manager(config: Config) -> Result<RunningManager, Failure> {
-    let store = Backend::File(PathBuf::from(&config.store));
+    let store = config.store.clone();
     let manager = Manager::start(config, store).await.map_err(|error| Failure::failed(error.to_string()))?;
     manager.leads().await;
     Ok(manager)

@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use centrifuge::owner::BoxError;
-use centrifuge::{LeasedMap, Managers, NotOwner, Owner};
+use centrifuge::owner::{BoxError, LeftWhy};
+use centrifuge::{LeasedMap, NotOwner, Owner};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::Place;
 use super::wire::{Request, Response};
 use crate::failure::Failure;
 
@@ -20,32 +21,27 @@ type Counters = LeasedMap<String, u64>;
 /// A running server. Dropping it is a power failure: nobody hears of it.
 pub(super) struct Server {
     owner: Owner,
+    url: String,
     _tasks: JoinSet<()>,
 }
 
 impl Server {
     /// Listens, joins, and serves.
-    pub(super) async fn start(
-        name: &str,
-        managers: Managers,
-        namespace: &str,
-        listen: &str,
-    ) -> Result<Server, Failure> {
+    pub(super) async fn start(name: &str, place: Place<'_>, listen: &str) -> Result<Server, Failure> {
         let listening =
             |error: io::Error| Failure::failed(format!("{name} cannot listen on {listen}: {error}"));
         let listener = TcpListener::bind(listen).await.map_err(listening)?;
         let url = listener.local_addr().map_err(listening)?.to_string();
         let counters = Counters::new();
-        let owner = Owner::builder(managers, namespace)
-            .name(name)
-            .url(&url)
-            .state(&counters, carry)
-            .join()
-            .await
-            .map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+        let mut builder =
+            Owner::builder(place.managers, place.namespace).name(name).url(&url).state(&counters, carry);
+        if let Some(file) = place.record {
+            builder = builder.record(file);
+        }
+        let owner = builder.join().await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, counters, owner.clone()));
-        Ok(Server { owner, _tasks: tasks })
+        Ok(Server { owner, url, _tasks: tasks })
     }
 
     /// Moves everything away and goes.
@@ -53,10 +49,20 @@ impl Server {
         self.owner.shutdown(PATIENCE).await.map_err(|error| Failure::failed(error.to_string()))
     }
 
-    /// Waits until this server is not a member any more, through no wish of its own.
-    pub(super) async fn gone(&self) {
+    /// Waits until this server is not a member any more, through no wish of its own, and says why.
+    pub(super) async fn gone(&self) -> LeftWhy {
         let mut changes = self.owner.changes();
-        while self.owner.left().is_none() && changes.next().await.is_some() {}
+        loop {
+            if let Some(why) = self.owner.left() {
+                return why;
+            }
+            changes.next().await;
+        }
+    }
+
+    /// Where it serves.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 }
 

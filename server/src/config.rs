@@ -1,5 +1,6 @@
 //! The Manager's configuration: flags before environment before file before defaults, checked at start.
 
+mod etcd;
 mod limits;
 mod text;
 
@@ -11,9 +12,18 @@ use std::time::Duration;
 use centrifuge_core::settings::Drift;
 use serde::Deserialize;
 
+pub use etcd::EtcdArgs;
 pub use limits::{LimitArgs, Limits};
 pub use text::read_duration;
 use text::{duration, merge};
+
+use crate::store::Backend;
+
+/// The leader lease on etcd, unless set. etcd counts in whole seconds: with the drift bound this just fits into five, so
+/// that a standby follows a killed leader after five seconds and half a second in which etcd notices.
+const ETCD_LEADER_LEASE: Duration = Duration::from_millis(4600);
+/// How often a standby tries on etcd, unless set; it tries at once when the leader's key goes away.
+const ETCD_CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a user can set, by flag, by environment (`CENTRIFUGE_*`) or by a TOML file with the same names. Nothing is
 /// required. [`ConfigArgs::resolve`] adds the file and the defaults, and checks the whole.
@@ -33,8 +43,8 @@ pub struct ConfigArgs {
     /// The address by which clients and other Managers reach this one [default: the gRPC address]
     #[arg(long, env = "CENTRIFUGE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// The file of the embedded store [default: centrifuge.db]
-    #[arg(long, env = "CENTRIFUGE_STORE", value_name = "FILE")]
+    /// Where the store is: file:PATH for the embedded one, or etcd [default: file:centrifuge.db]
+    #[arg(long, env = "CENTRIFUGE_STORE", value_name = "STORE")]
     pub store: Option<PathBuf>,
     /// How log lines look: text or json [default: text]
     #[arg(long, env = "CENTRIFUGE_LOG_FORMAT", value_name = "FORMAT")]
@@ -48,15 +58,18 @@ pub struct ConfigArgs {
     /// Listen beyond this machine without TLS
     #[arg(long, env = "CENTRIFUGE_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub insecure: Option<bool>,
-    /// How long a leader may act after its last renewal [default: 10s]
+    /// How long a leader may act after its last renewal [default: 10s; on etcd 4600ms]
     #[arg(long, env = "CENTRIFUGE_LEADER_LEASE", value_name = "DURATION")]
     pub leader_lease: Option<String>,
-    /// How often a standby tries to lead [default: 2s]
+    /// How often a standby tries to lead [default: 2s; on etcd 1s]
     #[arg(long, env = "CENTRIFUGE_CAMPAIGN_INTERVAL", value_name = "DURATION")]
     pub campaign_interval: Option<String>,
     /// After how many commits the store is compacted [default: 1000]
     #[arg(long, env = "CENTRIFUGE_COMPACT_EVERY", value_name = "COMMITS")]
     pub compact_every: Option<u64>,
+    /// Where an etcd is.
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
     /// Bounds on what a peer can make the Manager keep or do.
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -71,8 +84,8 @@ pub struct Config {
     pub http_listen: SocketAddr,
     /// The address that clients dial, which is the Manager's name; `None`: the gRPC address once it is bound.
     pub advertise: Option<String>,
-    /// The file of the embedded store.
-    pub store: PathBuf,
+    /// Where the store is.
+    pub store: Backend,
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged.
@@ -153,7 +166,7 @@ impl Default for Config {
             grpc_listen: SocketAddr::from(([127, 0, 0, 1], 7600)),
             http_listen: SocketAddr::from(([127, 0, 0, 1], 7601)),
             advertise: None,
-            store: PathBuf::from("centrifuge.db"),
+            store: Backend::File(PathBuf::from("centrifuge.db")),
             log_format: LogFormat::Text,
             log_level: "info".to_owned(),
             record: None,
@@ -179,6 +192,7 @@ impl ConfigArgs {
     fn over(mut self, file: ConfigArgs) -> ConfigArgs {
         merge!(self, file; grpc_listen, http_listen, advertise, store, log_format, log_level, record, insecure,
             leader_lease, campaign_interval, compact_every);
+        self.etcd = self.etcd.over(file.etcd);
         self.limits = self.limits.over(file.limits);
         self
     }
@@ -191,9 +205,19 @@ impl ConfigArgs {
         if self.advertise.is_none() && grpc_listen.ip().is_unspecified() {
             return Err(ConfigError::NothingToDial(grpc_listen));
         }
-        let leader_lease = duration("leader_lease", self.leader_lease, default.leader_lease)?;
-        let campaign_interval =
-            duration("campaign_interval", self.campaign_interval, default.campaign_interval)?;
+        let store = match &self.store {
+            Some(name) => named_store("store", name, &self.etcd)?,
+            None => default.store,
+        };
+        let (usual_lease, usual_interval) = match store {
+            Backend::Etcd(_) => (ETCD_LEADER_LEASE, ETCD_CAMPAIGN_INTERVAL),
+            Backend::File(_) => {
+                self.etcd.check_unused()?;
+                (default.leader_lease, default.campaign_interval)
+            }
+        };
+        let leader_lease = duration("leader_lease", self.leader_lease, usual_lease)?;
+        let campaign_interval = duration("campaign_interval", self.campaign_interval, usual_interval)?;
         if campaign_interval * 2 > leader_lease {
             let allowed = format!("at most half of leader_lease, which is {leader_lease:?}");
             return Err(refuse("campaign_interval", format!("{campaign_interval:?}"), &allowed));
@@ -202,7 +226,7 @@ impl ConfigArgs {
             grpc_listen,
             http_listen,
             advertise: self.advertise.map(dialable).transpose()?,
-            store: file_path("store", self.store.unwrap_or(default.store))?,
+            store,
             log_format: self.log_format.map_or(Ok(default.log_format), log_format)?,
             log_level: self.log_level.unwrap_or(default.log_level),
             record: self.record.map(|path| file_path("record", path)).transpose()?,
@@ -262,6 +286,26 @@ fn dialable(text: String) -> Result<String, ConfigError> {
     match text.rsplit_once(':') {
         Some((host, port)) if is_port(port) && is_host(host) && text.len() <= 255 => Ok(text),
         _ => Err(refuse("advertise", text, "host:port, as manager-1.example:7600, without a scheme")),
+    }
+}
+
+/// A store by its name: `file:PATH`, or `etcd`, perhaps with a prefix of its own, as `etcd:/centrifuge/`. A path alone is
+/// a file, too.
+pub fn named_store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Result<Backend, ConfigError> {
+    let text = name.to_str().unwrap_or_default();
+    let (path, prefix) = match text.split_once(':') {
+        Some(("file", path)) => (Path::new(path), None),
+        Some(("etcd", prefix)) => (name, Some(Some(prefix.to_owned()))),
+        _ if text == "etcd" => (name, Some(None)),
+        _ => (name, None),
+    };
+    match prefix {
+        Some(own) => {
+            let mut etcd = etcd.clone();
+            etcd.etcd_prefix = own.or(etcd.etcd_prefix);
+            Ok(Backend::Etcd(Box::new(etcd.check()?)))
+        }
+        None => Ok(Backend::File(file_path(setting, path.to_owned())?)),
     }
 }
 

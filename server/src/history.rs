@@ -21,13 +21,16 @@ pub struct History {
 }
 
 impl History {
-    /// Adds what a batch decided, with the names of the sessions it speaks of.
+    /// Adds what a batch decided, with the names of the sessions it speaks of. What is there already is not added again.
     pub fn push(&self, at: SystemTime, index: Index, batch: &Batch, names: &Names) {
         let mut added = write_decisions(millis(at), index, batch);
         for decision in added.iter_mut().filter(|decision| decision.owner.is_none()) {
             decision.owner = name_of(decision, names);
         }
         let mut decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        if decisions.back().is_some_and(|last| last.index >= index.0) {
+            return;
+        }
         decisions.extend(added);
         let excess = decisions.len().saturating_sub(KEPT);
         decisions.drain(..excess);

@@ -35,6 +35,15 @@ pub fn learn_names(names: &mut Names, batch: &Batch, before: Option<&Group>) {
     }
 }
 
+/// Forgets the names of sessions that a batch ended.
+pub fn forget_names(names: &mut Names, batch: &Batch) {
+    for record in &batch.records {
+        if let Record::Namespace { change: Change::SessionEnded { session }, .. } = record {
+            names.remove(session);
+        }
+    }
+}
+
 /// Logs and counts a committed batch, given what was committed before it.
 pub fn note(batch: &Batch, before: Option<&Group>, names: &Names, metrics: &Metrics) {
     let mut many = Many::default();

@@ -4,7 +4,8 @@ mod serve;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
@@ -25,7 +26,7 @@ use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
 use crate::shared::Shared;
-use crate::store::{Answer, Answers, Backend, HISTORY, StoreError, StoreHandle};
+use crate::store::{Answer, Answers, Backend, Candidate, HISTORY, StoreError, StoreHandle, StoredBatch};
 use crate::view::View;
 
 /// How long resigning may take: a commit and a little.
@@ -72,6 +73,8 @@ pub struct RunningManager {
     shared: Arc<Shared>,
     inbox: Inbox,
     stop: watch::Sender<bool>,
+    /// Whether it ends as if it were killed.
+    crashes: Arc<AtomicBool>,
     /// The driver first, then the servers.
     tasks: Vec<JoinHandle<()>>,
 }
@@ -85,16 +88,21 @@ impl Manager {
         let name = config.advertise.clone().unwrap_or_else(|| grpc_addr.to_string());
         let shared = Arc::new(Shared::new(name, config.limits.clone()));
         let (inbox, queues) = inbox();
-        let store = open(store, &shared, &inbox).await?;
+        let candidate = Candidate {
+            manager: ManagerId::from(shared.manager.as_str()),
+            leader_hold: config.leader_hold(),
+        };
+        let store = open(store, candidate, &shared, &inbox).await?;
         let driver = driver(&config, &shared, store)?;
         let (stop, stopped) = watch::channel(false);
         let grpc = serve::grpc(grpc, Arc::clone(&shared), inbox.clone(), stopped.clone())?;
         let http = serve::http(http, Arc::clone(&shared), stopped.clone());
-        let tasks =
-            vec![tokio::spawn(drive(driver, queues, stopped)), tokio::spawn(grpc), tokio::spawn(http)];
+        let crashes = Arc::new(AtomicBool::new(false));
+        let driving = drive(driver, queues, stopped, Arc::clone(&crashes));
+        let tasks = vec![tokio::spawn(driving), tokio::spawn(grpc), tokio::spawn(http)];
         inbox.answer(ManagerEvent::Start);
         info!(manager = %shared.manager, %grpc_addr, %http_addr, "the Manager serves");
-        Ok(RunningManager { grpc_addr, http_addr, shared, inbox, stop, tasks })
+        Ok(RunningManager { grpc_addr, http_addr, shared, inbox, stop, crashes, tasks })
     }
 }
 
@@ -145,6 +153,7 @@ impl RunningManager {
 
     /// Stops at once and does not resign, as a crash would, and waits until the store is free again.
     pub async fn crash(mut self) {
+        self.crashes.store(true, Ordering::Relaxed);
         self.close().await;
     }
 
@@ -186,12 +195,20 @@ async fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListen
 }
 
 /// Opens the store, which may take a while, and reads what was decided lately.
-async fn open(backend: Backend, shared: &Arc<Shared>, inbox: &Inbox) -> Result<StoreHandle, StartError> {
-    let answers = answers(Arc::clone(shared), inbox.clone());
+async fn open(
+    backend: Backend,
+    candidate: Candidate,
+    shared: &Arc<Shared>,
+    inbox: &Inbox,
+) -> Result<StoreHandle, StartError> {
+    let names = Arc::new(Mutex::new(Names::new()));
+    let answers = answers(Arc::clone(shared), inbox.clone(), Arc::clone(&names));
     let shared = Arc::clone(shared);
     let opened = spawn_blocking(move || {
-        let store = backend.open(answers)?;
-        fill_history(&shared, &store)?;
+        let store = backend.open(&candidate, answers)?;
+        for stored in store.recent(usize::try_from(HISTORY).unwrap_or(usize::MAX))? {
+            remember(&shared, &names, &stored);
+        }
         Ok(store)
     });
     match opened.await {
@@ -200,25 +217,23 @@ async fn open(backend: Backend, shared: &Arc<Shared>, inbox: &Inbox) -> Result<S
     }
 }
 
-fn fill_history(shared: &Shared, store: &StoreHandle) -> Result<(), StoreError> {
-    let mut names = Names::new();
-    for stored in store.recent(usize::try_from(HISTORY).unwrap_or(usize::MAX))? {
-        journal::learn_names(&mut names, &stored.batch, None);
-        shared.history.push(stored.written_at, stored.index, &stored.batch, &names);
-    }
-    Ok(())
+/// Adds a batch of the past, or of another leader, to the history. A session's name is kept while it lives.
+fn remember(shared: &Shared, names: &Mutex<Names>, stored: &StoredBatch) {
+    let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    journal::learn_names(&mut names, &stored.batch, None);
+    shared.history.push(stored.written_at, stored.index, &stored.batch, &names);
+    journal::forget_names(&mut names, &stored.batch);
 }
 
 /// Takes the store's answers to the machine, and notes whether they are good.
-fn answers(shared: Arc<Shared>, inbox: Inbox) -> Answers {
-    Box::new(move |answer| {
-        if let Answer::Store(event) = &answer {
-            note_health(&shared, event);
+fn answers(shared: Arc<Shared>, inbox: Inbox, names: Arc<Mutex<Names>>) -> Answers {
+    Box::new(move |answer| match answer {
+        Answer::Election(event) => inbox.answer(ManagerEvent::Election(event)),
+        Answer::Store(event) => {
+            note_health(&shared, &event);
+            inbox.answer(ManagerEvent::Store(event));
         }
-        inbox.answer(match answer {
-            Answer::Election(event) => ManagerEvent::Election(event),
-            Answer::Store(event) => ManagerEvent::Store(event),
-        });
+        Answer::Followed(stored) => remember(&shared, &names, &stored),
     })
 }
 
@@ -274,6 +289,7 @@ async fn drive(
     driver: Driver<ManagerMachine, ManagerHost>,
     queues: Queues,
     mut stopped: watch::Receiver<bool>,
+    crashes: Arc<AtomicBool>,
 ) {
     // Room for one: what waits, waits in the queues, where reports come first.
     let (to_driver, events) = mpsc::channel(1);
@@ -284,7 +300,11 @@ async fn drive(
         }
     };
     let ((_, host), ()) = tokio::join!(driver.run(events), feed);
-    if spawn_blocking(move || host.into_store().join()).await.is_err() {
+    let end = move || match crashes.load(Ordering::Relaxed) {
+        true => host.into_store().crash(),
+        false => host.into_store().join(),
+    };
+    if spawn_blocking(end).await.is_err() {
         warn!("the store did not end well");
     }
 }

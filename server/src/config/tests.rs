@@ -1,6 +1,7 @@
 //! Precedence, and errors that name the setting.
 
 use super::*;
+use crate::store::EtcdOptions;
 
 fn file(text: &str) -> ConfigArgs {
     toml::from_str(text).expect("the file is understood")
@@ -54,6 +55,28 @@ fn errors_name_the_setting_and_what_is_allowed() {
         with("[limits]\nlookup_queue = 0")
             .contains("lookup_queue: \"0\" is not allowed; it must be a number from 1")
     );
+}
+
+#[test]
+fn a_store_is_a_file_or_an_etcd() {
+    let with = |text: &str| file(text).check().expect("allowed").store;
+    assert_eq!(with("store = 'file:a.db'"), Backend::File("a.db".into()));
+    assert_eq!(with("store = 'a.db'"), Backend::File("a.db".into()));
+    let options = EtcdOptions::new(vec!["http://a:1".to_owned(), "http://b:1".to_owned()]);
+    let text = "store = 'etcd'\n[etcd]\nendpoints = 'a:1,b:1'";
+    assert_eq!(with(text), Backend::Etcd(Box::new(options)));
+    let own = with("store = 'etcd:/own/'\n[etcd]\nendpoints = 'a:1'\nprefix = '/other/'");
+    assert!(matches!(own, Backend::Etcd(options) if options.prefix == "/own/"));
+    assert!(error(file("store = 'file:'")).contains("store"));
+    assert!(error(file("store = 'etcd'")).contains("etcd_endpoints"));
+    assert!(error(file("[etcd]\nendpoints = 'a:1'")).contains("--store etcd"));
+}
+
+#[test]
+fn a_leader_lease_on_etcd_fits_into_whole_seconds() {
+    let config = file("store = 'etcd'\n[etcd]\nendpoints = 'a:1'").check().expect("allowed");
+    assert!(config.leader_lease < config.leader_hold() && config.leader_hold() <= Duration::from_secs(5));
+    assert!(config.leader_lease + Duration::from_secs(1) > Duration::from_millis(5_500));
 }
 
 #[test]

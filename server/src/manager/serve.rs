@@ -26,10 +26,11 @@ use crate::service::owner::OwnerService;
 use crate::shared::Shared;
 use crate::{http as pages, listener};
 
-/// How often the transport asks a silent connection whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// After which silence of a connection the transport asks whether it is there. Longer than a Lookup's poll and an Owner's renewal:
+/// who lives is heard without being asked.
+const KEEP_ALIVE: Duration = Duration::from_secs(45);
 /// How long it waits for the answer.
-const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(15);
 /// How much a stream may send ahead of what is read: bounds what unread input can cost.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// The same for all streams of a connection.

@@ -6,20 +6,41 @@ use std::str::FromStr;
 
 use super::contents::Contents;
 use super::error::StoreError;
-use super::{Answers, StoreHandle, embedded};
+use super::etcd::{self, EtcdOptions};
+use super::{Answers, Candidate, StoreHandle, embedded};
 
-/// Where a store is, written as `file:PATH`.
+/// Where a store is. `file:PATH` can be read from text; an etcd has settings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// One file of one process.
     File(PathBuf),
+    /// An etcd cluster, for any number of Managers.
+    Etcd(Box<EtcdOptions>),
 }
 
 impl Backend {
     /// Opens the store, or makes it, and runs it beside the driver.
-    pub fn open(&self, answers: Answers) -> Result<StoreHandle, StoreError> {
+    pub fn open(&self, candidate: &Candidate, answers: Answers) -> Result<StoreHandle, StoreError> {
         match self {
             Backend::File(file) => embedded::open(file, answers),
+            Backend::Etcd(options) => etcd::open(options, candidate, answers),
+        }
+    }
+
+    /// Reads everything in a store, also while Managers use it, if the store can be read whole then.
+    pub fn copy(&self) -> Result<Contents, StoreError> {
+        match self {
+            Backend::File(file) => embedded::read(file),
+            Backend::Etcd(options) => etcd::read(options, true),
+        }
+    }
+
+    /// What kind of store it is, in one word.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Backend::File(_) => "embedded",
+            Backend::Etcd(_) => "etcd",
         }
     }
 
@@ -27,6 +48,7 @@ impl Backend {
     pub fn read(&self) -> Result<Contents, StoreError> {
         match self {
             Backend::File(file) => embedded::read(file),
+            Backend::Etcd(options) => etcd::read(options, false),
         }
     }
 
@@ -34,6 +56,7 @@ impl Backend {
     pub fn create(&self, contents: &Contents) -> Result<(), StoreError> {
         match self {
             Backend::File(file) => embedded::create(file, contents).map(drop),
+            Backend::Etcd(options) => etcd::create(options, contents),
         }
     }
 }
@@ -53,6 +76,7 @@ impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Backend::File(file) => write!(f, "file:{}", file.display()),
+            Backend::Etcd(options) => options.fmt(f),
         }
     }
 }

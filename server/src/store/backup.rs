@@ -62,10 +62,10 @@ pub struct Restored {
     pub not_before: Option<SystemTime>,
 }
 
-/// Copies a store that no Manager is using into a backup file. An existing file is not overwritten, and the store is
-/// not changed.
+/// Copies a store into a backup file: one on etcd at any time, one in a file while no Manager is using it. An existing
+/// file is not overwritten, and the store is not changed.
 pub fn backup(from: &Backend, out: &Path) -> Result<BackupSummary, StoreError> {
-    let contents = from.read()?;
+    let contents = from.copy()?;
     let taken_at = SystemTime::now();
     write_backup(&contents, taken_at, out)?;
     Ok(summary(&contents, taken_at))

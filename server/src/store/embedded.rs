@@ -17,7 +17,7 @@ use super::contents::Contents;
 use super::disk::Disk;
 use super::error::StoreError;
 use super::tables::{self, Facts, Failure, Reach, Scanned, Write};
-use super::{Answer, Answers, Command, Job, StoreHandle, StoredBatch};
+use super::{Answer, Answers, Command, Job, Jobs, StoreHandle, StoredBatch};
 
 /// How many commands may share a transaction.
 const MAX_ROUND: usize = 1024;
@@ -90,7 +90,7 @@ pub(super) fn run(disk: Disk, answers: Answers) -> Result<StoreHandle, StoreErro
         .name("store".to_owned())
         .spawn(move || embedded.run(&received))
         .map_err(StoreError::io(&path, "start a thread for"))?;
-    Ok(StoreHandle { jobs, thread })
+    Ok(StoreHandle { jobs: Jobs::Thread(jobs), thread, facts: Arc::default() })
 }
 
 /// Reads the whole file and compares every checksum, the database's and our own, without changing anything.
@@ -170,6 +170,8 @@ impl Embedded {
                     // Whoever asked may have gone.
                     let _ = reply.send(self.recent(limit));
                 }
+                // The file is given back with the thread: there is nothing else to give up.
+                Job::Crash => {}
                 Job::Command(Command::Campaign { request }) => self.campaign(request, &mut round),
                 Job::Command(Command::Renew { request, term }) => {
                     let renewed = round.leading == Some(term);

@@ -97,10 +97,99 @@ pub enum StoreError {
         what: String,
     },
     /// The name of a store says no backend that exists.
-    #[error("`{name}` names no store: write file:PATH")]
+    #[error("`{name}` names no store: write file:PATH, or etcd with --etcd-endpoints")]
     UnknownBackend {
         /// What was given.
         name: String,
+    },
+    /// A setting of etcd cannot be used.
+    #[error("{setting}: {what}")]
+    EtcdSettings {
+        /// The setting.
+        setting: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// etcd did not do what it was asked.
+    #[error(
+        "the store under {prefix} cannot be used: {why}. Check the endpoints, and that etcd runs and has a leader"
+    )]
+    Etcd {
+        /// The beginning of the store's keys.
+        prefix: String,
+        /// What etcd said.
+        why: String,
+    },
+    /// etcd does not let us do what a store needs.
+    #[error(
+        "the store under {prefix} cannot be used: {why}. Check the user, its password, and that it may read and \
+         write keys with this prefix"
+    )]
+    EtcdRefused {
+        /// The beginning of the store's keys.
+        prefix: String,
+        /// What etcd said.
+        why: String,
+    },
+    /// There is no store in etcd.
+    #[error("there is no store under {prefix}: check the prefix and the endpoints")]
+    EtcdMissing {
+        /// The beginning of the store's keys.
+        prefix: String,
+    },
+    /// There are keys in etcd that must not be replaced.
+    #[error(
+        "there are keys under {prefix} and they are never overwritten: name another prefix, or delete them with \
+         etcdctl"
+    )]
+    EtcdExists {
+        /// The beginning of the store's keys.
+        prefix: String,
+    },
+    /// Somebody began to make a store in etcd and did not end.
+    #[error(
+        "the store under {prefix} is not complete: a restore or a migration is under way or was broken off. Wait for \
+         it, or delete the keys with etcdctl and begin anew"
+    )]
+    EtcdUnfinished {
+        /// The beginning of the store's keys.
+        prefix: String,
+    },
+    /// A Manager leads the store.
+    #[error("the store under {prefix} is in use: {leader} leads. Stop every Manager first")]
+    EtcdLed {
+        /// The beginning of the store's keys.
+        prefix: String,
+        /// Who leads.
+        leader: String,
+    },
+    /// A later version wrote what is in etcd.
+    #[error(
+        "the store under {prefix} has format {found} and this version reads formats up to {FORMAT}: run the version \
+         that wrote it. Nothing was changed"
+    )]
+    EtcdNewer {
+        /// The beginning of the store's keys.
+        prefix: String,
+        /// Its format.
+        found: u32,
+    },
+    /// What is in etcd is not as it was written.
+    #[error(
+        "the store under {prefix} is damaged: {what}. Nothing was changed and nothing is repaired. Keep it for \
+         inspection, and restore the latest backup under a new prefix with `centrifuge store restore`"
+    )]
+    EtcdDamaged {
+        /// The beginning of the store's keys.
+        prefix: String,
+        /// What is seen.
+        what: String,
+    },
+    /// The operating system gives no thread.
+    #[error("cannot start a thread for the store: {why}")]
+    Thread {
+        /// What the operating system said.
+        why: io::Error,
     },
     /// The store has ended.
     #[error("the store has ended with its Manager: ask a Manager that runs")]

@@ -11,18 +11,20 @@ mod disk;
 mod embedded;
 mod encode;
 mod error;
+pub mod etcd;
 mod seal;
 mod tables;
 
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::{Index, Term};
+use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
 use centrifuge_core::record::Batch;
+use tokio::sync::mpsc::UnboundedSender;
 
 pub use backend::Backend;
 pub use contents::Contents;
@@ -30,6 +32,7 @@ pub use decode::{decode_batch, decode_group};
 pub use embedded::open;
 pub use encode::{encode_batch, encode_group};
 pub use error::{DecodeError, StoreError};
+pub use etcd::EtcdOptions;
 pub use seal::{FORMAT, Kind, seal, unseal};
 
 /// How many batches are kept as history behind the last one.
@@ -85,6 +88,8 @@ pub enum Answer {
     Election(ElectionEvent),
     /// To a load or an append.
     Store(StoreEvent),
+    /// To nobody's question: somebody else committed this batch. In order; a batch may come twice.
+    Followed(Box<StoredBatch>),
 }
 
 /// Takes a store's answers. It is called on the store's own thread and must not wait.
@@ -101,32 +106,83 @@ pub struct StoredBatch {
     pub batch: Batch,
 }
 
+/// Who would lead, and for how long nobody may take its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The address that clients dial, which is the Manager's name.
+    pub manager: ManagerId,
+    /// How long everybody waits until a leader's lease is surely over.
+    pub leader_hold: Duration,
+}
+
+/// What a store knows beside its log.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct StoreFacts {
+    /// The Managers that run on this store, by the addresses that clients dial; empty if it serves one alone.
+    pub managers: Vec<String>,
+    /// The highest term that is known.
+    pub term: Term,
+    /// What did not work lately; `None` once something works again.
+    pub problem: Option<String>,
+}
+
 /// What is sent to a backend's thread.
 enum Job {
     Command(Command),
-    Recent { limit: usize, reply: mpsc::Sender<Result<Vec<StoredBatch>, StoreError>> },
+    Recent {
+        limit: usize,
+        reply: mpsc::Sender<Result<Vec<StoredBatch>, StoreError>>,
+    },
+    /// End at once, as a process that is killed.
+    Crash,
+}
+
+/// The way to a backend's thread: one that waits in turn, or one that does many things beside each other.
+enum Jobs {
+    Thread(mpsc::Sender<Job>),
+    Tasks(UnboundedSender<Job>),
+}
+
+impl Jobs {
+    /// Never waits; false if nobody is there any more.
+    fn send(&self, job: Job) -> bool {
+        match self {
+            Jobs::Thread(jobs) => jobs.send(job).is_ok(),
+            Jobs::Tasks(jobs) => jobs.send(job).is_ok(),
+        }
+    }
 }
 
 /// A running store.
 ///
 /// Dropping it ends the store as soon as what was sent to it is done; [`StoreHandle::join`] also waits for that.
 pub struct StoreHandle {
-    jobs: mpsc::Sender<Job>,
+    jobs: Jobs,
     thread: JoinHandle<()>,
+    facts: Arc<Mutex<StoreFacts>>,
 }
 
 impl StoreHandle {
-    /// Hands a command to the store. Never waits. Commands are performed in the order in which they are sent.
+    /// Hands a command to the store. Never waits. Later commands see what earlier ones did, but a renewal does not wait
+    /// for an append.
     pub fn send(&self, command: Command) {
         // A store whose thread is gone answers nothing, as one behind a broken network: the machine's timers see to it.
-        let _ = self.jobs.send(Job::Command(command));
+        self.jobs.send(Job::Command(command));
     }
 
     /// The latest batches, the oldest of them first. Waits for the store: call it where waiting is allowed.
     pub fn recent(&self, limit: usize) -> Result<Vec<StoredBatch>, StoreError> {
         let (reply, answer) = mpsc::channel();
-        self.jobs.send(Job::Recent { limit, reply }).map_err(|_| StoreError::Stopped)?;
+        if !self.jobs.send(Job::Recent { limit, reply }) {
+            return Err(StoreError::Stopped);
+        }
         answer.recv().map_err(|_| StoreError::Stopped)?
+    }
+
+    /// Where to look for what the store knows beside its log. It stays up to date while the store runs.
+    #[must_use]
+    pub fn facts(&self) -> Arc<Mutex<StoreFacts>> {
+        Arc::clone(&self.facts)
     }
 
     /// Whether the store still takes commands. It always does, unless a defect ended its thread: then nothing is
@@ -136,11 +192,18 @@ impl StoreHandle {
         !self.thread.is_finished()
     }
 
-    /// Ends the store after everything that was sent to it is done, and waits for that.
+    /// Ends the store after what was sent to it is done, as far as that is possible in a few seconds, and waits for that.
+    /// A leadership that is not given up yet is.
     pub fn join(self) {
         drop(self.jobs);
         if self.thread.join().is_err() {
             tracing::error!("the store's thread had panicked");
         }
+    }
+
+    /// Ends the store at once and gives nothing up, as if its process were killed, and waits for that.
+    pub fn crash(self) {
+        self.jobs.send(Job::Crash);
+        self.join();
     }
 }

@@ -161,6 +161,7 @@ impl World {
         self.due.push_back(Due::Manager(match self.store.answer() {
             Answer::Election(event) => ManagerEvent::Election(event),
             Answer::Store(event) => ManagerEvent::Store(event),
+            Answer::Followed(_) => unreachable!("the client leaves these out"),
         }));
     }
 }

@@ -7,14 +7,14 @@ pub mod strategies;
 
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
 use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Record};
-use centrifuge_server::store::{Answer, Answers, Command, StoreError, StoreHandle};
+use centrifuge_server::store::{Answer, Answers, Command, StoreError, StoreHandle, StoredBatch};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -77,8 +77,33 @@ impl Client {
         self.handle.send(command);
     }
 
+    /// The next answer to something that was asked.
     pub fn answer(&self) -> Answer {
-        self.answers.recv_timeout(PATIENCE).expect("the store answers")
+        loop {
+            match self.answers.recv_timeout(PATIENCE).expect("the store answers") {
+                Answer::Followed(_) => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The next answer to something that was asked, if there is one by then.
+    pub fn answer_within(&self, time: Duration) -> Option<Answer> {
+        let until = Instant::now() + time;
+        loop {
+            match self.answers.recv_timeout(until.saturating_duration_since(Instant::now())).ok()? {
+                Answer::Followed(_) => {}
+                answer => return Some(answer),
+            }
+        }
+    }
+
+    /// The next batch of somebody else.
+    pub fn followed(&self) -> StoredBatch {
+        match self.answers.recv_timeout(PATIENCE).expect("the store follows") {
+            Answer::Followed(stored) => *stored,
+            other => panic!("not followed: {other:?}"),
+        }
     }
 
     pub fn campaign(&mut self) -> Term {
@@ -135,6 +160,11 @@ impl Client {
 
     pub fn handle(&self) -> &StoreHandle {
         &self.handle
+    }
+
+    /// Ends the store as if its process were killed.
+    pub fn crash(self) {
+        self.handle.crash();
     }
 
     /// Ends the store and waits for its end.

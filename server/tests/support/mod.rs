@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
@@ -151,12 +150,16 @@ pub struct TestOwner {
 
 impl TestOwner {
     pub fn start(at: SocketAddr, namespace: &str, name: &str) -> TestOwner {
-        let manager = ManagerId::from(at.to_string().as_str());
+        TestOwner::start_among(&[at], namespace, name)
+    }
+
+    /// One that knows several Managers.
+    pub fn start_among(managers: &[SocketAddr], namespace: &str, name: &str) -> TestOwner {
         let config = OwnerConfig {
             namespace: Namespace::new(namespace).expect("a label"),
             name: OwnerName::new(name).expect("a name"),
             url: Url::from(format!("http://{name}").as_str()),
-            managers: Arc::from([manager.clone()]),
+            managers: managers.iter().map(|at| ManagerId::from(at.to_string().as_str())).collect(),
             takes_over_previous: false,
             weight: 100,
             migrates: false,
@@ -171,7 +174,7 @@ impl TestOwner {
         let driving = tokio::spawn(async move {
             driver.run(fed).await;
         });
-        let pumping = tokio::spawn(pump(at, manager, to_send, events.clone()));
+        let pumping = tokio::spawn(pump(to_send, events.clone()));
         events.try_send(OwnerEvent::Start).expect("room");
         TestOwner { seen, events, tasks: vec![driving, pumping] }
     }
@@ -189,14 +192,14 @@ impl Drop for TestOwner {
 
 struct OwnerHost {
     events: mpsc::Sender<OwnerEvent>,
-    outgoing: mpsc::Sender<OwnerToManager>,
+    outgoing: mpsc::Sender<(ManagerId, OwnerToManager)>,
     show: watch::Sender<Seen>,
 }
 
 impl Host<OwnerMachine> for OwnerHost {
     fn perform(&mut self, action: OwnerAction) {
         match action {
-            OwnerAction::ToManager { message, .. } => drop(self.outgoing.try_send(message)),
+            OwnerAction::ToManager { to, message } => drop(self.outgoing.try_send((to, message))),
             OwnerAction::Granted(grants) => self.show.send_modify(|seen| seen.granted += grants.len()),
             OwnerAction::Revoked(gone) => self.show.send_modify(|seen| seen.revoked += gone.len()),
             OwnerAction::JoinRefused(why) => self.show.send_modify(|seen| seen.refused = Some(why)),
@@ -215,24 +218,32 @@ impl Host<OwnerMachine> for OwnerHost {
 }
 
 /// Carries messages over one stream after the other; what cannot be sent is lost.
-async fn pump(
-    at: SocketAddr,
-    manager: ManagerId,
-    mut to_send: mpsc::Receiver<OwnerToManager>,
-    events: mpsc::Sender<OwnerEvent>,
-) {
-    while let Some(first) = to_send.recv().await {
-        let Ok(channel) = channel(at).await else { continue };
+async fn pump(mut to_send: mpsc::Receiver<(ManagerId, OwnerToManager)>, events: mpsc::Sender<OwnerEvent>) {
+    let mut next = to_send.recv().await;
+    while let Some((manager, first)) = next.take() {
+        let at = manager.to_string().parse().expect("an address");
+        let Ok(channel) = channel(at).await else {
+            next = to_send.recv().await;
+            continue;
+        };
         let mut client = OwnerClient::new(channel);
         let (sender, stream) = mpsc::channel(64);
         sender.try_send(v1::OwnerMessage::from(&first)).expect("room");
-        let Ok(session) = client.session(ReceiverStream::new(stream)).await else { continue };
+        let Ok(session) = client.session(ReceiverStream::new(stream)).await else {
+            next = to_send.recv().await;
+            continue;
+        };
         let mut answers = session.into_inner();
         loop {
             tokio::select! {
                 message = to_send.recv() => match message {
-                    Some(message) => drop(sender.try_send(v1::OwnerMessage::from(&message))),
-                    None => return,
+                    Some((to, message)) if to == manager => {
+                        drop(sender.try_send(v1::OwnerMessage::from(&message)));
+                    }
+                    other => {
+                        next = other;
+                        break;
+                    }
                 },
                 answer = answers.message() => match answer {
                     Ok(Some(message)) => {
@@ -242,7 +253,10 @@ async fn pump(
                             return;
                         }
                     }
-                    _ => break,
+                    _ => {
+                        next = to_send.recv().await;
+                        break;
+                    }
                 },
             }
         }

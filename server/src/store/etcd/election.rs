@@ -1,0 +1,206 @@
+//! Who leads: a key that goes away with an etcd lease, and a term that rises with every win.
+
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use centrifuge_core::id::{ManagerId, Term};
+use centrifuge_core::manager::ElectionEvent;
+use prost::Message;
+
+use super::client::EtcdError;
+use super::keys;
+use super::proto::items::Leader;
+use super::proto::rpc;
+use super::read::{Led, Standing, Unreadable};
+use super::{Leadership, Shared};
+use crate::store::Answer;
+use crate::store::decode::decode_time;
+
+/// What came of a campaign.
+enum Outcome {
+    Won(Leadership),
+    LedBy(Option<ManagerId>),
+}
+
+impl Shared {
+    /// Tries to lead. A standby's campaign stays open: it is tried again when the leader's key goes away.
+    pub(super) async fn campaign(self: Rc<Shared>, request: u64) {
+        match self.try_campaign().await {
+            Ok(Outcome::Won(leadership)) => {
+                self.campaigning.set(None);
+                self.leadership.set(Some(leadership));
+                self.note_term(leadership.term);
+                self.answer(Answer::Election(ElectionEvent::Won { request, term: leadership.term }));
+            }
+            Ok(Outcome::LedBy(leader)) => {
+                self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));
+            }
+            // Who led before may still lead: the machine keeps what it knows and asks again.
+            Err(error) => self.complain("campaign", &error),
+        }
+    }
+
+    async fn try_campaign(&self) -> Result<Outcome, Unreadable> {
+        let (standing, led) = self.standing_and_leader().await?;
+        self.note_term(Term(standing.content.term));
+        if let Some(led) = led.as_ref().filter(|led| led.leader.process != self.process) {
+            return Ok(Outcome::LedBy(Some(ManagerId::from(led.leader.manager.as_str()))));
+        }
+        let Some(term) = Term(standing.content.term).next() else { return Ok(Outcome::LedBy(None)) };
+        if self.must_wait(&standing) || !self.readable.get() {
+            return Ok(Outcome::LedBy(None));
+        }
+        let lease = self.grant().await?;
+        let outcome = self.take_leadership(&standing, led.as_ref(), term, lease).await;
+        if !matches!(outcome, Ok(Outcome::Won(_))) {
+            // Not needed, unless the answer was lost: then the next campaign takes the key over, or it expires.
+            let _ = self.client.revoke(lease).await;
+        }
+        outcome
+    }
+
+    fn note_term(&self, term: Term) {
+        let mut facts = self.facts();
+        facts.term = facts.term.max(term);
+    }
+
+    async fn standing_and_leader(&self) -> Result<(Standing, Option<Led>), Unreadable> {
+        let ranges = [keys::one(self.keys.standing()), keys::one(self.keys.leader())];
+        let success = ranges.into_iter().map(keys::get).collect();
+        let answer = self.client.txn(rpc::TxnRequest { success, ..Default::default() }).await?;
+        let mut found = keys::found(answer.responses);
+        let (Some(standing), Some(leader)) = (found.next(), found.next()) else {
+            return Err(Unreadable::Damaged("etcd left an answer out".to_owned()));
+        };
+        Ok((Standing::of(&standing)?.ok_or(Unreadable::Missing)?, Led::of(&leader)))
+    }
+
+    /// After a restore nobody leads until every lease of the time before has run out.
+    fn must_wait(&self, standing: &Standing) -> bool {
+        let until = standing.content.not_before_micros.map(decode_time);
+        let left = until.and_then(|until| until.duration_since(SystemTime::now()).ok());
+        if let Some(left) = left
+            && !self.said_waiting.replace(true)
+        {
+            tracing::warn!(
+                prefix = %self.options.prefix,
+                seconds = left.as_secs(),
+                "the store was restored: leases granted after the backup may still run, and nobody leads before \
+                 they have ended"
+            );
+        }
+        left.is_some()
+    }
+
+    /// An etcd lease that outlasts the leader's own by the drift bound.
+    async fn grant(&self) -> Result<i64, Unreadable> {
+        let seconds = self.lease_seconds();
+        let granted = self.client.grant(seconds).await?;
+        if granted.ttl < seconds {
+            let _ = self.client.revoke(granted.id).await;
+            let words = format!("it grants leases of {} s where {seconds} s were asked for", granted.ttl);
+            return Err(EtcdError::Refused(words).into());
+        }
+        Ok(granted.id)
+    }
+
+    /// Takes the key, if nobody has it or this process has, and if nobody has won since the term was read.
+    async fn take_leadership(
+        &self,
+        standing: &Standing,
+        own: Option<&Led>,
+        term: Term,
+        lease: i64,
+    ) -> Result<Outcome, Unreadable> {
+        let leader = Leader {
+            manager: self.candidate.manager.to_string(),
+            term: term.0,
+            process: self.process.clone(),
+        };
+        let request = rpc::TxnRequest {
+            compare: vec![
+                keys::written_at(self.keys.leader(), own.map_or(0, |led| led.written_at)),
+                keys::written_at(self.keys.standing(), standing.written_at),
+            ],
+            success: vec![
+                keys::put_with(self.keys.leader(), leader.encode_to_vec(), lease),
+                keys::put(self.keys.standing(), Standing::sealed(term, None)),
+            ],
+            failure: vec![keys::get(keys::one(self.keys.leader()))],
+        };
+        let answer = self.client.txn(request).await?;
+        if answer.succeeded {
+            let revision = keys::revision(answer.header.as_ref());
+            return Ok(Outcome::Won(Leadership { term, revision, lease }));
+        }
+        // An own try whose answer was lost looks the same here as somebody else's: the next campaign tells them apart.
+        let led = keys::found(answer.responses).next().and_then(|found| Led::of(&found));
+        let led = led.filter(|led| led.leader.process != self.process);
+        Ok(Outcome::LedBy(led.map(|led| ManagerId::from(led.leader.manager.as_str()))))
+    }
+
+    /// Renews the leader lease: etcd's lease lives, and after that the key is still ours. Somebody may have deleted the
+    /// key while the lease went on.
+    pub(super) async fn renew(self: Rc<Shared>, request: u64, leadership: Leadership) {
+        match self.try_renew(leadership).await {
+            Ok(true) => self.answer(Answer::Election(ElectionEvent::Renewed { request })),
+            Ok(false) => self.lost(leadership),
+            Err(error) => self.complain("renew the leader lease", &error.into()),
+        }
+    }
+
+    async fn try_renew(&self, leadership: Leadership) -> Result<bool, EtcdError> {
+        match self.client.keep_alive(leadership.lease).await {
+            Ok(()) => {}
+            Err(EtcdError::NoLease) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let found = self.client.range(keys::one(self.keys.leader())).await?;
+        Ok(Led::of(&found).is_some_and(|led| led.written_at == leadership.revision))
+    }
+
+    /// The key is gone, or somebody else's.
+    fn lost(&self, leadership: Leadership) {
+        if self.leadership.get() == Some(leadership) {
+            self.leadership.set(None);
+            self.answer(Answer::Election(ElectionEvent::Lost { term: leadership.term }));
+        }
+    }
+
+    /// Gives leadership up because the log says nothing to this version.
+    pub(super) async fn step_aside(self: Rc<Shared>) {
+        if let Some(leadership) = self.leadership.get() {
+            self.lost(leadership);
+            self.resign(leadership).await;
+        }
+    }
+
+    /// Gives leadership up: the key goes away with its lease, if it is still attached to it.
+    pub(super) async fn resign(self: Rc<Shared>, leadership: Leadership) {
+        if let Err(error) = self.client.revoke(leadership.lease).await {
+            self.complain("resign", &error.into());
+        }
+    }
+
+    /// What became of the leader's key: `None` if it is gone as of `revision`.
+    pub(super) fn leader_seen(self: &Rc<Shared>, led: Option<&Led>, revision: i64) {
+        if let Some(led) = led {
+            self.note_term(Term(led.leader.term));
+        }
+        if let Some(leadership) = self.leadership.get() {
+            if revision > leadership.revision && led.is_none_or(|led| led.written_at != leadership.revision) {
+                self.lost(leadership);
+            }
+            return;
+        }
+        let Some(request) = self.campaigning.get() else { return };
+        match led {
+            None => self.start_campaign(request),
+            Some(led) if led.leader.process != self.process => {
+                let leader = Some(ManagerId::from(led.leader.manager.as_str()));
+                self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));
+            }
+            Some(_) => {}
+        }
+    }
+}

@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::workspace::{Result, Workspace};
-use crate::{claims, tidy, walls};
+use crate::{claims, tidy, tools, walls};
 
-/// The short campaigns of the simulator. Long ones are run by hand; these are here to catch a break early.
+/// The short campaigns of the simulator and of real processes. Long ones are run by hand; these are here to catch a break early.
 const CAMPAIGNS: &[(&str, &str)] = &[
     // Seeded worlds of Managers, Owners and Lookups under faults; fails on a violated invariant.
     ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
@@ -20,6 +20,10 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("plants", "run --release -p centrifuge-sim -- plants"),
     // Small worlds, exhausted; fails if one is not, or on a violation where none is expected.
     ("check", "run --release -p centrifuge-sim -- check"),
+    // Real processes under faults for two minutes; fails on a broken promise.
+    ("chaos", "run --release -p centrifuge-chaos -- chaos --for 2m"),
+    // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
+    ("chaos-plant", "run --release -p centrifuge-chaos -- chaos --for 30s --plant unchecked-owner"),
 ];
 
 /// One check.
@@ -52,6 +56,7 @@ fn steps() -> Vec<Step> {
         ),
         step("walls", Work::Here(walls::run)),
         step("tidy", Work::Here(tidy::run)),
+        step("tools", Work::Here(|_| tools::run())),
         step("test", Work::Cargo("test --workspace")),
         step("claims", Work::Here(|workspace| claims::run(workspace, false))),
     ];
@@ -156,7 +161,7 @@ mod tests {
     #[test]
     fn the_checks_of_the_source_come_before_the_campaigns() {
         let names: Vec<&str> = steps().iter().map(|step| step.name).collect();
-        let source = ["format", "clippy", "walls", "tidy", "test", "claims"];
+        let source = ["format", "clippy", "walls", "tidy", "tools", "test", "claims"];
         let campaigns: Vec<&str> = CAMPAIGNS.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, [&source[..], &campaigns, &["deny"]].concat());
     }

@@ -1,9 +1,12 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `walls`, `claims`, `tidy`.
+//! Developer commands of the workspace: `cargo xtask ci`, `walls`, `claims`, `tidy`, `tools`, `chaos`, `failover`, `etcd-churn`.
 
+mod chaos;
 mod ci;
 mod claims;
+mod etcd_churn;
 mod source;
 mod tidy;
+mod tools;
 mod walls;
 mod workspace;
 
@@ -35,6 +38,31 @@ enum Command {
     },
     /// Checks that ARCHITECTURE.md, the README and the decision records are true to the tree
     Tidy,
+    /// Installs what the tests need beside Rust, where it is missing: Debian's etcd
+    Tools,
+    /// Commits to a store on etcd again and again, and shows how much of etcd's file is in use before and after
+    EtcdChurn {
+        /// How many commits
+        #[arg(long, default_value_t = 100_000)]
+        commits: u64,
+        /// Prints one line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs a pool of real processes under faults and checks that every promise was kept; `--help` lists what can be set
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// What the harness is told
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Kills the leader of real Managers again and again under load, and measures how soon another answers
+    #[command(disable_help_flag = true)]
+    Failover {
+        /// What the harness is told
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -54,5 +82,9 @@ fn run(command: Command) -> Result<()> {
         Command::Walls => walls::run(&workspace),
         Command::Claims { json } => claims::run(&workspace, json),
         Command::Tidy => tidy::run(&workspace),
+        Command::Tools => tools::run(),
+        Command::EtcdChurn { commits, json } => etcd_churn::run(&workspace, commits, json),
+        Command::Chaos { arguments } => chaos::run(&workspace, "chaos", &arguments),
+        Command::Failover { arguments } => chaos::run(&workspace, "failover", &arguments),
     }
 }

@@ -1,0 +1,106 @@
+//! How long keys were without anybody who answered for them, and whether all have an owner in the end (L1).
+
+use std::collections::BTreeMap;
+
+use super::Verdict;
+use super::evidence::Evidence;
+use crate::lines::{Nanos, OwnerLine};
+use crate::roles::LONGEST_PAUSE;
+
+/// So long before the end every key was held by somebody.
+const END: Nanos = 2_000_000_000;
+
+/// The middle, the worst but a hundredth, and the worst, of some times in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Percentiles {
+    pub(crate) count: u64,
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+impl Percentiles {
+    pub(crate) fn of(mut times: Vec<Nanos>) -> Percentiles {
+        times.sort_unstable();
+        let at = |percent: usize| {
+            let place = (times.len() * percent).div_ceil(100).max(1) - 1;
+            times.get(place).map_or(0, |time| time / 1_000_000)
+        };
+        Percentiles { count: times.len() as u64, p50: at(50), p99: at(99), max: at(100) }
+    }
+}
+
+pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
+    let mut held: BTreeMap<u32, Vec<(Nanos, Nanos)>> = BTreeMap::new();
+    for line in evidence.owners.iter().flat_map(|life| &life.lines) {
+        if let OwnerLine::Held { key, first, last, .. } = line {
+            held.entry(*key).or_default().push((first.0, last.1));
+        }
+    }
+    let mut gaps = Vec::new();
+    for spans in held.values_mut() {
+        spans.sort_unstable();
+        gaps.extend(between(spans));
+    }
+    verdict.unavailable_ms = Percentiles::of(gaps);
+    let Some((calm, over)) = evidence.calm() else { return };
+    for key in 0..evidence.keys {
+        let last = held.get(&key).and_then(|spans| spans.iter().map(|(_, end)| *end).max()).unwrap_or(0);
+        if last + END < over {
+            let seconds = (over - last.max(calm)) as f64 / 1e9;
+            verdict.violations.push(format!(
+                "L1: key {key} had no owner for the last {seconds:.1} s, though there were no faults any more"
+            ));
+        }
+    }
+}
+
+/// The times between spans, which are in order.
+fn between(spans: &[(Nanos, Nanos)]) -> Vec<Nanos> {
+    let mut gaps = Vec::new();
+    let mut end = None;
+    for (first, last) in spans {
+        if let Some(end) = end
+            && *first > end + LONGEST_PAUSE
+        {
+            gaps.push(first - end);
+        }
+        end = end.max(Some(*last));
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+    use crate::lines::HarnessLine;
+
+    const S: Nanos = 1_000_000_000;
+
+    #[test]
+    fn percentiles_are_those_of_the_times() {
+        let times: Vec<Nanos> = (1..=200).map(|milli| milli * 1_000_000).collect();
+        assert_eq!(Percentiles::of(times), Percentiles { count: 200, p50: 100, p99: 198, max: 200 });
+        assert_eq!(Percentiles::of(Vec::new()), Percentiles::default());
+        assert_eq!(Percentiles::of(vec![7_000_000]), Percentiles { count: 1, p50: 7, p99: 7, max: 7 });
+    }
+
+    #[test]
+    fn a_gap_is_what_no_owner_covers() {
+        assert_eq!(between(&[(0, 2 * S), (S, 5 * S), (7 * S, 8 * S), (8 * S, 9 * S)]), [2 * S]);
+    }
+
+    #[test]
+    fn a_key_without_an_owner_in_the_end_is_a_violation_of_l1() {
+        let mut evidence = owners(vec![owner("a", [held(0, 5, S, 30 * S), held(1, 5, S, 12 * S)])]);
+        evidence.keys = 2;
+        evidence.harness = vec![HarnessLine::Calm { at: 10 * S }, HarnessLine::Over { at: 30 * S }];
+        let mut verdict = Verdict::default();
+        check(&evidence, &mut verdict);
+        assert_eq!(
+            verdict.violations,
+            ["L1: key 1 had no owner for the last 18.0 s, though there were no faults any more"]
+        );
+    }
+}

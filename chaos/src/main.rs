@@ -1,0 +1,78 @@
+//! Real processes under kills, stops, cuts, lost messages and wrong clocks, and a checker of what they wrote down.
+//!
+//! `cargo xtask chaos` and `cargo xtask failover` build and run this. All processes of a run but etcd are this binary again.
+
+mod checker;
+mod dice;
+mod failover;
+mod lines;
+mod plan;
+mod pool;
+mod proxy;
+mod report;
+mod roles;
+mod run;
+mod shelter;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+/// Real processes under faults, and a checker of what they wrote down.
+#[derive(Parser)]
+#[command(name = "centrifuge-chaos")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a pool under faults and checks that every promise was kept
+    Chaos(run::RunArgs),
+    /// Kills the leader again and again under load, and measures how soon another answers
+    Failover(failover::FailoverArgs),
+    /// Checks the journals of a run that were kept
+    Check {
+        /// Where they are
+        directory: PathBuf,
+    },
+    /// Plays a part in a run
+    #[command(hide = true)]
+    Play {
+        /// What to do, as JSON
+        part: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Chaos(args) => run::run(&args),
+        Command::Failover(args) => failover::run(&args),
+        Command::Check { directory } => check(&directory),
+        Command::Play { part } => roles::play(&part).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn check(directory: &std::path::Path) -> Result<bool, Box<dyn Error>> {
+    let verdict = checker::check(directory)?;
+    println!("{verdict:#?}");
+    Ok(verdict.is_clean())
+}
+
+/// Reads a length of time with its unit.
+fn length(text: &str) -> Result<Duration, String> {
+    centrifuge_server::config::read_duration(text)
+        .ok_or_else(|| format!("{text:?} is no length of time: write 90s, 2m or 1h"))
+}

@@ -1,0 +1,158 @@
+//! What a run consists of: how many processes, which times, and what is deliberately wrong.
+
+use std::time::Duration;
+
+use centrifuge_net::proto::v1;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// The pool's namespace.
+pub(crate) const NAMESPACE: &str = "chaos";
+
+/// How far a clock may be from true time, in parts per million: 1.04 to 0.96 is 65 to 60, the drift bound between any two.
+pub(crate) const MOST_SKEW_PPM: i32 = 40_000;
+
+/// How long leases and everything around them last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    pub(crate) lease: Duration,
+    pub(crate) renewal: Duration,
+    pub(crate) answer_allowance: Duration,
+    pub(crate) recall: Duration,
+    pub(crate) migration: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) contact: Duration,
+    pub(crate) unowned_delay: Duration,
+    pub(crate) silence: Duration,
+    /// Whether load moves keys.
+    pub(crate) balances: bool,
+}
+
+impl Times {
+    /// Leases that are short, so that many pauses are longer.
+    pub(crate) const SHORT: Times = Times {
+        lease: Duration::from_millis(3_000),
+        renewal: Duration::from_millis(700),
+        answer_allowance: Duration::from_millis(500),
+        recall: Duration::from_millis(1_000),
+        migration: Duration::from_millis(3_000),
+        heartbeat: Duration::from_millis(500),
+        poll: Duration::from_millis(1_500),
+        contact: Duration::from_millis(10_000),
+        unowned_delay: Duration::from_millis(4_000),
+        silence: Duration::from_millis(1_000),
+        balances: true,
+    };
+
+    /// Leases that outlast a change of leaders with a leader lease of several seconds, and nothing that moves them.
+    pub(crate) const LASTING: Times = Times {
+        lease: Duration::from_millis(30_000),
+        renewal: Duration::from_millis(1_000),
+        answer_allowance: Duration::from_millis(1_000),
+        contact: Duration::from_millis(40_000),
+        balances: false,
+        ..Times::SHORT
+    };
+
+    /// The hold that belongs to the lease: 65 to 60.
+    pub(crate) fn hold(&self) -> Duration {
+        self.lease * 65 / 60
+    }
+
+    /// How soon every caller that lives is told of a loss (S4): the hold, the recall, and what a Lookup may be out of contact;
+    /// with clocks that are as wrong as they may be, and a little for machines that are busy.
+    pub(crate) fn notice_bound(&self) -> Duration {
+        (self.hold() + self.recall + self.contact) * 65 / 60 + Duration::from_secs(2)
+    }
+
+    /// The settings of the namespace.
+    pub(crate) fn settings(&self) -> v1::Settings {
+        let millis = |time: Duration| Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let policy = if self.balances { v1::LoadPolicy::TenPercent } else { v1::LoadPolicy::Off };
+        v1::Settings {
+            lease_ms: millis(self.lease),
+            hold_ms: millis(self.hold()),
+            renewal_ms: millis(self.renewal),
+            answer_allowance_ms: millis(self.answer_allowance),
+            migration_timeout_ms: millis(self.migration),
+            recall_timeout_ms: millis(self.recall),
+            settle_ms: Some(500),
+            virtual_nodes: Some(8),
+            load_policy: Some(policy.into()),
+            load_interval_ms: Some(10_000),
+            heartbeat_ms: millis(self.heartbeat),
+            ..v1::Settings::default()
+        }
+    }
+}
+
+/// Where the Managers keep their table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreKind {
+    /// One Manager with a file.
+    File,
+    /// Any number of Managers and a group of etcd nodes.
+    Etcd,
+}
+
+/// How processes reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NetworkKind {
+    /// Namespaces where the machine allows them, otherwise loopback.
+    Auto,
+    /// Every process in a network namespace of its own; cuts drop packets.
+    Namespaces,
+    /// Everything on loopback through relays of the harness; cuts hold bytes back and drop messages.
+    Loopback,
+}
+
+/// Something that is wrong on purpose, which the checker must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Plant {
+    /// An Owner that was stopped answers, once it goes on, for the keys it had before, without checking its lease (S1)
+    UncheckedOwner,
+    /// An Owner's clock runs at half speed: its leases last twice as long as others wait (S1)
+    SlowOwnerClock,
+    /// The Managers' clocks run at double speed: their holds are over before the leases are (S1)
+    FastManagerClock,
+    /// One Manager's clock runs at a third of its speed: it leads on when its leader lease is over (S5, seen as S1). Needs etcd
+    OutlivedLeader,
+    /// An Owner forgets the state of a key now and then, and keeps the lease (S4)
+    ForgetfulOwner,
+    /// An Owner goes back to an earlier state of a key now and then (S4)
+    BackwardOwner,
+    /// A caller does not pass on what it is told about losses (S4)
+    DeafCaller,
+    /// A caller says that keys are lost which are not
+    CryingCaller,
+}
+
+/// How many processes of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) etcd: u8,
+    pub(crate) managers: u8,
+    pub(crate) owners: u8,
+    pub(crate) callers: u8,
+    /// How many keys are watched.
+    pub(crate) keys: u32,
+}
+
+/// The name of a key that is watched.
+pub(crate) fn key_name(key: u32) -> String {
+    format!("key-{key}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_of_two_processes_stay_within_the_drift_bound() {
+        let (fast, slow) = (1_000_000 + MOST_SKEW_PPM, 1_000_000 - MOST_SKEW_PPM);
+        assert!(fast * 60 <= slow * 65);
+        assert_eq!(Times::SHORT.hold(), Duration::from_millis(3_250));
+    }
+}

@@ -1,0 +1,148 @@
+//! Where everything is. Runs at the same time have different addresses, and a process has the same one in all its lives.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::plan::Sizes;
+
+/// One process of the pool, through all its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Node {
+    Etcd(u8),
+    Manager(u8),
+    Owner(u8),
+    Caller(u8),
+}
+
+impl Node {
+    /// What faults call its kind.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Node::Etcd(_) => "etcd",
+            Node::Manager(_) => "manager",
+            Node::Owner(_) => "owner",
+            Node::Caller(_) => "caller",
+        }
+    }
+
+    /// A number for each, from 1.
+    fn number(self) -> u8 {
+        match self {
+            Node::Etcd(index) => 1 + index,
+            Node::Manager(index) => 11 + index,
+            Node::Owner(index) => 31 + index,
+            Node::Caller(index) => 61 + index,
+        }
+    }
+
+    /// Every process of a pool.
+    pub(crate) fn all(sizes: Sizes) -> Vec<Node> {
+        let etcd = (0..sizes.etcd).map(Node::Etcd);
+        let managers = (0..sizes.managers).map(Node::Manager);
+        let owners = (0..sizes.owners).map(Node::Owner);
+        let callers = (0..sizes.callers).map(Node::Caller);
+        etcd.chain(managers).chain(owners).chain(callers).collect()
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Node::Etcd(index) | Node::Manager(index) | Node::Owner(index) | Node::Caller(index)) = self;
+        write!(f, "{}-{}", self.kind(), index + 1)
+    }
+}
+
+/// The addresses of a run: a network of its own, of 256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    /// Loopback with relays, or namespaces with none.
+    pub(crate) is_loopback: bool,
+    middle: [u8; 2],
+}
+
+/// The ports of clients' links begin here.
+const LINKS: u16 = 20_000;
+
+impl Addresses {
+    /// The network of the run whose harness is process `id`.
+    pub(crate) fn new(is_loopback: bool, id: u32) -> Addresses {
+        // Neither zero nor 255, and not the loopback that others use.
+        let part = |number: u32| u8::try_from(1 + number % 250).unwrap_or(1);
+        Addresses { is_loopback, middle: [part(id / 250), part(id)] }
+    }
+
+    fn ip(&self, last: u8) -> IpAddr {
+        let first = if self.is_loopback { 127 } else { 10 };
+        IpAddr::V4(Ipv4Addr::new(first, self.middle[0], self.middle[1], last))
+    }
+
+    /// Where a process is.
+    pub(crate) fn of(&self, node: Node) -> IpAddr {
+        self.ip(node.number())
+    }
+
+    pub(crate) fn grpc(&self, manager: u8) -> SocketAddr {
+        SocketAddr::new(self.of(Node::Manager(manager)), 7_600)
+    }
+
+    pub(crate) fn http(&self, manager: u8) -> SocketAddr {
+        SocketAddr::new(self.of(Node::Manager(manager)), 7_601)
+    }
+
+    /// The address that stands for a Manager, at the harness.
+    pub(crate) fn stand_in(&self, manager: u8) -> IpAddr {
+        self.ip(200 + manager)
+    }
+
+    /// Where a client finds a Manager: at a link of its own.
+    pub(crate) fn link(&self, client: Node, manager: u8) -> SocketAddr {
+        SocketAddr::new(self.stand_in(manager), LINKS + u16::from(client.number()))
+    }
+
+    /// Where an Owner's application listens.
+    pub(crate) fn application(&self, owner: u8) -> SocketAddr {
+        SocketAddr::new(self.of(Node::Owner(owner)), 8_000)
+    }
+
+    /// Where others find it.
+    pub(crate) fn url(&self, owner: u8) -> SocketAddr {
+        if self.is_loopback { SocketAddr::new(self.ip(101 + owner), 8_000) } else { self.application(owner) }
+    }
+
+    pub(crate) fn etcd(&self, etcd: u8) -> SocketAddr {
+        SocketAddr::new(self.of(Node::Etcd(etcd)), 2_379)
+    }
+
+    pub(crate) fn etcd_peer(&self, etcd: u8) -> SocketAddr {
+        SocketAddr::new(self.of(Node::Etcd(etcd)), 2_380)
+    }
+
+    /// Where a Manager finds a node of etcd.
+    pub(crate) fn etcd_for(&self, manager: u8, etcd: u8) -> SocketAddr {
+        let relay = SocketAddr::new(self.ip(151 + etcd), LINKS + u16::from(manager));
+        if self.is_loopback { relay } else { self.etcd(etcd) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn nobody_shares_an_address() {
+        let sizes = Sizes { etcd: 5, managers: 9, owners: 30, callers: 30, keys: 1 };
+        let addresses = Addresses::new(true, 54_321);
+        let mut seen = BTreeSet::new();
+        for node in Node::all(sizes) {
+            assert!(seen.insert(addresses.of(node)), "{node}");
+        }
+        for manager in 0..9 {
+            assert!(seen.insert(addresses.stand_in(manager)));
+        }
+        for owner in 0..30 {
+            assert!(seen.insert(addresses.url(owner).ip()));
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The processes of a run and the network between them.
+
+mod addresses;
+mod faults;
+mod launch;
+mod metrics;
+pub(crate) mod namespaces;
+mod network;
+mod node;
+mod operator;
+
+pub(crate) use addresses::Node;
+pub(crate) use faults::Faults;
+pub(crate) use launch::{Pool, PoolPlan};
+pub(crate) use metrics::RaceDrops;

@@ -1,0 +1,92 @@
+//! A process of the pool: started, killed, stopped, continued, each by its id.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A name whose processes come and go.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    /// How many there have been.
+    pub(super) life: u32,
+    child: Option<Child>,
+    pub(super) is_stopped: bool,
+}
+
+impl Process {
+    pub(super) fn new(name: String) -> Process {
+        Process { name, life: 0, child: None, is_stopped: false }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Starts the next life; what it prints goes to a file.
+    ///
+    /// To be called from the harness's main thread: the kernel ends a child with the thread that started it.
+    pub(super) fn start(&mut self, mut command: Command, logs: &Path) -> io::Result<()> {
+        let log = File::options().create(true).append(true).open(logs.join(format!("{}.log", self.name)))?;
+        let (out, err) = (log.try_clone()?, log);
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
+        self.child = Some(child);
+        self.is_stopped = false;
+        Ok(())
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        self.is_stopped = false;
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        self.is_stopped = true;
+        Ok(())
+    }
+
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        self.signal(Signal::CONT)?;
+        self.is_stopped = false;
+        Ok(())
+    }
+
+    pub(super) fn terminate(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// How it ended, if it did by itself.
+    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        let status = child.try_wait()?;
+        if status.is_some() {
+            self.child = None;
+        }
+        Ok(status)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let id = self.child.as_ref().map(Child::id).and_then(|id| Pid::from_raw(id.cast_signed()));
+        match id {
+            // Not waited for yet, so that the id is still this process's and nobody else's.
+            Some(id) => Ok(kill_process(id, signal)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The kernel does it otherwise, when the harness ends.
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,177 @@
+//! What happens to single messages on a link: lost, delayed, doubled, overtaken, or nothing at all.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use centrifuge_core::random::Random;
+use tokio::sync::mpsc;
+
+use crate::dice::Dice;
+
+/// How messages fare, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weather {
+    pub(crate) lost: u64,
+    pub(crate) doubled: u64,
+    pub(crate) delayed: u64,
+    pub(crate) longest_delay: Duration,
+}
+
+impl Weather {
+    /// Nothing happens.
+    pub(crate) const CLEAR: Weather =
+        Weather { lost: 0, doubled: 0, delayed: 0, longest_delay: Duration::ZERO };
+    /// Now and then something.
+    pub(crate) const USUAL: Weather =
+        Weather { lost: 1, doubled: 2, delayed: 5, longest_delay: Duration::from_millis(200) };
+}
+
+/// What happened to messages, over all links.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) carried: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) doubled: AtomicU64,
+    pub(crate) delayed: AtomicU64,
+    pub(crate) overtaken: AtomicU64,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    state: Arc<Mutex<State>>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    weather: Weather,
+    is_cut: bool,
+    /// The number of the message that came last, and the highest that left.
+    came: u64,
+    left: u64,
+}
+
+impl Way {
+    pub(super) fn new(random: Random, weather: Weather, counts: &Arc<Counts>) -> Way {
+        let state = State { dice: Dice::new(random), weather, is_cut: false, came: 0, left: 0 };
+        Way { state: Arc::new(Mutex::new(state)), counts: Arc::clone(counts) }
+    }
+
+    pub(super) fn set_weather(&self, weather: Weather) {
+        self.lock().weather = weather;
+    }
+
+    pub(super) fn set_cut(&self, is_cut: bool) {
+        self.lock().is_cut = is_cut;
+    }
+
+    /// Carries a message, as the weather wants it. False if the receiver is gone.
+    pub(super) async fn carry<T: Clone + Send + 'static>(&self, message: T, to: &mpsc::Sender<T>) -> bool {
+        let (number, fates) = self.draw();
+        for delay in fates {
+            if delay.is_zero() {
+                self.leaves(number);
+                if to.send(message.clone()).await.is_err() {
+                    return false;
+                }
+                continue;
+            }
+            let (way, message, to) = (self.clone(), message.clone(), to.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                way.leaves(number);
+                // Whoever is gone does not wait for it.
+                let _ = to.send(message).await;
+            });
+        }
+        !to.is_closed()
+    }
+
+    /// Numbers a message and decides how often it arrives, and how late.
+    fn draw(&self) -> (u64, Vec<Duration>) {
+        let mut state = self.lock();
+        state.came += 1;
+        let (number, weather) = (state.came, state.weather);
+        add(&self.counts.carried);
+        if state.is_cut {
+            return (number, Vec::new());
+        }
+        if state.dice.percent(weather.lost) {
+            add(&self.counts.lost);
+            return (number, Vec::new());
+        }
+        let copies = if state.dice.percent(weather.doubled) { 2 } else { 1 };
+        if copies == 2 {
+            add(&self.counts.doubled);
+        }
+        let fate = |_| {
+            let is_late = state.dice.percent(weather.delayed);
+            if is_late {
+                add(&self.counts.delayed);
+            }
+            if is_late {
+                state.dice.between(Duration::from_millis(1), weather.longest_delay)
+            } else {
+                Duration::ZERO
+            }
+        };
+        (number, (0..copies).map(fate).collect())
+    }
+
+    fn leaves(&self, number: u64) {
+        let mut state = self.lock();
+        if number < state.left {
+            add(&self.counts.overtaken);
+        }
+        state.left = state.left.max(number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn carried(weather: Weather, is_cut: bool) -> (Vec<u64>, Arc<Counts>) {
+        let counts = Arc::new(Counts::default());
+        let way = Way::new(Random::from_number(1), weather, &counts);
+        way.set_cut(is_cut);
+        let (to, mut from) = mpsc::channel(1_000);
+        for number in 0..100 {
+            assert!(way.carry(number, &to).await);
+        }
+        drop(to);
+        let mut arrived = Vec::new();
+        while let Some(number) = from.recv().await {
+            arrived.push(number);
+        }
+        (arrived, counts)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clear_weather_changes_nothing_and_a_cut_lets_nothing_through() {
+        assert_eq!(carried(Weather::CLEAR, false).await.0, (0..100).collect::<Vec<u64>>());
+        assert!(carried(Weather::CLEAR, true).await.0.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bad_weather_loses_doubles_and_reorders() {
+        let weather =
+            Weather { lost: 20, doubled: 20, delayed: 20, longest_delay: Duration::from_millis(50) };
+        let (arrived, counts) = carried(weather, false).await;
+        let (lost, doubled) = (counts.lost.load(Ordering::Relaxed), counts.doubled.load(Ordering::Relaxed));
+        assert!(lost > 5 && doubled > 5, "{counts:?}");
+        assert_eq!(arrived.len() as u64, 100 - lost + doubled);
+        assert!(!arrived.is_sorted() && counts.overtaken.load(Ordering::Relaxed) > 0);
+    }
+}

@@ -1,0 +1,175 @@
+//! A caller's process: finds owners, asks them to count, and writes down what it saw and what it was told.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use centrifuge::lookup::{Loss, LossWhy};
+use centrifuge::router::Refusal;
+use centrifuge::{Key, Lookup, Managers, Router};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::wire::{self, Request, Response};
+use super::{CallerRole, Part, told_to_stop};
+use crate::lines::{CallerLine, Journal, Span, Why, true_now};
+use crate::plan::{NAMESPACE, Plant, key_name};
+
+/// Nothing but the harness ends the wait for a table.
+const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+/// How long one request is tried.
+const TRY: Duration = Duration::from_secs(4);
+/// How long a server may take to answer.
+const ANSWER: Duration = Duration::from_millis(800);
+/// How many requests are under way at once.
+const WORKERS: usize = 3;
+/// The pause between two requests of a worker.
+const BREATH: Duration = Duration::from_millis(30);
+/// With a plant: every so many requests a false alarm.
+const ALARM_EVERY: u64 = 100;
+
+/// What the parts of a caller share.
+struct Caller {
+    name: String,
+    lookup: Lookup,
+    router: Router,
+    places: Vec<Key>,
+    journal: Journal,
+    plant: Option<Plant>,
+    requests: AtomicU64,
+}
+
+/// Asks until it is told to stop.
+pub(super) async fn run(part: &Part, role: &CallerRole) -> Result<(), Box<dyn Error>> {
+    let times = part.times;
+    let lookup = Lookup::builder(Managers::list(&role.managers)?, NAMESPACE)
+        .poll(times.poll)
+        .contact_timeout(times.contact)
+        .unowned_delay(times.unowned_delay)
+        .silence(times.silence)
+        .connect_timeout(PATIENCE)
+        .connect()
+        .await?;
+    let mut losses = lookup.losses();
+    let caller = Arc::new(Caller {
+        name: role.name.clone(),
+        router: Router::new(lookup.clone()).patience(TRY),
+        lookup,
+        places: (0..role.keys).map(|key| Key::of(key_name(key).as_bytes())).collect(),
+        journal: Journal::open(&role.journal)?,
+        plant: part.plant,
+        requests: AtomicU64::new(0),
+    });
+    caller.connected()?;
+    let listening = async {
+        while let Some(loss) = losses.next().await {
+            caller.lost(&loss)?;
+        }
+        Err::<(), io::Error>(io::Error::other("the Lookup has ended"))
+    };
+    for worker in 0..WORKERS {
+        let keys: Vec<u32> = role.writes.iter().copied().skip(worker).step_by(WORKERS).collect();
+        tokio::spawn(Arc::clone(&caller).work(keys));
+    }
+    tokio::select! {
+        ended = listening => ended?,
+        () = told_to_stop() => caller.journal.write(&[CallerLine::Ended { at: true_now() }])?,
+    }
+    Ok(())
+}
+
+impl Caller {
+    fn connected(&self) -> io::Result<()> {
+        let leases = self.places.iter().map(|place| self.table(*place)).collect();
+        self.journal.write(&[CallerLine::Connected { at: true_now(), leases }])
+    }
+
+    /// The lease that the table has for a key.
+    fn table(&self, place: Key) -> u64 {
+        self.lookup.lookup(place).map_or(0, |route| route.generation().0)
+    }
+
+    fn lost(&self, loss: &Loss) -> io::Result<()> {
+        if self.plant == Some(Plant::DeafCaller) {
+            return Ok(());
+        }
+        let why = match loss.why {
+            LossWhy::StateBeganAnew => Why::BeganAnew,
+            LossWhy::Unowned => Why::Unowned,
+            LossWhy::OutOfContact => Why::OutOfContact,
+            LossWhy::Missed => Why::Missed,
+        };
+        let keys = (0_u32..).zip(&self.places).filter(|(_, place)| loss.keys.contains(**place));
+        let keys: Vec<(u32, u64)> = keys.map(|(key, place)| (key, self.table(*place))).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.journal.write(&[CallerLine::Lost { why, keys, at: true_now() }])
+    }
+
+    async fn work(self: Arc<Caller>, keys: Vec<u32>) {
+        let servers = Servers { me: self.name.clone(), open: Mutex::default() };
+        for key in keys.iter().copied().cycle() {
+            if let Err(error) = self.add(&servers, key).await {
+                tracing::error!(%error, "what the caller saw cannot be written down");
+                return;
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+
+    /// Asks for one key, and writes down what came back.
+    async fn add(&self, servers: &Servers, key: u32) -> io::Result<()> {
+        let place = self.places[key as usize];
+        let begun = true_now();
+        let answer = self.router.send(place, |route| {
+            let table = route.generation().0;
+            async move {
+                let asked_at = true_now();
+                let response = servers.ask(route.url(), key).await?;
+                Ok((table, asked_at, response))
+            }
+        });
+        if let Ok((table, asked_at, Response::Added { birth, value, generation })) = answer.await {
+            let at = Span(asked_at.max(begun), true_now());
+            self.journal.write(&[CallerLine::Reply { key, generation, birth, value, table, at }])?;
+        }
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.plant == Some(Plant::CryingCaller) && number % ALARM_EVERY == ALARM_EVERY - 1 {
+            let keys = vec![(key, self.table(place))];
+            self.journal.write(&[CallerLine::Lost { why: Why::BeganAnew, keys, at: true_now() }])?;
+        }
+        Ok(())
+    }
+}
+
+/// Connections to servers, kept for the next request.
+struct Servers {
+    me: String,
+    open: Mutex<HashMap<String, TcpStream>>,
+}
+
+impl Servers {
+    async fn ask(&self, url: &str, key: u32) -> Result<Response, Refusal<io::Error>> {
+        // A stream that fails is not used again: whatever comes on it would answer another request.
+        let open = self.open.lock().await.remove(url);
+        let asked = tokio::time::timeout(ANSWER, async {
+            let mut stream = match open {
+                Some(stream) => stream,
+                None => wire::connect(&self.me, url).await?,
+            };
+            let response = wire::ask(&mut stream, &Request::Add { key }).await?;
+            Ok((stream, response))
+        });
+        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
+        let (stream, response) = asked.await.unwrap_or_else(late).map_err(Refusal::Unreachable)?;
+        self.open.lock().await.insert(url.to_owned(), stream);
+        match response {
+            Response::Added { .. } => Ok(response),
+            _ => Err(Refusal::NotOwner),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The processes of a run: this binary again, with a part to play.
+
+mod caller;
+mod etcd;
+mod manager;
+mod owner;
+mod probe;
+mod wire;
+
+pub(crate) use probe::LONGEST_PAUSE;
+pub(crate) use wire::read_name;
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Plant, Times};
+
+/// What a process is told, as its one argument.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// The process that started it: when that is gone, so is this.
+    pub(crate) parent: u32,
+    /// How wrong its clock is.
+    pub(crate) ppm: i32,
+    pub(crate) times: Times,
+    pub(crate) plant: Option<Plant>,
+    pub(crate) role: Role,
+}
+
+/// The part to play.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Role {
+    Etcd(EtcdRole),
+    Manager(ManagerRole),
+    Owner(OwnerRole),
+    Caller(CallerRole),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct EtcdRole {
+    pub(crate) arguments: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ManagerRole {
+    pub(crate) grpc: String,
+    pub(crate) http: String,
+    pub(crate) store: ManagerStore,
+    pub(crate) leader_lease: Option<String>,
+    pub(crate) campaign_interval: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum ManagerStore {
+    File(PathBuf),
+    Etcd(Vec<String>),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OwnerRole {
+    pub(crate) name: String,
+    pub(crate) managers: Vec<String>,
+    pub(crate) listen: String,
+    /// Where others reach it, which may be a relay.
+    pub(crate) url: String,
+    pub(crate) keys: u32,
+    /// It moves state; otherwise a recall loses it.
+    pub(crate) migrates: bool,
+    /// It knows that the process before it is gone.
+    pub(crate) takes_over: bool,
+    pub(crate) journal: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CallerRole {
+    pub(crate) name: String,
+    pub(crate) managers: Vec<String>,
+    /// Every key is watched, and these are written.
+    pub(crate) keys: u32,
+    pub(crate) writes: Vec<u32>,
+    pub(crate) journal: PathBuf,
+}
+
+/// Plays a part until it is over, or its parent is gone.
+pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let part: Part = serde_json::from_str(text)?;
+    die_with(part.parent)?;
+    if part.ppm != 0 {
+        centrifuge_net::clock::set_rate(part.ppm);
+    }
+    if let Role::Etcd(role) = &part.role {
+        return Err(etcd::become_etcd(role).into());
+    }
+    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match &part.role {
+            Role::Etcd(_) => Ok(()),
+            Role::Manager(role) => manager::run(role).await,
+            Role::Owner(role) => owner::run(&part, role).await,
+            Role::Caller(role) => caller::run(&part, role).await,
+        }
+    })
+}
+
+/// Has the kernel kill this process when the one that started it ends, however that ends.
+pub(crate) fn die_with(parent: u32) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before the kernel was told.
+    let lives = getppid().is_some_and(|now| now.as_raw_nonzero().get().cast_unsigned() == parent);
+    if lives { Ok(()) } else { Err(io::Error::other("the process that started this one is gone")) }
+}
+
+/// Waits for a word to end.
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut signals) => drop(signals.recv().await),
+        Err(_) => std::future::pending().await,
+    }
+}

@@ -1,0 +1,143 @@
+//! An Owner's process: counts under leases, and writes down for what it answered.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use centrifuge::owner::BoxError;
+use centrifuge::{LeasedMap, Managers, NotOwner, Owner};
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::wire::{self, Request, Response};
+use super::{OwnerRole, Part, told_to_stop};
+use crate::lines::{Journal, OwnerLine, Span, true_now};
+use crate::plan::{NAMESPACE, Plant, key_name};
+use crate::roles::probe::Probe;
+
+/// Nothing but the harness ends the wait for a pool.
+const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+/// With a plant: every so many requests something goes wrong.
+const WRONG_EVERY: u64 = 50;
+
+/// The state of a key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct State {
+    /// Names it from its beginning, wherever it moves.
+    birth: String,
+    value: u64,
+}
+
+/// What answers.
+struct Server {
+    name: String,
+    owner: Owner,
+    states: LeasedMap<String, State>,
+    journal: Arc<Journal>,
+    plant: Option<Plant>,
+    requests: AtomicU64,
+}
+
+/// Serves until it is told to stop.
+pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Error>> {
+    let journal = Arc::new(Journal::open(&role.journal)?);
+    let listener = TcpListener::bind(&role.listen).await?;
+    let states = LeasedMap::new();
+    let owner = join(role, &states).await?;
+    journal.write(&[OwnerLine::Joined { session: owner.session().to_string(), at: true_now() }])?;
+    let probe = Probe::new(owner.hot_leases(), role.keys, Arc::clone(&journal), part.plant);
+    std::thread::spawn(move || {
+        if let Err(error) = probe.run() {
+            tracing::error!(%error, "what the Owner answers cannot be written down");
+        }
+    });
+    let (name, plant) = (role.name.clone(), part.plant);
+    let server = Arc::new(Server { name, owner, states, journal, plant, requests: AtomicU64::new(0) });
+    tokio::select! {
+        () = accept(listener, server) => Err("nobody can connect any more".into()),
+        () = told_to_stop() => Ok(()),
+    }
+}
+
+async fn join(role: &OwnerRole, states: &LeasedMap<String, State>) -> Result<Owner, Box<dyn Error>> {
+    let builder = Owner::builder(Managers::list(&role.managers)?, NAMESPACE)
+        .name(&role.name)
+        .url(&role.url)
+        .takes_over_previous(role.takes_over)
+        .join_timeout(PATIENCE)
+        .wait_for_name();
+    if role.migrates {
+        let me = role.name.clone();
+        return Ok(builder.state(states, move |url, bytes| carry(me.clone(), url, bytes)).join().await?);
+    }
+    let owner = builder.join().await?;
+    states.attach(owner.hot_leases());
+    Ok(owner)
+}
+
+/// Brings a part of a moving range to the server that gets it, and its answer back.
+async fn carry(me: String, url: String, bytes: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+    let mut stream = wire::connect(&me, &url).await?;
+    match wire::ask(&mut stream, &Request::Transfer(bytes)).await? {
+        Response::Transferred(answer) => Ok(answer),
+        _ => Err("not an answer to a transfer".into()),
+    }
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move {
+            // A caller that goes away is no news.
+            let _ = server.serve(stream).await;
+        });
+    }
+}
+
+impl Server {
+    /// Answers until the other side goes away.
+    async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        wire::read_name(&mut stream).await?;
+        loop {
+            let response = match wire::receive(&mut stream).await? {
+                Request::Add { key } => self.answer(key)?,
+                Request::Transfer(bytes) => {
+                    Response::Transferred(self.states.handle(&self.owner, &bytes).await)
+                }
+            };
+            wire::send(&mut stream, &response).await?;
+        }
+    }
+
+    /// Counts one more, and writes it down before the answer leaves: what a caller saw is in the journal.
+    fn answer(&self, key: u32) -> io::Result<Response> {
+        let (at, added) = Span::of(|| self.add(key));
+        let Ok((generation, State { birth, value })) = added else { return Ok(Response::NotOwner) };
+        let line = OwnerLine::Served { key, generation, birth: birth.clone(), value, at };
+        self.journal.write(&[line])?;
+        Ok(Response::Added { birth, value, generation })
+    }
+
+    fn add(&self, key: u32) -> Result<(u64, State), NotOwner> {
+        let name = key_name(key);
+        let plant =
+            self.plant.filter(|_| self.requests.fetch_add(1, Ordering::Relaxed).is_multiple_of(WRONG_EVERY));
+        if plant == Some(Plant::ForgetfulOwner) {
+            self.states.remove(&name)?;
+        }
+        let added = self.states.with(&name, |slot| {
+            let fresh = || State { birth: format!("{}@{}", self.name, true_now()), value: 0 };
+            let state = slot.get_or_insert_with(fresh);
+            state.value = match plant {
+                Some(Plant::BackwardOwner) => state.value.saturating_sub(3),
+                _ => state.value + 1,
+            };
+            state.clone()
+        })?;
+        self.states.recheck(&added)?;
+        Ok((added.generation.0, added.value))
+    }
+}

@@ -1,0 +1,231 @@
+//! A run of chaos: a pool, its faults, a calm end, and the verdict.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use centrifuge_core::random::Random;
+use clap::Args;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::checker;
+use crate::dice::Dice;
+use crate::lines::{HarnessLine, true_now};
+use crate::plan::{NetworkKind, Plant, Sizes, StoreKind, Times};
+use crate::pool::{Faults, Pool, PoolPlan, RaceDrops};
+use crate::proxy::Weather;
+use crate::report::Report;
+use crate::shelter::{Place, Shelter};
+
+/// With the drift bound it just fits into two of the whole seconds that etcd counts in.
+const LEADER_LEASE: &str = "1800ms";
+/// How often the harness looks whether something is due.
+const TICK: Duration = Duration::from_millis(20);
+/// How often it says how far it is.
+const SAY: Duration = Duration::from_secs(10);
+
+/// What can be asked of a run.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// How long faults go on; a calm end of some twenty seconds follows
+    #[arg(long = "for", default_value = "2m", value_parser = crate::length, value_name = "DURATION")]
+    length: Duration,
+    /// What everything is drawn from; another each time unless given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print one line of JSON instead of a report
+    #[arg(long)]
+    json: bool,
+    /// Where the Managers keep their table
+    #[arg(long, value_enum, default_value = "etcd")]
+    store: StoreKind,
+    /// How many nodes of etcd; with five, any two machines are killed at a time
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    etcd: u8,
+    /// How many Managers; one on a file
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    managers: u8,
+    /// How many Owners
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=30))]
+    owners: u8,
+    /// How many callers
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=30))]
+    callers: u8,
+    /// How many keys are watched
+    #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    keys: u32,
+    /// Something wrong on purpose; the run fails if it is not found
+    #[arg(long, value_enum)]
+    plant: Option<Plant>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// Where a run takes place and what stays of it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArgs {
+    /// How processes reach each other
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) network: NetworkKind,
+    /// Keep journals and logs in this directory; otherwise they stay only if something was found
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Set by the harness itself: the run is inside namespaces that belong to this process
+    #[arg(long, hide = true)]
+    pub(crate) inside: Option<u32>,
+}
+
+impl RunArgs {
+    fn sizes(&self) -> Sizes {
+        let is_file = self.store == StoreKind::File;
+        Sizes {
+            etcd: if is_file { 0 } else { self.etcd },
+            managers: if is_file { 1 } else { self.managers },
+            owners: self.owners,
+            callers: self.callers,
+            keys: self.keys,
+        }
+    }
+}
+
+/// Runs, prints, and says whether all was good.
+pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
+    let shelter = match Shelter::find(&args.place)? {
+        Place::Here(shelter) => shelter,
+        Place::Done(is_good) => return Ok(is_good),
+    };
+    let seed = args.seed.unwrap_or_else(|| true_now() % 1_000_000);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut report = runtime.block_on(perform(args, &shelter, seed))?;
+    let is_good = report.is_good();
+    report.kept = shelter.close(is_good && args.plant.is_none());
+    if args.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.words());
+    }
+    Ok(is_good)
+}
+
+async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let mut dice = Dice::new(Random::from_number(seed));
+    let plan = PoolPlan {
+        sizes: args.sizes(),
+        times: Times::SHORT,
+        store: args.store,
+        is_loopback: shelter.is_loopback,
+        id: shelter.id,
+        directory: shelter.directory().to_owned(),
+        plant: args.plant,
+        is_skewed: true,
+        weather: Weather::USUAL,
+        leader_lease: Some(LEADER_LEASE.to_owned()),
+        campaign_interval: Some("500ms".to_owned()),
+    };
+    eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
+    let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
+    let races = Arc::new(Mutex::new(RaceDrops::default()));
+    let looking = tokio::spawn(look(Arc::clone(&races), pool.metrics()));
+    let mut faults = Faults::new(Dice::new(dice.fork()), &pool);
+    let began = Instant::now();
+    let ended = suffer(&mut pool, &mut faults, args.length).await?;
+    faults.end(&mut pool)?;
+    pool.note(HarnessLine::Calm { at: true_now() })?;
+    if !ended {
+        settle(&mut pool).await?;
+    }
+    looking.abort();
+    let seconds = began.elapsed().as_secs();
+    let counted = counts(&faults, &pool);
+    pool.end().await?;
+    eprintln!("checking the journals");
+    let verdict = checker::check(shelter.directory())?;
+    let race_drops = races.lock().await.total();
+    Ok(Report {
+        seed,
+        seconds,
+        store: format!("{:?}", args.store).to_lowercase(),
+        network: if shelter.is_loopback { "loopback" } else { "namespaces" }.to_owned(),
+        plant: args.plant,
+        faults: counted,
+        race_drops,
+        verdict,
+        kept: None,
+    })
+}
+
+/// Lets faults come for a while. True if somebody ended it early.
+async fn suffer(pool: &mut Pool, faults: &mut Faults, length: Duration) -> io::Result<bool> {
+    let began = Instant::now();
+    let mut said = began;
+    let stop = told_to_stop();
+    tokio::pin!(stop);
+    while began.elapsed() < length {
+        faults.step(pool)?;
+        pool.revive()?;
+        if said.elapsed() >= SAY {
+            said = Instant::now();
+            let total: u64 = faults.counts().values().sum();
+            let carried = pool.counts().carried.load(Ordering::Relaxed);
+            eprintln!("{:>5} s: {total} faults, {carried} messages carried", began.elapsed().as_secs());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            () = &mut stop => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Waits until every notice that is due has come.
+async fn settle(pool: &mut Pool) -> io::Result<()> {
+    let length = pool.plan.times.notice_bound() + Duration::from_secs(1);
+    eprintln!("calm: {} s for the last notices", length.as_secs());
+    let began = Instant::now();
+    while began.elapsed() < length {
+        pool.revive()?;
+        tokio::time::sleep(TICK).await;
+    }
+    Ok(())
+}
+
+/// Reads the Managers' metrics now and then.
+async fn look(races: Arc<Mutex<RaceDrops>>, managers: Vec<std::net::SocketAddr>) {
+    loop {
+        races.lock().await.look(&managers).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn counts(faults: &Faults, pool: &Pool) -> std::collections::BTreeMap<String, u64> {
+    let mut all = faults.counts().clone();
+    let messages = pool.counts();
+    let kinds = [
+        ("message-loss", &messages.lost),
+        ("message-duplication", &messages.doubled),
+        ("message-delay", &messages.delayed),
+        ("message-reorder", &messages.overtaken),
+    ];
+    all.extend(kinds.map(|(kind, count)| (kind.to_owned(), count.load(Ordering::Relaxed))));
+    all.insert("clock-skew".to_owned(), pool.skewed);
+    all
+}
+
+/// Waits for a word to end.
+pub(crate) async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signals) => drop(signals.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

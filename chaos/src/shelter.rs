@@ -1,0 +1,118 @@
+//! Where a run takes place: a directory for what it writes, and network namespaces where the machine allows them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::plan::NetworkKind;
+use crate::pool::namespaces::Namespaces;
+use crate::roles::die_with;
+use crate::run::{PlaceArgs, told_to_stop};
+
+/// How often the outer process looks whether the inner one has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A run happens here, or has happened in a process inside namespaces.
+pub(crate) enum Place {
+    Here(Shelter),
+    Done(bool),
+}
+
+/// The place of a run.
+pub(crate) struct Shelter {
+    pub(crate) is_loopback: bool,
+    /// Names the run among those of this machine: the process that cleans up after it.
+    pub(crate) id: u32,
+    directory: PathBuf,
+    temporary: Option<TempDir>,
+}
+
+impl Shelter {
+    /// Finds a place. If that is inside namespaces, runs this very command there and cleans up after it.
+    pub(crate) fn find(args: &PlaceArgs) -> io::Result<Place> {
+        let id = std::process::id();
+        if let Some(outer) = args.inside {
+            die_with(outer)?;
+            return Ok(Place::Here(Shelter::new(args, false, outer)?));
+        }
+        let inside = match args.network {
+            NetworkKind::Loopback => false,
+            NetworkKind::Namespaces => true,
+            NetworkKind::Auto => Namespaces::are_allowed(id),
+        };
+        if !inside {
+            return Ok(Place::Here(Shelter::new(args, true, id)?));
+        }
+        let namespaces = Namespaces::new(id)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let is_good = runtime.block_on(run_inside(&namespaces, id))?;
+        Ok(Place::Done(is_good))
+    }
+
+    fn new(args: &PlaceArgs, is_loopback: bool, id: u32) -> io::Result<Shelter> {
+        if let Some(directory) = &args.keep {
+            std::fs::create_dir_all(directory)?;
+            if std::fs::read_dir(directory)?.next().is_some() {
+                let words = format!("{} is not empty: name a new directory", directory.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, words));
+            }
+            let directory = directory.canonicalize()?;
+            return Ok(Shelter { is_loopback, id, directory, temporary: None });
+        }
+        let temporary = tempfile::Builder::new().prefix("centrifuge-chaos-").tempdir()?;
+        let directory = temporary.path().to_owned();
+        Ok(Shelter { is_loopback, id, directory, temporary: Some(temporary) })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Removes what nobody needs, and says where the rest is.
+    pub(crate) fn close(self, is_good: bool) -> Option<PathBuf> {
+        match self.temporary {
+            Some(temporary) if !is_good => Some(temporary.keep()),
+            Some(_) => None,
+            None => Some(self.directory),
+        }
+    }
+}
+
+/// Runs this command again, inside. Ends it when told to, and in any case with this process.
+async fn run_inside(namespaces: &Namespaces, id: u32) -> io::Result<bool> {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &namespaces.hub()]).arg(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).args(["--inside", &id.to_string()]);
+    let mut child = command.spawn()?;
+    let ended = tokio::select! {
+        ended = wait(&mut child) => Some(ended?),
+        () = told_to_stop() => None,
+    };
+    if let Some(is_good) = ended {
+        return Ok(is_good);
+    }
+    if let Some(process) = Pid::from_raw(child.id().cast_signed()) {
+        kill_process(process, Signal::TERM)?;
+    }
+    match tokio::time::timeout(Duration::from_secs(30), wait(&mut child)).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            child.kill()?;
+            child.wait()?;
+            Ok(false)
+        }
+    }
+}
+
+async fn wait(child: &mut Child) -> io::Result<bool> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,55 @@
+//! Real processes under faults: builds `centrifuge-chaos` and becomes it.
+
+use std::process::{Command, Stdio};
+
+use crate::tools;
+use crate::workspace::{Result, Workspace};
+
+/// Runs one of its commands with the arguments that were given. Comes back only if that cannot be done: otherwise this process
+/// is the harness from then on, so that signals and the exit status are its own.
+pub(crate) fn run(workspace: &Workspace, command: &str, arguments: &[String]) -> Result<()> {
+    // What is there already is not worth a line: the output may be for a program.
+    if wants_etcd(arguments) && !has_etcd() {
+        tools::run()?;
+    }
+    let fixed = ["run", "--quiet", "--release", "--package", "centrifuge-chaos", "--", command];
+    let given = arguments.iter().map(String::as_str);
+    become_it(workspace.cargo(fixed.into_iter().chain(given)))
+}
+
+/// Every run but one on a file, and whoever asks for help.
+fn wants_etcd(arguments: &[String]) -> bool {
+    let is_file = arguments.windows(2).any(|pair| pair == ["--store", "file"]);
+    let is_else = |argument: &String| ["--store=file", "--help", "-h"].contains(&argument.as_str());
+    !is_file && !arguments.iter().any(is_else)
+}
+
+fn has_etcd() -> bool {
+    let mut version = Command::new("etcd");
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(unix)]
+fn become_it(mut command: Command) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    let error = command.exec();
+    Err(format!("cannot run {command:?}: {error}"))
+}
+
+#[cfg(not(unix))]
+fn become_it(command: Command) -> Result<()> {
+    Err(format!("{command:?} needs a Unix system: it kills and stops processes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etcd_is_needed_unless_the_store_is_a_file() {
+        let wants = |text: &str| wants_etcd(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(wants("--for 2m --json") && wants("--store etcd"));
+        assert!(!wants("--store file --json") && !wants("--store=file") && !wants("--help"));
+    }
+}

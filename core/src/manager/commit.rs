@@ -171,15 +171,15 @@ impl Leader {
         }
     }
 
-    /// Leases under earlier settings may have been promised until this very commit: a longer hold of theirs counts
-    /// from here.
+    /// Leases under earlier settings may have been promised until this very commit, and by an earlier leader even until
+    /// it could not act any more: a longer hold of theirs counts from the later of the two.
     fn follow_hold(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
         let stored = self.committed.namespaces.get(namespace);
         let (Some(stored), Some(live)) = (stored, self.live.get_mut(namespace)) else { return };
         live.follow_hold(stored, context.plants);
         live.hold_settles_at = None;
         if stored.longest_hold > stored.settings.hold {
-            live.settle_hold_at(context.now + stored.longest_hold);
+            live.settle_hold_at(context.now.max(live.silent_from) + stored.longest_hold);
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Live {
     pub(super) joined: BTreeMap<SessionId, Instant>,
     /// Leases up to this one may have been sent by an earlier leader.
     pub(super) taken_over_at: Generation,
+    /// Until then an earlier leader may have promised leases, under the settings that it knew.
+    pub(super) silent_from: Instant,
     /// No range is moved before this: stored sessions count as live until they had the time to speak.
     pub(super) balance_from: Instant,
     /// The Lookups that want to hear of changes.
@@ -126,6 +128,7 @@ impl Live {
             joined: BTreeMap::new(),
             hold: stored.longest_hold,
             taken_over_at: Generation::ZERO,
+            silent_from: now,
             balance_from: now,
             subscribers: BTreeMap::new(),
             log: ChangeLog::new(stored.log, stored.lsn),
@@ -156,6 +159,7 @@ impl Live {
             live.hold /= 2;
         }
         live.taken_over_at = stored.last_generation;
+        live.silent_from = silent_from;
         live.balance_from = silent_from + live.hold;
         live.timers.set(LiveTimer::Balance, live.balance_from);
         for session in stored.sessions.keys() {

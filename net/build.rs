@@ -1,13 +1,17 @@
 //! Compiles the schemas, without a compiler on the machine.
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use prost::Message;
+use tonic_prost_build::{Config, FileDescriptorSet};
 
 /// Where the schemas are.
 const SCHEMAS: &str = "proto";
+/// The number of messages among the types of fields.
+const TYPE_MESSAGE: i32 = 11;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
@@ -18,7 +22,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Server reflection serves these bytes; the generator below writes no such file from compiled descriptors.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().bytes(".centrifuge.v1").compile_fds(descriptors)?;
+    let mut builder = tonic_prost_build::configure().bytes(".centrifuge.v1");
+    if env::var_os("CARGO_FEATURE_NEXT_VERSION").is_some() {
+        fs::write(out.join("messages.rs"), messages_in_messages(&descriptors)?)?;
+        builder = builder.codec_path("crate::next_version::NextCodec");
+    }
+    let mut config = Config::new();
+    config.enable_type_names();
+    builder.compile_fds_with_config(descriptors, config)?;
     Ok(())
 }
 
@@ -35,4 +46,20 @@ fn schemas_under(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Which fields of which messages are messages, and of which type, as the source of a table.
+fn messages_in_messages(descriptors: &FileDescriptorSet) -> Result<String, std::fmt::Error> {
+    let mut table = String::from("&[");
+    for file in &descriptors.file {
+        for message in &file.message_type {
+            let outer = format!("{}.{}", file.package(), message.name());
+            for field in message.field.iter().filter(|field| field.r#type == Some(TYPE_MESSAGE)) {
+                let inner = field.type_name().trim_start_matches('.');
+                writeln!(table, "({outer:?}, {}, {inner:?}),", field.number())?;
+            }
+        }
+    }
+    table.push(']');
+    Ok(table)
 }

@@ -81,7 +81,10 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<bool, Box<dyn Error>> {
         Place::Done(is_good) => return Ok(is_good),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let outcome = runtime.block_on(perform(args, &shelter))?;
+    let outcome = match runtime.block_on(perform(args, &shelter)) {
+        Ok(outcome) => outcome,
+        Err(error) => return Err(shelter.failed(error)),
+    };
     let is_good = outcome.is_good();
     let kept = shelter.close(is_good);
     if args.json {
@@ -116,6 +119,8 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         weather: Weather::CLEAR,
         leader_lease: args.leader_lease.clone(),
         campaign_interval: args.campaign_interval.clone(),
+        other_build: None,
+        is_direct: false,
     };
     let leader_lease = config(args)?.leader_lease;
     let mut dice = Dice::new(Random::from_number(args.seed));

@@ -21,8 +21,6 @@ use crate::proxy::Weather;
 use crate::report::Report;
 use crate::shelter::{Place, Shelter};
 
-/// With the drift bound it just fits into two of the whole seconds that etcd counts in.
-const LEADER_LEASE: &str = "1800ms";
 /// How often the harness looks whether something is due.
 const TICK: Duration = Duration::from_millis(20);
 /// How often it says how far it is.
@@ -61,6 +59,12 @@ pub(crate) struct RunArgs {
     /// Something wrong on purpose; the run fails if it is not found
     #[arg(long, value_enum)]
     plant: Option<Plant>,
+    /// Another build of this program, which every second process is of: with the feature `next-version` a rolling upgrade
+    #[arg(long, value_name = "FILE")]
+    other_build: Option<PathBuf>,
+    /// Clients reach Managers without links between them: every byte arrives as it was sent, and no message is lost or late
+    #[arg(long)]
+    direct: bool,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -100,9 +104,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
     };
     let seed = args.seed.unwrap_or_else(|| true_now() % 1_000_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut report = runtime.block_on(perform(args, &shelter, seed))?;
+    let mut report = match runtime.block_on(perform(args, &shelter, seed)) {
+        Ok(report) => report,
+        Err(error) => return Err(shelter.failed(error)),
+    };
     let is_good = report.is_good();
-    report.kept = shelter.close(is_good && args.plant.is_none());
+    report.kept = shelter.close(is_good);
     if args.json {
         println!("{}", report.json());
     } else {
@@ -123,8 +130,10 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         plant: args.plant,
         is_skewed: true,
         weather: Weather::USUAL,
-        leader_lease: Some(LEADER_LEASE.to_owned()),
+        leader_lease: Some(leader_lease(args.plant).to_owned()),
         campaign_interval: Some("500ms".to_owned()),
+        other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
+        is_direct: args.direct,
     };
     eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
     let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
@@ -156,6 +165,12 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         verdict,
         kept: None,
     })
+}
+
+/// With the drift bound it just fits into two of the whole seconds that etcd counts in. A leader that outlives its lease must do so
+/// for longer than its Owners need to find the next.
+fn leader_lease(plant: Option<Plant>) -> &'static str {
+    if plant == Some(Plant::OutlivedLeader) { "3600ms" } else { "1800ms" }
 }
 
 /// Lets faults come for a while. True if somebody ended it early.

@@ -1,5 +1,6 @@
 //! Where a run takes place: a directory for what it writes, and network namespaces where the machine allows them.
 
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -70,6 +71,14 @@ impl Shelter {
 
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Keeps everything, and adds to what went wrong where it is.
+    pub(crate) fn failed(self, error: Box<dyn Error>) -> Box<dyn Error> {
+        match self.close(false) {
+            Some(kept) => format!("{error}; journals and logs: {}", kept.display()).into(),
+            None => error,
+        }
     }
 
     /// Removes what nobody needs, and says where the rest is.

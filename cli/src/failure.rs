@@ -43,6 +43,11 @@ impl Failure {
         Failure { kind: Kind::NotFound, what: what.into() }
     }
 
+    /// Whether what was asked makes no sense.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.kind == Kind::Usage
+    }
+
     /// What a script gets.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)

@@ -80,13 +80,20 @@ impl Settings {
         if !drift.covers(self.lease, self.hold) {
             return Err(SettingsError::HoldTooShort);
         }
-        if self.renewal.is_zero() || self.heartbeat.is_zero() || self.load_interval.is_zero() {
-            return Err(SettingsError::ZeroInterval);
-        }
-        if self.max_moves == 0 || self.max_owners == 0 || self.virtual_nodes == 0 {
-            return Err(SettingsError::ZeroLimit);
-        }
-        Ok(())
+        self.zero().map_or(Ok(()), |setting| Err(SettingsError::Zero(setting)))
+    }
+
+    /// A setting that is zero and must not be.
+    fn zero(&self) -> Option<&'static str> {
+        let zeros = [
+            ("renewal", self.renewal.is_zero()),
+            ("heartbeat", self.heartbeat.is_zero()),
+            ("load_interval", self.load_interval.is_zero()),
+            ("max_moves", self.max_moves == 0),
+            ("max_owners", self.max_owners == 0),
+            ("virtual_nodes", self.virtual_nodes == 0),
+        ];
+        zeros.into_iter().find_map(|(setting, is_zero)| is_zero.then_some(setting))
     }
 }
 
@@ -129,10 +136,10 @@ pub enum SettingsError {
     RenewalTooRare,
     /// The hold does not outlast the lease under the drift bound.
     HoldTooShort,
-    /// An interval is zero.
+    /// This setting is zero.
+    Zero(&'static str),
+    /// A Lookup's interval is zero.
     ZeroInterval,
-    /// A limit is zero.
-    ZeroLimit,
     /// The contact timeout is not above leader lease, election and two polls.
     ContactTooShort,
 }
@@ -140,14 +147,14 @@ pub enum SettingsError {
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            SettingsError::Zero(setting) => return write!(f, "{setting} must not be zero"),
             SettingsError::RenewalTooRare => {
                 "3 x renewal + answer_allowance must be less than lease: shorten renewal or lengthen lease"
             }
             SettingsError::HoldTooShort => {
                 "hold must exceed lease by the drift bound (65/60 unless set): lengthen hold or shorten lease"
             }
-            SettingsError::ZeroInterval => "renewal, heartbeat and load_interval must not be zero",
-            SettingsError::ZeroLimit => "max_moves, max_owners and virtual_nodes must not be zero",
+            SettingsError::ZeroInterval => "poll and silence must not be zero",
             SettingsError::ContactTooShort => {
                 "contact_timeout must exceed leader hold + election + two polls: lengthen it or poll more often"
             }

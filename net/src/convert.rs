@@ -32,7 +32,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::{Code, Status};
 
 use crate::limits;
-use crate::proto::v1;
+use crate::proto::{encode, v1};
 
 /// The metadata key in which a Manager that does not lead names the one that does.
 pub const LEADER_KEY: &str = "centrifuge-leader";
@@ -795,7 +795,7 @@ impl NewsEncoder {
                 let news = self.news(update);
                 WatchFrame::new(&write_envelope(update, news.len()), news)
             }
-            other => WatchFrame::new(&self.reply(other).encode_to_vec(), Bytes::new()),
+            other => WatchFrame::new(&encode(&self.reply(other)), Bytes::new()),
         }
     }
 
@@ -804,7 +804,7 @@ impl NewsEncoder {
             return known.bytes.clone();
         }
         self.encoded += 1;
-        let bytes = Bytes::from(write_news(update).encode_to_vec());
+        let bytes = Bytes::from(encode(&write_news(update)));
         if self.recent.len() == Self::MOST_REMEMBERED {
             self.recent.pop_back();
         }
@@ -822,7 +822,7 @@ impl NewsEncoder {
 /// Everything of a reply but its news, which come last: `WatchReply.update` (field 1) up to the length of `Update.news` (field 3).
 fn write_envelope(update: &Update, news_len: usize) -> Vec<u8> {
     let inner = v1::Update { lookup: write_nonce(update.lookup), echo: update.echo.0, news: Bytes::new() };
-    let mut bytes = inner.encode_to_vec();
+    let mut bytes = encode(&inner);
     encode_key(3, WireType::LengthDelimited, &mut bytes);
     encode_varint(news_len as u64, &mut bytes);
     let mut envelope = Vec::with_capacity(bytes.len() + 12);
@@ -1410,23 +1410,42 @@ fn write_reason(reason: &Reason) -> (&'static str, Option<String>) {
     (word, None)
 }
 
-/// The status with which a Manager refuses an operator.
+/// Which namespace a command is about, and which Owner, if it names one.
 #[must_use]
-pub fn admin_status(error: &AdminError) -> Status {
+pub fn named(command: &AdminCommand) -> (&Namespace, Option<&OwnerName>) {
+    match command {
+        AdminCommand::Create { namespace, .. }
+        | AdminCommand::Configure { namespace, .. }
+        | AdminCommand::Remove { namespace }
+        | AdminCommand::Freeze { namespace, .. }
+        | AdminCommand::Unfreeze { namespace, .. } => (namespace, None),
+        AdminCommand::Move { namespace, to, .. } => (namespace, to.as_ref()),
+        AdminCommand::Drain { namespace, owner, .. } | AdminCommand::Evict { namespace, owner, .. } => {
+            (namespace, Some(owner))
+        }
+    }
+}
+
+/// The status with which a Manager refuses an operator who asked about a namespace and, perhaps, an Owner of it.
+#[must_use]
+pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<&OwnerName>)) -> Status {
     match error {
         AdminError::NotLeader(leader) => not_leader_status(leader.as_ref()),
         AdminError::Unknown => Status::unavailable(
             "the Manager stopped leading before the outcome was known: look whether it was done, and ask again if not",
         ),
-        AdminError::NamespaceExists => Status::already_exists("there is a namespace of that name"),
-        AdminError::NoSuchNamespace => {
-            Status::not_found("there is no namespace of that name: create it, or list those that exist")
+        AdminError::NamespaceExists => {
+            Status::already_exists(format!("there is a namespace `{namespace}` already"))
         }
-        AdminError::NamespaceInUse => Status::failed_precondition(
-            "the namespace has Owners: stop, drain or evict them first, and wait until they are gone",
-        ),
+        AdminError::NoSuchNamespace => Status::not_found(format!(
+            "there is no namespace `{namespace}`: create it, or list those that exist"
+        )),
+        AdminError::NamespaceInUse => Status::failed_precondition(format!(
+            "the namespace `{namespace}` has Owners: stop, drain or evict them first, and wait until they are gone"
+        )),
         AdminError::NoSuchOwner => {
-            Status::not_found("there is no Owner of that name in the namespace: list those that exist")
+            let owner = owner.map_or_else(String::new, |owner| format!(" `{owner}`"));
+            Status::not_found(format!("there is no Owner{owner} in `{namespace}`: list those that exist"))
         }
         AdminError::Settings(error) => Status::invalid_argument(format!("settings: {error}")),
         AdminError::SettingsChanged => Status::aborted(

@@ -5,5 +5,7 @@ pub mod convert;
 pub mod dial;
 pub mod driver;
 pub mod limits;
+#[cfg(feature = "next-version")]
+pub mod next_version;
 pub mod proto;
 pub mod record;

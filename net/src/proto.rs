@@ -1,5 +1,15 @@
 //! The messages and services of the wire, generated from the schemas in `net/proto`.
 
+#[cfg(feature = "next-version")]
+pub use crate::next_version::encode;
+
+/// The bytes of a message.
+#[cfg(not(feature = "next-version"))]
+#[must_use]
+pub fn encode<M: prost::Message + prost::Name>(message: &M) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
 /// The services that Owners, Lookups and operators use.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod v1 {

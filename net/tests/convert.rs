@@ -6,7 +6,7 @@ mod messages;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::id::{Index, Lsn, ManagerId, Namespace, Nonce, Seq, Term};
+use centrifuge_core::id::{Index, Lsn, ManagerId, Namespace, Nonce, OwnerName, Seq, Term};
 use centrifuge_core::manager::{AdminCommand, AdminError};
 use centrifuge_core::message::{
     LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager, Update, UpdateBody,
@@ -382,11 +382,14 @@ fn absurd_wishes_of_operators_are_refused() {
 
 #[test]
 fn refusals_of_a_manager_have_a_code_and_name_the_leader() {
+    let (namespace, owner) =
+        (Namespace::new("rooms").expect("a label"), OwnerName::new("server-9").expect("a name"));
+    let about = (&namespace, Some(&owner));
     let leader = ManagerId::from("manager-2:7600");
-    let status = convert::admin_status(&AdminError::NotLeader(Some(leader.clone())));
+    let status = convert::admin_status(&AdminError::NotLeader(Some(leader.clone())), about);
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert_eq!(convert::leader_named(&status), Some(leader));
-    let status = convert::admin_status(&AdminError::NotLeader(None));
+    let status = convert::admin_status(&AdminError::NotLeader(None), about);
     assert_eq!((status.code(), convert::leader_named(&status)), (Code::FailedPrecondition, None));
     let codes = [
         (AdminError::Unknown, Code::Unavailable),
@@ -398,8 +401,12 @@ fn refusals_of_a_manager_have_a_code_and_name_the_leader() {
         (AdminError::SettingsChanged, Code::Aborted),
     ];
     for (error, code) in codes {
-        assert_eq!(convert::admin_status(&error).code(), code, "{error:?}");
+        assert_eq!(convert::admin_status(&error, about).code(), code, "{error:?}");
     }
+    let words = convert::admin_status(&AdminError::NoSuchOwner, about);
+    assert_eq!(words.message(), "there is no Owner `server-9` in `rooms`: list those that exist");
+    let words = convert::admin_status(&AdminError::NoSuchNamespace, about);
+    assert!(words.message().contains("`rooms`"), "{words}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 pub mod admission;
 pub mod config;
 pub mod descriptors;
+#[cfg(feature = "etcd-nodes")]
+pub mod etcd_nodes;
 pub mod history;
 pub mod host;
 pub mod http;

@@ -206,6 +206,7 @@ async fn open(
     let shared = Arc::clone(shared);
     let opened = spawn_blocking(move || {
         let store = backend.open(&candidate, answers)?;
+        shared.view.attach_store(backend.kind(), store.facts());
         for stored in store.recent(usize::try_from(HISTORY).unwrap_or(usize::MAX))? {
             remember(&shared, &names, &stored);
         }

@@ -17,7 +17,7 @@ pub struct Status {
     pub version: &'static str,
     /// `leader`, `loading` or `standby`.
     pub role: &'static str,
-    /// The term it leads or led last.
+    /// The term it leads or, if it does not lead, the highest it knows.
     pub term: u64,
     /// Who leads, as far as it knows.
     pub leader: Option<String>,
@@ -29,13 +29,17 @@ pub struct Status {
     pub namespaces: Vec<NamespaceStatus>,
 }
 
-/// Whether the store answers well.
+/// Which store there is, and whether it answers well.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreStatus {
+    /// `embedded` or `etcd`.
+    pub kind: &'static str,
     /// It does.
     pub healthy: bool,
     /// What is wrong otherwise.
-    pub problem: Option<&'static str>,
+    pub problem: Option<String>,
+    /// The Managers that run on it, if it is for several.
+    pub managers: Vec<String>,
 }
 
 /// One namespace in numbers.
@@ -75,10 +79,15 @@ impl Status {
             manager: shared.manager.clone(),
             version: env!("CARGO_PKG_VERSION"),
             role: words::role(role.role),
-            term: role.term.0,
+            term: role.term.max(store.term).0,
             leader: role.leader.map(|leader| leader.to_string()),
             uptime_seconds: shared.started_at.elapsed().as_secs(),
-            store: StoreStatus { healthy: store.problem.is_none(), problem: store.problem },
+            store: StoreStatus {
+                kind: store.kind,
+                healthy: store.problem.is_none(),
+                problem: store.problem,
+                managers: store.managers,
+            },
             namespaces: namespaces(shared),
         }
     }

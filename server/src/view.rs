@@ -11,6 +11,8 @@ use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 use tokio::sync::watch;
 
+use crate::store::StoreFacts;
+
 /// What a Manager is, and who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleView {
@@ -45,11 +47,26 @@ pub struct Overview {
     pub namespaces: BTreeMap<Namespace, NamespaceOverview>,
 }
 
-/// Whether the store answers well.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+/// Which store there is, and whether it answers well.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreHealth {
+    /// What kind of store it is.
+    pub kind: &'static str,
+    /// What it complained of lately.
+    pub problem: Option<String>,
+    /// The Managers that run on it, if it is for several.
+    pub managers: Vec<String>,
+    /// The highest term that it knows, if it knows more than its own Manager's.
+    pub term: Term,
+}
+
+/// What there is to know of the store, and where.
+#[derive(Debug, Default)]
+struct StoreView {
     /// What its latest answer complained of.
-    pub problem: Option<&'static str>,
+    problem: Option<&'static str>,
+    kind: &'static str,
+    facts: Arc<Mutex<StoreFacts>>,
 }
 
 /// The driver writes, everybody reads. Readers get shared snapshots and never hold up the driver.
@@ -58,7 +75,7 @@ pub struct View {
     role: watch::Sender<RoleView>,
     group: Mutex<Option<Arc<Group>>>,
     overview: Mutex<Arc<Overview>>,
-    store: Mutex<StoreHealth>,
+    store: Mutex<StoreView>,
 }
 
 impl Default for View {
@@ -101,7 +118,10 @@ impl View {
     /// Whether the store answers well.
     #[must_use]
     pub fn store(&self) -> StoreHealth {
-        lock(&self.store).clone()
+        let store = lock(&self.store);
+        let StoreFacts { managers, term, problem } = lock(&store.facts).clone();
+        let problem = store.problem.map(str::to_owned).or(problem);
+        StoreHealth { kind: store.kind, problem, managers, term }
     }
 
     pub(crate) fn show_role(&self, now: RoleView) {
@@ -122,6 +142,13 @@ impl View {
 
     pub(crate) fn show_overview(&self, overview: Overview) {
         *lock(&self.overview) = Arc::new(overview);
+    }
+
+    /// Shows which store there is, and what it knows as long as it runs.
+    pub(crate) fn attach_store(&self, kind: &'static str, facts: Arc<Mutex<StoreFacts>>) {
+        let mut store = lock(&self.store);
+        store.kind = kind;
+        store.facts = facts;
     }
 
     pub(crate) fn show_store(&self, problem: Option<&'static str>) {

@@ -15,7 +15,7 @@ use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::settings::Settings;
 use centrifuge_server::store::etcd::{self, EtcdOptions, NodeFacts};
-use centrifuge_server::store::{Candidate, Command, HISTORY};
+use centrifuge_server::store::{Command, HISTORY};
 use etcd_support::{Etcd, backend, candidate};
 use store_support::Client;
 
@@ -32,7 +32,7 @@ fn churn_does_not_fill_etcd() {
     let commits: u64 = std::env::var(COMMITS).map_or(3_000, |commits| commits.parse().expect("a number"));
     let etcd = Etcd::start(3);
     let options = etcd.options();
-    let candidate = Candidate { leader_hold: Duration::from_secs(600), ..candidate("manager:1") };
+    let candidate = candidate("manager:1");
     let mut store = Client::open(|answers| backend(&options).open(&candidate, answers));
     let term = store.campaign();
     let before = largest(&options);
@@ -47,6 +47,7 @@ fn churn_does_not_fill_etcd() {
         latencies.push(sent.elapsed());
         group.apply(&batch, Plants::NONE);
         if index % COMPACT_EVERY == 0 {
+            assert!(store.renew(term));
             store.send(Command::Compact { index: Index(index), group: Arc::new(group.clone()) });
         }
         if index % (commits / 20).max(1) == 0 {

@@ -13,7 +13,7 @@ use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
 use centrifuge_core::record::Batch;
 use centrifuge_server::store::{Answer, Command, EtcdOptions};
-use etcd_support::{Etcd, backend, candidate};
+use etcd_support::{Etcd, backend, short_lived};
 use store_support::{Client, batch_of, drawn, sum};
 
 /// How long the fight goes on; `CENTRIFUGE_CONTENTION_SECONDS` makes it longer.
@@ -89,7 +89,7 @@ fn contend(number: u64, options: &EtcdOptions, ledger: &Ledger, stop: &AtomicBoo
     let mut life = 0;
     while !stop.load(Ordering::Relaxed) {
         life += 1;
-        let opened = Client::try_open(|answers| backend(options).open(&candidate(&name), answers));
+        let opened = Client::try_open(|answers| backend(options).open(&short_lived(&name), answers));
         let Ok(store) = opened else { continue };
         let crashes = drawn(&(0..2u8), number << 32 | life) == 0;
         for round in 0..4 {

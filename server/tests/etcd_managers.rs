@@ -8,21 +8,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::Namespace;
+use centrifuge_core::id::{Namespace, Term};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::RoleName;
+use centrifuge_net::proto::v1;
 use centrifuge_server::store::EtcdOptions;
 use centrifuge_server::{Config, Manager, RunningManager};
 use etcd_support::{Etcd, backend};
 use support::{TestOwner, eventually, within};
+use tokio_stream::StreamExt;
 
 const POOL: &str = "pool";
 
-/// Two seconds are the shortest lease that etcd gives: the leader lease just fits.
+/// The usual times on etcd.
 fn config() -> Config {
     Config {
-        leader_lease: Duration::from_millis(1_800),
-        campaign_interval: Duration::from_millis(400),
+        leader_lease: Duration::from_millis(4_600),
+        campaign_interval: Duration::from_secs(1),
         ..support::config()
     }
 }
@@ -52,7 +54,10 @@ fn leases(group: &Group) -> Vec<String> {
 
 /// A pool with two Owners that hold everything between them.
 async fn pool(leader: &RunningManager, managers: &[SocketAddr]) -> [TestOwner; 2] {
-    support::create(leader.grpc_addr(), POOL).await;
+    // Long enough that a slow machine costs no lease while Owners look for the new leader.
+    let settings = v1::Settings { lease_ms: Some(30_000), hold_ms: Some(33_000), ..support::short_leases() };
+    let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
+    support::admin(leader.grpc_addr()).await.create_namespace(request).await.expect("created");
     let mut owners = ["one", "two"].map(|name| TestOwner::start_among(managers, POOL, name));
     for owner in &mut owners {
         owner.until(|seen| !seen.held.is_empty()).await;
@@ -71,6 +76,22 @@ async fn pool(leader: &RunningManager, managers: &[SocketAddr]) -> [TestOwner; 2
     })
     .await;
     owners
+}
+
+/// Waits until a Manager shows all that run, which term it is, and that its store is well.
+async fn sees(manager: &RunningManager, all: &[SocketAddr], term: Term) {
+    let mut expected: Vec<String> = all.iter().map(ToString::to_string).collect();
+    expected.sort();
+    eventually(async || {
+        let status =
+            support::admin(manager.grpc_addr()).await.status(v1::StatusRequest {}).await.ok()?.into_inner();
+        let store = status.store.expect("a store");
+        assert_eq!(store.kind, "etcd");
+        let mut managers = status.managers;
+        managers.sort();
+        (managers == expected && status.term == term.0 && store.healthy).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,6 +114,7 @@ async fn a_standby_takes_over_from_a_killed_leader_with_the_same_leases() {
     for (owner, held) in owners.iter_mut().zip(held) {
         // It joined the new leader and goes on with what it had.
         let now = owner.until(|seen| seen.joined > held.joined).await;
+        println!("an Owner goes on {:?} after the kill", killed.elapsed());
         assert_eq!((now.held, now.granted, now.revoked), (held.held, held.granted, held.revoked));
     }
     assert_eq!(leases(&group(&second)), before);
@@ -113,6 +135,9 @@ async fn a_leader_that_resigns_is_followed_at_once() {
     stands_by(&third, &first).await;
     let managers = [first.grpc_addr(), second.grpc_addr(), third.grpc_addr()];
     let _owners = pool(&first, &managers).await;
+    for manager in [&first, &second, &third] {
+        sees(manager, &managers, first.view().role().term).await;
+    }
     let before = leases(&group(&first));
     let resigned = Instant::now();
     first.shutdown().await;
@@ -124,9 +149,51 @@ async fn a_leader_that_resigns_is_followed_at_once() {
     println!("takeover after a resignation: {took:?}");
     assert!(took < Duration::from_secs(30), "the lease of a minute was waited for");
     assert_eq!(leases(&group(&new)), before);
+    assert_remembers(&new).await;
     stands_by(&other, &new).await;
     new.shutdown().await;
     other.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hello_to_a_standby_is_answered_when_it_leads() {
+    let etcd = Etcd::shared();
+    let options = etcd.options();
+    let first = start(&options, config()).await;
+    within(first.leads()).await;
+    let second = start(&options, config()).await;
+    stands_by(&second, &first).await;
+    support::create(first.grpc_addr(), POOL).await;
+    let hello = v1::Hello {
+        namespace: POOL.to_owned(),
+        session: vec![7; 16].into(),
+        number: 1,
+        name: "one".to_owned(),
+        url: "http://127.0.0.1:1".to_owned(),
+        ..v1::Hello::default()
+    };
+    let message = v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) };
+    // Nothing else is said on the stream, and it stays open.
+    let messages = tokio_stream::iter([message]).chain(tokio_stream::pending());
+    let session = support::owner(second.grpc_addr()).await.session(messages).await.expect("a stream");
+    let mut answers = session.into_inner();
+    let mut next = async || within(answers.message()).await.expect("well").expect("a message").kind;
+    assert!(matches!(next().await, Some(v1::manager_message::Kind::NotLeader(_))));
+    first.shutdown().await;
+    let answer = next().await;
+    assert!(matches!(answer, Some(v1::manager_message::Kind::Welcome(_))), "{answer:?}");
+    second.shutdown().await;
+}
+
+/// What the leaders before it decided is history, and each decision is there once.
+async fn assert_remembers(manager: &RunningManager) {
+    let request = v1::HistoryRequest { namespace: Some(POOL.to_owned()), key: None, limit: 10_000 };
+    let history =
+        support::admin(manager.grpc_addr()).await.history(request).await.expect("answered").into_inner();
+    let joins = history.decisions.iter().filter(|decision| decision.reason.contains("joined"));
+    let joins: Vec<_> = joins.map(|decision| (decision.index, decision.owner.clone())).collect();
+    assert!(joins.iter().any(|(_, owner)| owner.as_deref() == Some("one")), "{:?}", history.decisions);
+    assert!(history.decisions.is_sorted_by_key(|decision| decision.index));
 }
 
 #[tokio::test(flavor = "multi_thread")]

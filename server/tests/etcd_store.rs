@@ -12,8 +12,8 @@ use centrifuge_core::manager::{ElectionEvent, StoreEvent};
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_server::store::etcd::{EtcdCredentials, EtcdTls, Secret};
-use centrifuge_server::store::{Answer, Candidate, Command, EtcdOptions, StoreError};
-use etcd_support::{Certificates, Etcd, backend, candidate};
+use centrifuge_server::store::{Answer, Command, EtcdOptions, StoreError};
+use etcd_support::{Certificates, Etcd, backend, candidate, short_lived};
 use store_support::{Client, batch_of, sum};
 
 /// However slow the machine, what is waited for has happened by then.
@@ -23,10 +23,9 @@ fn open(options: &EtcdOptions, name: &str) -> Client {
     Client::open(|answers| backend(options).open(&candidate(name), answers))
 }
 
-/// A Manager whose etcd lease does not end by itself while a test runs.
-fn open_for_long(options: &EtcdOptions, name: &str) -> Client {
-    let candidate = Candidate { leader_hold: Duration::from_secs(600), ..candidate(name) };
-    Client::open(|answers| backend(options).open(&candidate, answers))
+/// A Manager whose etcd lease ends soon, because nobody renews it here.
+fn open_short_lived(options: &EtcdOptions, name: &str) -> Client {
+    Client::open(|answers| backend(options).open(&short_lived(name), answers))
 }
 
 /// Campaigns and is told who leads.
@@ -36,10 +35,16 @@ fn stand_by(store: &Client, request: u64, leader: &str) {
     assert_eq!(store.answer(), Answer::Election(led));
 }
 
-fn won(answer: Answer, request: u64) -> Term {
-    match answer {
-        Answer::Election(ElectionEvent::Won { request: answered, term }) if answered == request => term,
-        other => panic!("not won: {other:?}"),
+/// Waits until an open campaign is won. Meanwhile it may be told again who leads.
+fn won(store: &Client, request: u64) -> Term {
+    loop {
+        match store.answer() {
+            Answer::Election(ElectionEvent::Won { request: answered, term }) if answered == request => {
+                return term;
+            }
+            Answer::Election(ElectionEvent::LedBy { .. }) => {}
+            other => panic!("not won: {other:?}"),
+        }
     }
 }
 
@@ -91,13 +96,13 @@ fn append_until_done(store: &Client, term: Term, index: u64, batch: &Arc<Batch>)
 fn a_deposed_leader_cannot_write() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let mut first = open_for_long(&options, "first:1");
-    let second = open_for_long(&options, "second:1");
+    let mut first = open(&options, "first:1");
+    let second = open(&options, "second:1");
     let old = first.campaign();
     first.appended(old, 1, &batch_of(old, 1));
     stand_by(&second, 1, "first:1");
     delete_leader(&etcd, &options);
-    let new = won(second.answer(), 1);
+    let new = won(&second, 1);
     assert!(new > old);
     assert_eq!(first.answer(), Answer::Election(ElectionEvent::Lost { term: old }), "it hears so by itself");
     assert_eq!(first.append(old, 2, &batch_of(old, 2)), StoreEvent::Fenced { index: Index(2) });
@@ -115,7 +120,7 @@ fn a_deposed_leader_cannot_write() {
 fn a_lease_that_etcd_ends_early_ends_the_leadership() {
     let etcd = Etcd::start(1);
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     assert!(store.renew(term));
     let leases = etcd.control(&["lease", "list"]);
@@ -133,13 +138,12 @@ fn a_lease_that_etcd_ends_early_ends_the_leadership() {
 fn a_leader_that_crashed_is_followed_when_its_lease_ends() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let mut first = open(&options, "first:1");
-    let second = open(&options, "second:1");
+    let mut first = open_short_lived(&options, "first:1");
+    let second = open_short_lived(&options, "second:1");
     let old = first.campaign();
-    first.appended(old, 1, &batch_of(old, 1));
     stand_by(&second, 1, "first:1");
     first.crash();
-    assert!(won(second.answer(), 1) > old);
+    assert!(won(&second, 1) > old);
     second.close();
 }
 
@@ -147,14 +151,14 @@ fn a_leader_that_crashed_is_followed_when_its_lease_ends() {
 fn a_standby_takes_over_as_soon_as_the_leader_resigns() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let mut first = open_for_long(&options, "first:1");
-    let second = open_for_long(&options, "second:1");
+    let mut first = open(&options, "first:1");
+    let second = open(&options, "second:1");
     let old = first.campaign();
     stand_by(&second, 7, "first:1");
     let resigned = Instant::now();
     first.send(Command::Resign { term: old });
     // The etcd lease has ten minutes left: this is not its end.
-    assert!(won(second.answer(), 7) > old);
+    assert!(won(&second, 7) > old);
     println!("takeover after a resignation: {:?}", resigned.elapsed());
     stand_by(&first, 1, "second:1");
     first.close();
@@ -165,8 +169,8 @@ fn a_standby_takes_over_as_soon_as_the_leader_resigns() {
 fn a_standby_follows_the_log() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let mut leader = open_for_long(&options, "leader:1");
-    let mut standby = open_for_long(&options, "standby:1");
+    let mut leader = open(&options, "leader:1");
+    let mut standby = open(&options, "standby:1");
     let term = leader.campaign();
     stand_by(&standby, 1, "leader:1");
     let all: Vec<_> = (1..=50).map(|index| batch_of(term, index)).collect();
@@ -182,7 +186,7 @@ fn a_standby_follows_the_log() {
         assert_eq!((followed.index, &followed.batch), (Index(index), &**batch));
     }
     leader.send(Command::Resign { term });
-    won(standby.answer(), 1);
+    won(&standby, 1);
     assert_eq!(standby.load(), (Index(50), Arc::new(sum(&all))));
     leader.close();
     standby.close();
@@ -192,7 +196,7 @@ fn a_standby_follows_the_log() {
 fn a_standby_that_lags_behind_the_history_starts_from_the_snapshot() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let mut leader = open_for_long(&options, "leader:1");
+    let mut leader = open(&options, "leader:1");
     let term = leader.campaign();
     let all: Vec<_> = (1..=20).map(|index| batch_of(term, index)).collect();
     for (index, batch) in (1..).zip(&all) {
@@ -206,7 +210,7 @@ fn a_standby_that_lags_behind_the_history_starts_from_the_snapshot() {
         assert!(Instant::now() < until, "no snapshot");
     }
     etcd.control(&["del", &format!("{}log/", options.prefix), &format!("{}log/{:020}", options.prefix, 16)]);
-    let mut standby = open_for_long(&options, "standby:1");
+    let mut standby = open(&options, "standby:1");
     assert_eq!(standby.load(), (Index(20), Arc::new(sum(&all))));
     leader.close();
     standby.close();
@@ -216,7 +220,7 @@ fn a_standby_that_lags_behind_the_history_starts_from_the_snapshot() {
 fn a_batch_and_a_snapshot_of_any_size_are_stored() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     let all = [large_batch(term, 20_000), batch_of(term, 2), batch_of(term, 3)];
     for (index, batch) in (1..).zip(&all) {
@@ -231,7 +235,7 @@ fn a_batch_and_a_snapshot_of_any_size_are_stored() {
     store.close();
     let snapshots = keys_under(&etcd, &format!("{}snapshot/", options.prefix));
     assert!(snapshots >= 3, "the snapshot is larger than three parts");
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     assert_eq!(store.load(), (Index(3), Arc::new(sum(&all))));
     // The parts of the first snapshot are gone: another of the same size has as many.
     let term = store.campaign();
@@ -244,10 +248,37 @@ fn a_batch_and_a_snapshot_of_any_size_are_stored() {
 }
 
 #[test]
+fn a_renewal_waits_for_no_append_and_no_compaction() {
+    let etcd = Etcd::shared();
+    let options = etcd.options();
+    let mut store = open(&options, "manager:1");
+    let term = store.campaign();
+    let large = large_batch(term, 5_000);
+    store.appended(term, 1, &large);
+    store.compact(1, sum([&large]));
+    let last = 400;
+    for index in 2..=last {
+        store.send(Command::Append { term, index: Index(index), batch: batch_of(term, index) });
+    }
+    store.send(Command::Renew { request: 77, term });
+    let mut renewed = false;
+    loop {
+        match store.answer() {
+            Answer::Election(ElectionEvent::Renewed { request: 77 }) => renewed = true,
+            Answer::Store(StoreEvent::Appended { index: Index(index) }) if index == last => break,
+            Answer::Store(StoreEvent::Appended { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(renewed, "it was answered before what had been sent earlier");
+    store.close();
+}
+
+#[test]
 fn an_unknown_outcome_is_settled_by_repeating() {
     let etcd = Etcd::start(3);
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     let mut all = Vec::new();
     let mut unknown = 0;
@@ -277,7 +308,7 @@ fn an_unknown_outcome_is_settled_by_repeating() {
 fn one_dead_node_of_three_costs_nothing() {
     let etcd = Etcd::start(3);
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     let mut index = 0;
     for node in 0..3 {
@@ -298,7 +329,7 @@ fn one_dead_node_of_three_costs_nothing() {
 fn a_node_that_stands_still_is_left() {
     let etcd = Etcd::start(3);
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     for node in 0..3 {
         etcd.pause(node);
@@ -314,7 +345,7 @@ fn a_node_that_stands_still_is_left() {
 fn without_a_majority_nothing_is_written_and_afterwards_everything_goes_on() {
     let etcd = Etcd::start(3);
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     store.appended(term, 1, &batch_of(term, 1));
     etcd.kill(0);
@@ -349,7 +380,7 @@ fn assert_renews(store: &mut Client, term: Term) {
 fn a_full_etcd_refuses_until_it_has_room_again() {
     let etcd = Etcd::start_with(1, &["--quota-backend-bytes", "4000000"]);
     let options = etcd.options();
-    let mut store = open_for_long(&options, "manager:1");
+    let mut store = open(&options, "manager:1");
     let term = store.campaign();
     store.appended(term, 1, &batch_of(term, 1));
     let junk = "x".repeat(100_000);
@@ -390,7 +421,7 @@ fn a_user_and_a_password_let_us_in() {
         ..options.clone()
     };
     assert!(refused(&with("wrong")).contains("invalid user ID or password"));
-    let mut store = open_for_long(&with("hush"), "manager:1");
+    let mut store = open(&with("hush"), "manager:1");
     let term = store.campaign();
     store.appended(term, 1, &batch_of(term, 1));
     assert!(store.renew(term));
@@ -406,7 +437,7 @@ fn certificates_let_us_in() {
         EtcdOptions { tls, ..etcd.options() }
     };
     let identity = (certificates.path("client.pem"), certificates.path("client.key"));
-    let mut store = open_for_long(&with(Some(identity)), "manager:1");
+    let mut store = open(&with(Some(identity)), "manager:1");
     let term = store.campaign();
     store.appended(term, 1, &batch_of(term, 1));
     assert!(store.renew(term));

@@ -107,10 +107,25 @@ async fn refusals_name_what_is_wrong() {
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("renewal"), "{status}");
 
+    let zero = v1::Settings { max_owners: Some(0), ..v1::Settings::default() };
+    let bad_settings = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(zero) };
+    let status = admin.create_namespace(bad_settings).await.expect_err("refused");
+    assert_eq!(status.message(), "settings: max_owners must not be zero");
+
     let missing = v1::DeleteNamespaceRequest { namespace: "nowhere".into() };
-    assert_eq!(admin.delete_namespace(missing).await.expect_err("refused").code(), Code::NotFound);
+    let status = admin.delete_namespace(missing).await.expect_err("refused");
+    assert_eq!(status.code(), Code::NotFound);
+    assert!(status.message().contains("`nowhere`"), "{status}");
     let missing = v1::ListOwnersRequest { namespace: "nowhere".into() };
-    assert_eq!(admin.list_owners(missing).await.expect_err("refused").code(), Code::NotFound);
+    let status = admin.list_owners(missing).await.expect_err("refused");
+    assert_eq!(status.code(), Code::NotFound);
+    assert!(status.message().contains("`nowhere`"), "{status}");
+    create(manager.grpc_addr(), "presence").await;
+    let missing =
+        v1::DrainRequest { namespace: "presence".into(), owner: "nobody".into(), why: String::new() };
+    let status = admin.drain(missing).await.expect_err("refused");
+    assert_eq!(status.code(), Code::NotFound);
+    assert!(status.message().contains("`nobody`") && status.message().contains("`presence`"), "{status}");
     manager.shutdown().await;
 }
 
@@ -149,6 +164,31 @@ async fn an_owner_is_shown_with_its_leases_and_the_reasons_for_them() {
     let evict = v1::EvictRequest { namespace: "presence".into(), owner: "alpha".into(), why: "test".into() };
     admin.evict(evict).await.expect("evicted");
     owner.until(|seen| seen.held.is_empty()).await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn no_range_is_moved_to_an_owner_that_gives_everything_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    create(manager.grpc_addr(), "presence").await;
+    let mut owner = TestOwner::start(manager.grpc_addr(), "presence", "alpha");
+    owner.until(support::Seen::holds_everything).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+    let to_alpha = v1::MoveRequest {
+        namespace: "presence".into(),
+        range: Some(v1::KeyRange { first: 0, last: 9 }),
+        to: Some("alpha".into()),
+        why: String::new(),
+    };
+    admin.r#move(to_alpha.clone()).await.expect("pinned");
+    let drain = v1::DrainRequest { namespace: "presence".into(), owner: "alpha".into(), why: String::new() };
+    admin.drain(drain).await.expect("drained");
+    let status = admin.r#move(to_alpha.clone()).await.expect_err("it is being emptied");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("`alpha` is being emptied"), "{status}");
+    let anywhere = v1::MoveRequest { to: None, ..to_alpha };
+    admin.r#move(anywhere).await.expect("unpinned");
     manager.shutdown().await;
 }
 

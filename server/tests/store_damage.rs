@@ -163,6 +163,9 @@ fn other_files_are_refused_by_what_they_are() {
     assert!(refused(sample.folder.path()).to_string().contains("cannot open"));
     let nowhere = sample.folder.path().join("no/such/folder/store");
     assert!(refused(&nowhere).to_string().contains("no/such/folder does not exist"));
+    // A folder that is there and takes no files.
+    let system = refused(Path::new("/proc/x.db")).to_string();
+    assert!(system.contains("cannot create /proc/x.db"), "{system}");
 }
 
 #[test]

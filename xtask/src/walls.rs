@@ -11,6 +11,10 @@ const CORE_DIRECT_DEPENDENCIES_BELOW: usize = 10;
 const CORE: &str = "centrifuge-core";
 const SIM: &str = "centrifuge-sim";
 
+/// The feature that makes clocks wrong, who has it and who may enable it.
+const CLOCK_RATE: &str = "clock-rate";
+const CLOCK_RATE_MANIFESTS: &[&str] = &["net/Cargo.toml", "chaos/Cargo.toml"];
+
 /// Something that must not be there, and the reason.
 struct Ban {
     what: &'static str,
@@ -75,9 +79,22 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     }
     problems.extend(core_dependencies(workspace)?);
     problems.extend(sim_dependencies(workspace)?);
+    for file in workspace.tracked_files().iter().filter(|file| file.ends_with("Cargo.toml")) {
+        problems.extend(wrong_clocks_in(file, &workspace.read(file)?));
+    }
     conclude("walls", &problems)?;
     println!("walls: {} files of core and the dependencies of core and sim are clean", files.len());
     Ok(())
+}
+
+/// Only real processes under faults are built with clocks that can be made wrong.
+fn wrong_clocks_in(manifest: &str, text: &str) -> Vec<Problem> {
+    if CLOCK_RATE_MANIFESTS.contains(&manifest) {
+        return Vec::new();
+    }
+    let lines = text.lines().zip(1..).filter(|(line, _)| line.contains(CLOCK_RATE));
+    let what = format!("`{CLOCK_RATE}`: only chaos is built with clocks that can be made wrong");
+    lines.map(|(_, number)| Problem::at(manifest, number, what.clone())).collect()
 }
 
 /// The banned mentions in one source file.
@@ -180,6 +197,13 @@ mod tests {
 
     fn names(list: &[&str]) -> BTreeSet<String> {
         list.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_wrong_clock_is_for_chaos_alone() {
+        let text = "[dependencies]\ncentrifuge-net = { workspace = true, features = [\"clock-rate\"] }\n";
+        assert_eq!(wrong_clocks_in("cli/Cargo.toml", text).len(), 1);
+        assert_eq!(wrong_clocks_in("chaos/Cargo.toml", text), []);
     }
 
     #[test]

@@ -25,6 +25,12 @@ impl Node {
         }
     }
 
+    /// Which of its kind it is, from 0.
+    pub(crate) fn index(self) -> u8 {
+        let (Node::Etcd(index) | Node::Manager(index) | Node::Owner(index) | Node::Caller(index)) = self;
+        index
+    }
+
     /// A number for each, from 1.
     fn number(self) -> u8 {
         match self {
@@ -47,8 +53,7 @@ impl Node {
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Node::Etcd(index) | Node::Manager(index) | Node::Owner(index) | Node::Caller(index)) = self;
-        write!(f, "{}-{}", self.kind(), index + 1)
+        write!(f, "{}-{}", self.kind(), self.index() + 1)
     }
 }
 

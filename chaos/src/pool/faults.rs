@@ -55,7 +55,7 @@ const KINDS: &[(Kind, Duration)] = &[
 ];
 
 /// How long one ambush of a leader with a slow clock takes.
-const AMBUSH: Duration = Duration::from_millis(22_000);
+const AMBUSH: Duration = Duration::from_millis(32_000);
 
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +158,7 @@ impl Faults {
     /// Again and again: the other Managers are killed, so that the slow one leads; they come back, the slow one is cut from etcd,
     /// and an Owner is killed, so that somebody turns to the next leader.
     fn lie_in_wait(&mut self, now: Instant) {
-        let steps = [(Kind::Ambush, 0), (Kind::AmbushCut, 8_000), (Kind::AmbushKill, 9_000)];
+        let steps = [(Kind::Ambush, 0), (Kind::AmbushCut, 11_000), (Kind::AmbushKill, 12_000)];
         for (kind, at) in steps {
             self.due.push((kind, AMBUSH, now + Duration::from_millis(at)));
             self.counts.insert(kind.name(), 0);
@@ -229,7 +229,7 @@ impl Faults {
                     let ways = [(Node::Manager(0), Node::Etcd(etcd)), (Node::Etcd(etcd), Node::Manager(0))];
                     for (from, to) in ways {
                         pool.cut(from, to)?;
-                        self.cures.push((now + AMBUSH * 3 / 5, Cure::Heal(from, to)));
+                        self.cures.push((now + AMBUSH / 2, Cure::Heal(from, to)));
                     }
                 }
             }

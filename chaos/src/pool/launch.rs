@@ -40,6 +40,10 @@ pub(crate) struct PoolPlan {
     pub(crate) weather: Weather,
     pub(crate) leader_lease: Option<String>,
     pub(crate) campaign_interval: Option<String>,
+    /// What every second process is a build of.
+    pub(crate) other_build: Option<PathBuf>,
+    /// Whether clients reach Managers without links.
+    pub(crate) is_direct: bool,
 }
 
 /// A pool of processes. They end with it.
@@ -63,7 +67,7 @@ impl Pool {
         if !plan.is_loopback {
             namespaces::connect(plan.id, &addresses, plan.sizes)?;
         }
-        let network = Network::start(addresses, plan.sizes, plan.weather, &mut dice).await?;
+        let network = Network::start(addresses, plan.sizes, plan.weather, plan.is_direct, &mut dice).await?;
         let process = |node: Node| (node, Process::new(node.to_string()));
         let mut pool = Pool {
             operator: Operator::new(&addresses, plan.sizes.managers),
@@ -94,19 +98,14 @@ impl Pool {
             self.start_process(node)?;
         }
         let made = self.operator.create_namespace(&times.settings(), START).await;
-        made.map_err(|why| {
-            io::Error::other(format!("{why}; see the logs in {}", self.plan.directory.display()))
-        })?;
+        made.map_err(io::Error::other)?;
         for node in clients {
             self.start_process(node)?;
         }
         if self.operator.comes_to_rest(sizes.owners, START).await {
             return Ok(());
         }
-        let place = self.plan.directory.display();
-        Err(io::Error::other(format!(
-            "the pool did not come to rest within {START:?}; see the logs in {place}"
-        )))
+        Err(io::Error::other(format!("the pool did not come to rest within {START:?}")))
     }
 
     /// Starts the next life of a process.
@@ -123,7 +122,7 @@ impl Pool {
             role: self.role(node, life),
         };
         let text = serde_json::to_string(&part)?;
-        let command = self.command(node, &text)?;
+        let command = self.command(node, life, &text)?;
         let name = node.to_string();
         self.note(HarnessLine::Started { name, life, ppm, at: true_now() })?;
         self.skewed += u64::from(ppm != 0);
@@ -133,8 +132,12 @@ impl Pool {
         }
     }
 
-    fn command(&self, node: Node, text: &str) -> io::Result<Command> {
-        let program = std::env::current_exe()?;
+    fn command(&self, node: Node, life: u32, text: &str) -> io::Result<Command> {
+        let is_other = (u32::from(node.index()) + life).is_multiple_of(2);
+        let program = match &self.plan.other_build {
+            Some(other) if is_other => other.clone(),
+            _ => std::env::current_exe()?,
+        };
         if self.plan.is_loopback {
             let mut command = Command::new(program);
             command.args(["play", text]);

@@ -17,6 +17,7 @@ pub(super) struct Network {
     links: BTreeMap<(Node, u8), Link>,
     relay: Relay,
     usual: Weather,
+    is_direct: bool,
     pub(super) counts: Arc<Counts>,
     pub(super) renewals: Arc<Renewals>,
 }
@@ -26,6 +27,7 @@ impl Network {
         addresses: Addresses,
         sizes: Sizes,
         usual: Weather,
+        is_direct: bool,
         dice: &mut Dice,
     ) -> io::Result<Network> {
         let mut network = Network {
@@ -33,10 +35,13 @@ impl Network {
             links: BTreeMap::new(),
             relay: Relay::new(),
             usual,
+            is_direct,
             counts: Arc::default(),
             renewals: Arc::default(),
         };
-        network.start_links(sizes, dice).await?;
+        if !is_direct {
+            network.start_links(sizes, dice).await?;
+        }
         if addresses.is_loopback {
             network.start_relays(sizes).await?;
         }
@@ -104,7 +109,7 @@ impl Network {
     /// Where a process is on its way to another: clients see of a Manager only what stands for it.
     fn place(&self, node: Node, other: Node) -> std::net::IpAddr {
         match node {
-            Node::Manager(manager) if is_client(other) => self.addresses.stand_in(manager),
+            Node::Manager(manager) if is_client(other) && !self.is_direct => self.addresses.stand_in(manager),
             _ => self.addresses.of(node),
         }
     }
@@ -118,8 +123,10 @@ impl Network {
 
     /// The Managers as a client finds them.
     pub(super) fn managers_of(&self, client: Node, sizes: Sizes) -> Vec<String> {
-        let link = |manager| self.addresses.link(client, manager);
-        (0..sizes.managers).map(link).map(|address: SocketAddr| address.to_string()).collect()
+        let address = |manager| -> SocketAddr {
+            if self.is_direct { self.addresses.grpc(manager) } else { self.addresses.link(client, manager) }
+        };
+        (0..sizes.managers).map(|manager| address(manager).to_string()).collect()
     }
 }
 

@@ -3,7 +3,6 @@
 mod clients;
 mod meter;
 mod order;
-mod process;
 mod propagation;
 mod testbed;
 
@@ -79,7 +78,7 @@ pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut signals) => drop(signals.recv().await),

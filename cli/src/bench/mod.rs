@@ -1,7 +1,9 @@
 //! `centrifuge bench`: measurements, as ratios within one run.
 
+pub(crate) mod commit;
 pub(crate) mod hot_path;
 pub(crate) mod manager;
+mod process;
 
 use clap::Subcommand;
 
@@ -11,6 +13,8 @@ use crate::failure::Failure;
 pub(crate) enum BenchCommand {
     /// What a lookup and a lease check cost, beside a clock read and other crates' rings
     HotPath(hot_path::HotPathArgs),
+    /// What a commit and a join cost on etcd and on the embedded store
+    Commit(commit::CommitArgs),
     /// What a Manager costs with many Owners and Lookups, at rest and while they restart
     Manager(manager::ManagerBenchArgs),
     /// One process of clients of such a measurement
@@ -21,6 +25,7 @@ pub(crate) enum BenchCommand {
 pub(crate) async fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::HotPath(args) => hot_path::run(&args),
+        BenchCommand::Commit(args) => commit::run(args).await,
         BenchCommand::Manager(args) => manager::run(args).await,
         BenchCommand::ManagerClients(args) => manager::run_clients(args).await,
     }

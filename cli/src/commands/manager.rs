@@ -22,6 +22,7 @@ pub(crate) async fn run(args: ManagerArgs, matches: Option<&ArgMatches>) -> Resu
     let file = args.config.config.clone();
     let source = |setting: &str| sources::of(setting, matches, file.as_deref());
     let config = args.config.resolve().map_err(|error| refused(&error, source))?;
+    check_ports(&config, source)?;
     start_logging(&config).map_err(|error| refused(&error, source))?;
     let store = config.store.clone();
     let mut terminate =
@@ -33,6 +34,20 @@ pub(crate) async fn run(args: ManagerArgs, matches: Option<&ArgMatches>) -> Resu
     }
     manager.shutdown().await;
     Ok(())
+}
+
+/// Two services on one port would look as if another Manager had it.
+fn check_ports(config: &Config, source: impl Fn(&str) -> String) -> Result<(), Failure> {
+    let (grpc, http) = (config.grpc_listen, config.http_listen);
+    let meet = grpc.ip() == http.ip() || grpc.ip().is_unspecified() || http.ip().is_unspecified();
+    if grpc.port() == 0 || grpc.port() != http.port() || !meet {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "grpc_listen {grpc}{} and http_listen {http}{} name one port: give each a port of its own",
+        source("grpc_listen"),
+        source("http_listen")
+    )))
 }
 
 /// The refusal, and where the setting was set.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::table;
+use crate::output::table_or;
 use crate::words::{self, milliseconds, show_ms, show_range};
 
 #[derive(Subcommand)]
@@ -124,6 +124,38 @@ impl SettingsArgs {
             ..v1::Settings::default()
         }
     }
+
+    /// What was given, as it was given, for a refusal that speaks of several settings.
+    fn given(&self) -> String {
+        let time = |length: Option<Duration>| length.map(|length| show_ms(milliseconds(length)));
+        let count = |count: Option<u32>| count.map(|count| count.to_string());
+        let all = [
+            ("lease", time(self.lease)),
+            ("hold", time(self.hold)),
+            ("renewal", time(self.renewal)),
+            ("answer-allowance", time(self.answer_allowance)),
+            ("migration-timeout", time(self.migration_timeout)),
+            ("recall-timeout", time(self.recall_timeout)),
+            ("min-owners", count(self.min_owners)),
+            ("settle", time(self.settle)),
+            ("max-moves", count(self.max_moves)),
+            ("max-owners", count(self.max_owners)),
+            ("virtual-nodes", count(self.virtual_nodes)),
+        ];
+        let given: Vec<String> =
+            all.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?))).collect();
+        given.join(" ")
+    }
+}
+
+/// A refusal of settings, with those that were given and where the others are from.
+fn refused(failure: Failure, args: &SettingsArgs, others: &str) -> Failure {
+    let given = args.given();
+    if failure.is_usage() && !given.is_empty() {
+        Failure::usage(format!("{failure} (set by {given}; {others})"))
+    } else {
+        failure
+    }
 }
 
 pub(crate) async fn run(command: NamespaceCommand) -> Result<(), Failure> {
@@ -141,7 +173,8 @@ async fn create(args: SettingsArgs) -> Result<(), Failure> {
         v1::CreateNamespaceRequest { namespace: args.namespace.clone(), settings: Some(args.settings()) };
     Admin::new(&args.at.managers)
         .ask(async |mut admin| admin.create_namespace(request.clone()).await)
-        .await?;
+        .await
+        .map_err(|failure| refused(failure, &args, "the others have the defaults that --help shows"))?;
     args.at.output.print(&json!({ "created": args.namespace }), || format!("created {}", args.namespace));
     Ok(())
 }
@@ -158,7 +191,10 @@ async fn configure(args: SettingsArgs) -> Result<(), Failure> {
     };
     Admin::new(&args.at.managers)
         .ask(async |mut admin| admin.configure_namespace(request.clone()).await)
-        .await?;
+        .await
+        .map_err(|failure| {
+            refused(failure, &args, "the others stay as `centrifuge namespace show` shows them")
+        })?;
     args.at
         .output
         .print(&json!({ "configured": args.namespace }), || format!("configured {}", args.namespace));
@@ -185,13 +221,16 @@ async fn list(at: At) -> Result<(), Failure> {
     let namespaces = fetch(&at, None).await?;
     let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
     let head = ["namespace", "owners", "ranges", "free", "moving", "last lease", "state"];
-    at.output.print(&json, || table(&head, namespaces.iter().map(row)));
+    let nothing = "there are no namespaces: create one with `centrifuge namespace create NAME`";
+    at.output.print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
     Ok(())
 }
 
 async fn show(args: NameArgs) -> Result<(), Failure> {
     let namespaces = fetch(&args.at, Some(args.namespace.clone())).await?;
-    let found = namespaces.first().ok_or_else(|| Failure::not_found("there is no such namespace"))?;
+    let found = namespaces
+        .first()
+        .ok_or_else(|| Failure::not_found(format!("there is no namespace `{}`", args.namespace)))?;
     args.at.output.print(&object(found), || describe(found));
     Ok(())
 }

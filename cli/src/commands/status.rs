@@ -1,5 +1,6 @@
 //! `centrifuge status`.
 
+use centrifuge_core::id::ManagerId;
 use centrifuge_net::proto::v1;
 use serde_json::json;
 
@@ -9,16 +10,24 @@ use crate::failure::Failure;
 use crate::output::table;
 use crate::words::show_ms;
 
-/// Asks every Manager, since each knows about itself; fails if none of them leads.
+/// Asks every Manager, since each knows about itself, and those that they know of; fails if none of them leads.
 pub(crate) async fn run(at: &At) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
     let mut problems = Vec::new();
     let mut leads = false;
-    for manager in read(&at.managers)?.iter() {
-        match in_time(connect(manager)?.status(v1::StatusRequest {})).await {
+    let mut asked: Vec<ManagerId> = read(&at.managers)?.to_vec();
+    let mut next = 0;
+    while let Some(manager) = asked.get(next).cloned() {
+        next += 1;
+        match in_time(connect(&manager)?.status(v1::StatusRequest {})).await {
             Ok(reply) => {
                 let status = reply.into_inner();
+                let others = status.managers.iter().map(|manager| ManagerId::from(manager.as_str()));
+                // The name that it was asked by may be another than its own.
+                let new = |other: &ManagerId| !asked.contains(other) && other.as_str() != status.manager;
+                let new: Vec<ManagerId> = others.filter(new).collect();
+                asked.extend(new);
                 leads |= status.role() == v1::Role::Leader;
                 rows.push(row(&status));
                 objects.push(object(&status));
@@ -81,5 +90,6 @@ fn object(status: &v1::StatusReply) -> serde_json::Value {
         "store_problem": store.map(|store| &store.problem).filter(|problem| !problem.is_empty()),
         "namespaces": status.namespaces,
         "version": status.version,
+        "managers": status.managers,
     })
 }

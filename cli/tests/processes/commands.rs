@@ -39,6 +39,24 @@ fn exit_codes_mean_something() {
 }
 
 #[test]
+fn refusals_and_empty_lists_say_what_they_are_about() {
+    let pool = Pool::start();
+    let said = |args: &[&str]| refusal(&mut pool.command(args)).1;
+    let listed = pool.command(&["namespace", "list"]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("there are no namespaces"), "{listed:?}");
+    let refused = said(&["namespace", "create", "dev", "--lease", "20s", "--max-moves", "3"]);
+    assert!(
+        refused.contains("less than lease") && refused.contains("--lease 20s --max-moves 3"),
+        "{refused}"
+    );
+    let refused = said(&["namespace", "create", "dev", "--max-moves", "0"]);
+    assert!(refused.contains("max_moves must not be zero"), "{refused}");
+    assert!(said(&["namespace", "show", "nowhere"]).contains("`nowhere`"));
+    pool.ask(&["namespace", "create", "dev"]);
+    assert!(said(&["evict", "dev", "nobody"]).contains("`nobody`"));
+}
+
+#[test]
 fn every_help_says_what_exit_codes_mean() {
     for command in [&[][..], &["status"], &["namespace", "create"], &["store", "restore"], &["dev", "server"]]
     {

@@ -27,6 +27,15 @@ impl Configured {
         Configured { directory, command }
     }
 
+    /// gRPC and HTTP on the same port.
+    fn one_port() -> Configured {
+        let mut configured = Configured::new("grpc_listen = \"127.0.0.1:7777\"\n");
+        let mut command = binary();
+        command.args(["manager", "--http-listen", "127.0.0.1:7777", "--config"]).arg(configured.file());
+        configured.command = command;
+        configured
+    }
+
     fn env(mut self, name: &str, value: &str) -> Configured {
         self.command.env(name, value);
         self
@@ -97,6 +106,10 @@ fn a_wrong_setting_is_named_with_its_source() {
         (Configured::new("[limits]\nmax_streams = 0\n"), ["max_streams", "0", "manager.toml"]),
         (Configured::new("leader_leese = \"1s\"\n"), ["leader_leese", "line 1", "manager.toml"]),
         (Configured::new("").flag("--log-level", "=loud"), ["log_level", "loud", "--log-level"]),
+        (
+            Configured::one_port(),
+            ["http_listen 127.0.0.1:7777 (set by --http-listen)", "manager.toml", "name one port"],
+        ),
     ];
     for (mut configured, words) in cases {
         let (code, message) = refusal(&mut configured.command);

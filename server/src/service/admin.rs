@@ -7,7 +7,7 @@ use centrifuge_core::id::Namespace;
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerEvent};
 use centrifuge_net::clock;
 use centrifuge_net::convert::{
-    ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, not_leader_status,
+    ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, named, not_leader_status,
     read_namespace, write_lease, write_namespace_status, write_owner_status,
 };
 use centrifuge_net::proto::v1;
@@ -80,8 +80,8 @@ impl AdminService {
     async fn perform(&self, command: Result<AdminCommand, ConvertError>) -> Result<(), Status> {
         let _room = self.admit()?;
         let command = command?;
-        let word = words::command(&command);
-        self.answer(word, self.decide(command).await)
+        let decided = self.decide(command.clone()).await;
+        self.answer(&command, decided)
     }
 
     /// The machine's answer to a command, once it is committed or refused.
@@ -97,25 +97,40 @@ impl AdminService {
         result
     }
 
-    fn answer(&self, word: &'static str, result: Result<(), AdminError>) -> Result<(), Status> {
-        self.shared.metrics.admin_requests.with([word, words::outcome(&result)]).inc();
-        result.map_err(|error| admin_status(&error))
+    fn answer(&self, command: &AdminCommand, result: Result<(), AdminError>) -> Result<(), Status> {
+        self.shared.metrics.admin_requests.with([words::command(command), words::outcome(&result)]).inc();
+        result.map_err(|error| admin_status(&error, named(command)))
     }
 
     /// Changes settings from what is in force. If another operator is faster with settings that this one does not speak of, they
     /// stay, and the change is made anew.
-    async fn configure(
-        &self,
-        request: &v1::ConfigureNamespaceRequest,
-    ) -> Result<Result<(), AdminError>, Status> {
-        for _ in 0..CONFIGURE_TRIES {
+    async fn configure(&self, request: &v1::ConfigureNamespaceRequest) -> Result<(), Status> {
+        let mut tries = CONFIGURE_TRIES;
+        loop {
+            tries -= 1;
             let (command, was_in_force) = self.configure_from_here(request.clone())?;
-            match self.decide(command).await {
-                Err(AdminError::SettingsChanged) if was_in_force => {}
-                decided => return Ok(decided),
+            match self.decide(command.clone()).await {
+                Err(AdminError::SettingsChanged) if was_in_force && tries > 0 => {}
+                decided => return self.answer(&command, decided),
             }
         }
-        Ok(Err(AdminError::SettingsChanged))
+    }
+
+    /// A range that is wanted at an Owner which gives everything away would stay where it is, and nobody would know why.
+    fn check_target(&self, command: &AdminCommand) -> Result<(), Status> {
+        let AdminCommand::Move { namespace, to: Some(to), .. } = command else { return Ok(()) };
+        let group = self.group()?;
+        let stored = group.namespaces.get(namespace);
+        let info = stored.and_then(|stored| stored.sessions.get(&stored.session_named(to)?));
+        match info {
+            Some(info) if info.evicted => Err(Status::failed_precondition(format!(
+                "`{to}` is evicted and gets nothing any more: name another Owner, or wait for a new process of it"
+            ))),
+            Some(info) if info.draining => Err(Status::failed_precondition(format!(
+                "`{to}` is being emptied and gets nothing any more: name another Owner"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn check_room_for(&self, command: &AdminCommand) -> Result<(), Status> {
@@ -151,7 +166,10 @@ impl Drop for Forget<'_> {
 }
 
 fn stored<'a>(group: &'a Group, namespace: &Namespace) -> Result<&'a Stored, Status> {
-    group.namespaces.get(namespace).ok_or_else(|| admin_status(&AdminError::NoSuchNamespace))
+    group
+        .namespaces
+        .get(namespace)
+        .ok_or_else(|| admin_status(&AdminError::NoSuchNamespace, (namespace, None)))
 }
 
 #[tonic::async_trait]
@@ -165,16 +183,17 @@ impl Admin for AdminService {
         Ok(Response::new(v1::StatusReply {
             manager: shared.manager.clone(),
             role: v1::Role::from(role.role).into(),
-            term: role.term.0,
+            term: role.term.max(store.term).0,
             leader: role.leader.map(|leader| leader.to_string()),
             uptime_ms: u64::try_from(shared.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
             store: Some(v1::StoreStatus {
-                kind: "embedded".to_owned(),
+                kind: store.kind.to_owned(),
                 healthy: store.problem.is_none(),
-                problem: store.problem.unwrap_or_default().to_owned(),
+                problem: store.problem.unwrap_or_default(),
             }),
             namespaces: namespaces.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            managers: store.managers,
         }))
     }
 
@@ -211,8 +230,7 @@ impl Admin for AdminService {
         request: Request<v1::ConfigureNamespaceRequest>,
     ) -> Result<Response<v1::ConfigureNamespaceReply>, Status> {
         let _room = self.admit()?;
-        let result = self.configure(&request.into_inner()).await?;
-        self.answer("configure", result)?;
+        self.configure(&request.into_inner()).await?;
         Ok(Response::new(v1::ConfigureNamespaceReply {}))
     }
 
@@ -259,7 +277,8 @@ impl Admin for AdminService {
         let session = match &query.owner {
             Some(name) => {
                 let session = stored.session_named(name);
-                Some(session.ok_or_else(|| admin_status(&AdminError::NoSuchOwner))?)
+                let about = (&query.namespace, Some(name));
+                Some(session.ok_or_else(|| admin_status(&AdminError::NoSuchOwner, about))?)
             }
             None => None,
         };
@@ -297,7 +316,9 @@ impl Admin for AdminService {
     }
 
     async fn r#move(&self, request: Request<v1::MoveRequest>) -> Result<Response<v1::MoveReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        let command = AdminCommand::try_from(request.into_inner())?;
+        self.check_target(&command)?;
+        self.perform(Ok(command)).await?;
         Ok(Response::new(v1::MoveReply {}))
     }
 

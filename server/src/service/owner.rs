@@ -11,7 +11,7 @@ use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::owner_server::{Owner, OwnerServer};
 use prometheus_client::metrics::counter::Counter;
 use prost::Message;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -19,6 +19,7 @@ use super::{Held, OpenStream, admit, remote};
 use crate::inbox::Inbox;
 use crate::rate::Bucket;
 use crate::shared::Shared;
+use crate::view::RoleView;
 
 /// How long a stream may be open before its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
@@ -77,6 +78,9 @@ struct Reader {
     hellos: Bucket,
     reports: Bucket,
     counts: Counts,
+    roles: watch::Receiver<RoleView>,
+    /// The last message, if it is a hello that came while this Manager did not lead.
+    unheard: Option<OwnerToManager>,
 }
 
 /// Counters that a message should not have to look up.
@@ -104,6 +108,8 @@ impl Reader {
                 reports: metrics.messages_received.with(["report"]),
                 report_bytes: metrics.bytes_received.with(["report"]),
             },
+            roles: shared.view.roles(),
+            unheard: None,
         }
     }
 
@@ -134,8 +140,25 @@ impl Reader {
                 Ok(None) => return None,
                 Err(status) => return self.unreadable(status),
             }
-            next = messages.message().await;
+            next = self.next(&mut messages).await;
         }
+    }
+
+    /// Waits for the next message. If this Manager comes to lead meanwhile it hears the last hello once more, as if the network
+    /// had been slow: an Owner that looks for a leader need not ask again.
+    async fn next(
+        &mut self,
+        messages: &mut Streaming<v1::OwnerMessage>,
+    ) -> Result<Option<v1::OwnerMessage>, Status> {
+        let leads = tokio::select! {
+            next = messages.message() => return next,
+            leads = self.roles.wait_for(RoleView::is_leading), if self.unheard.is_some() => leads.is_ok(),
+        };
+        if let Some(message) = self.unheard.take().filter(|_| leads) {
+            // Whoever stops takes nothing in any more, and says so on the stream.
+            let _ = self.inbox.request(ManagerEvent::FromOwner { from: self.peer, message }).await;
+        }
+        messages.message().await
     }
 
     async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
@@ -143,8 +166,12 @@ impl Reader {
         let message = OwnerToManager::try_from(message)
             .map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
         let from = self.peer;
+        self.unheard = None;
         let sent = match message {
             OwnerToManager::Hello(_) => {
+                if !self.roles.borrow().is_leading() {
+                    self.unheard = Some(message.clone());
+                }
                 self.counts.hellos.inc();
                 self.counts.hello_bytes.inc_by(bytes);
                 while let Err(wait) = self.hellos.take(Instant::now()) {

@@ -136,7 +136,8 @@ fn next_part(rest: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
     Ok(part.to_vec())
 }
 
-fn write_backup(contents: &Contents, taken_at: SystemTime, out: &Path) -> Result<(), StoreError> {
+/// Writes a backup. An existing file is not overwritten.
+pub fn write_backup(contents: &Contents, taken_at: SystemTime, out: &Path) -> Result<(), StoreError> {
     let head = stored::BackupHead {
         taken_at_micros: encode_time(taken_at),
         standing: Some(stored::Standing {

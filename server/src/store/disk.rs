@@ -15,9 +15,10 @@ use redb::{Database, DatabaseError, StorageBackend};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::error::StoreError;
-use super::seal::FORMAT;
 
 const MAGIC: &[u8; 16] = b"centrifuge-store";
+/// How the file is laid out. What is in it has a format of its own.
+const LAYOUT: u32 = 1;
 /// Where the database begins.
 const HEAD: u64 = 4096;
 /// Where the two witnesses are; they are written in turn, so that one is always whole.
@@ -167,7 +168,7 @@ impl Disk {
     fn write_head(&self) -> io::Result<()> {
         let mut head = vec![0; HEAD as usize];
         head[..16].copy_from_slice(MAGIC);
-        head[16..20].copy_from_slice(&FORMAT.to_le_bytes());
+        head[16..20].copy_from_slice(&LAYOUT.to_le_bytes());
         let checksum = xxh3_64(&head[..20]);
         head[24..32].copy_from_slice(&checksum.to_le_bytes());
         self.file.write_all_at(&head, 0)
@@ -193,7 +194,7 @@ impl Disk {
             return Err(StoreError::damaged(path, "the checksum of its first bytes does not match"));
         }
         match u32::from_le_bytes(head[16..20].try_into().expect("four bytes")) {
-            FORMAT => Ok(()),
+            LAYOUT => Ok(()),
             found => Err(StoreError::Newer { file: path.clone(), found }),
         }
     }

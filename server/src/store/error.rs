@@ -202,9 +202,10 @@ impl StoreError {
         let file = file.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::NotFound if doing == "open" => StoreError::Missing { file },
-            io::ErrorKind::NotFound if doing == "create" => {
-                StoreError::Missing { file: file.parent().unwrap_or(&file).to_owned() }
-            }
+            io::ErrorKind::NotFound if doing == "create" => match missing_folder(&file) {
+                Some(folder) => StoreError::Missing { file: folder },
+                None => StoreError::Io { file, doing, source },
+            },
             io::ErrorKind::AlreadyExists => StoreError::Exists { file },
             _ => StoreError::Io { file, doing, source },
         }
@@ -214,6 +215,12 @@ impl StoreError {
     pub(super) fn damaged(file: &Path, what: impl ToString) -> StoreError {
         StoreError::Damaged { file: file.to_owned(), what: what.to_string() }
     }
+}
+
+/// The folder of a file, if it is not there. Some systems' own folders take no files, and call that the same.
+fn missing_folder(file: &Path) -> Option<PathBuf> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    (!folder.exists()).then(|| folder.to_owned())
 }
 
 /// Why stored bytes say nothing.

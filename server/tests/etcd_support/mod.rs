@@ -263,9 +263,14 @@ fn free_ports(count: usize) -> Vec<u16> {
     listeners.iter().map(|listener| listener.local_addr().expect("bound").port()).collect()
 }
 
-/// A Manager of a name, with a leader hold of two seconds and a bit less: etcd's shortest lease.
+/// A Manager whose etcd lease does not end by itself while a test runs.
 pub fn candidate(name: &str) -> Candidate {
-    Candidate { manager: ManagerId::from(name), leader_hold: Duration::from_millis(1_900) }
+    Candidate { manager: ManagerId::from(name), leader_hold: Duration::from_secs(600) }
+}
+
+/// A Manager with etcd's shortest lease, two seconds, which nobody renews.
+pub fn short_lived(name: &str) -> Candidate {
+    Candidate { leader_hold: Duration::from_millis(1_900), ..candidate(name) }
 }
 
 /// The store as a backend.

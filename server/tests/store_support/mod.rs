@@ -98,11 +98,14 @@ impl Client {
         }
     }
 
-    /// The next batch of somebody else.
+    /// The next batch of somebody else; a standby may be told again who leads.
     pub fn followed(&self) -> StoredBatch {
-        match self.answers.recv_timeout(PATIENCE).expect("the store follows") {
-            Answer::Followed(stored) => *stored,
-            other => panic!("not followed: {other:?}"),
+        loop {
+            match self.answers.recv_timeout(PATIENCE).expect("the store follows") {
+                Answer::Followed(stored) => return *stored,
+                Answer::Election(ElectionEvent::LedBy { .. }) => {}
+                other => panic!("not followed: {other:?}"),
+            }
         }
     }
 

@@ -7,14 +7,13 @@ use centrifuge_core::id::ManagerId;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
-use serde_json::Value;
 use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use super::meter::Meter;
 use super::order::{Answer, Order};
-use super::process::{Process, Reads};
 use super::{ManagerBenchArgs, NAMESPACE};
+use crate::bench::process::{Process, Reads, start_manager};
 use crate::failure::Failure;
 
 /// How often a condition is looked at.
@@ -41,8 +40,7 @@ impl Testbed {
         let directory =
             tempfile::tempdir().map_err(|error| Failure::failed(format!("no directory: {error}")))?;
         let store = directory.path().join("centrifuge.db").display().to_string();
-        let mut manager = Process::start(&manager_arguments(&store), Reads::Stderr)?;
-        let (address, http) = addresses(&mut manager).await?;
+        let (manager, address, http) = start_manager(&["--store", &store]).await?;
         let mut testbed = Testbed {
             clients: Vec::new(),
             manager,
@@ -204,36 +202,5 @@ impl Testbed {
             self.clients.push(Process::start(&words, Reads::Stdout)?);
         }
         Ok(())
-    }
-}
-
-/// Free ports, which the Manager logs, and nothing else but what is wrong.
-fn manager_arguments(store: &str) -> Vec<String> {
-    let words = [
-        "manager",
-        "--grpc-listen",
-        "127.0.0.1:0",
-        "--http-listen",
-        "127.0.0.1:0",
-        "--store",
-        store,
-        "--log-format",
-        "json",
-        "--log-level",
-        "warn,centrifuge_server::manager=info",
-    ];
-    words.map(str::to_owned).to_vec()
-}
-
-/// Where the Manager says it listens.
-async fn addresses(manager: &mut Process) -> Result<(String, SocketAddr), Failure> {
-    loop {
-        let line = manager.next_line().await?;
-        let fields = serde_json::from_str::<Value>(&line).map(|mut line| line["fields"].take());
-        let Ok(fields) = fields else { continue };
-        let http = fields["http_addr"].as_str().and_then(|http| http.parse().ok());
-        if let (Some(grpc), Some(http)) = (fields["grpc_addr"].as_str(), http) {
-            return Ok((grpc.to_owned(), http));
-        }
     }
 }

@@ -123,10 +123,11 @@ pub(super) async fn create(
     let claim = rpc::TxnRequest {
         compare: vec![keys::written_at(names.standing(), 0), keys::written_at(names.creating(), 0)],
         success: vec![keys::put(names.creating(), mark.clone())],
-        failure: Vec::new(),
+        failure: vec![keys::get(keys::one(names.creating()))],
     };
     let claimed = client.txn(claim).await.map_err(trouble)?;
-    if !claimed.succeeded {
+    // A try whose answer was lost has claimed it as well.
+    if !claimed.succeeded && value(claimed.responses).as_ref() != Some(&mark) {
         return Err(StoreError::EtcdExists { prefix: prefix.clone() });
     }
     let filling = Filling { client, keys: &names, mark };
@@ -160,8 +161,22 @@ impl Filling<'_> {
         waiting.push((self.keys.head(), number(index).into_bytes()));
         self.put(waiting).await?;
         let not_before = contents.not_before.map(encode_time);
-        let standing = keys::put(self.keys.standing(), Standing::sealed(contents.term, not_before));
-        self.write(vec![standing, keys::delete(self.keys.creating(), Vec::new())]).await
+        self.finish(Standing::sealed(contents.term, not_before)).await
+    }
+
+    /// From now on there is a store.
+    async fn finish(&self, standing: Vec<u8>) -> Result<(), Unreadable> {
+        let request = rpc::TxnRequest {
+            compare: vec![keys::has_value(self.keys.creating(), self.mark.clone())],
+            success: vec![
+                keys::put(self.keys.standing(), standing.clone()),
+                keys::delete(self.keys.creating(), Vec::new()),
+            ],
+            failure: vec![keys::get(keys::one(self.keys.standing()))],
+        };
+        let answer = self.client.txn(request).await?;
+        // A try whose answer was lost has done it as well.
+        if answer.succeeded || value(answer.responses) == Some(standing) { Ok(()) } else { Err(disturbed()) }
     }
 
     async fn item(&self, stored: &StoredBatch) -> Result<Vec<u8>, Unreadable> {
@@ -195,10 +210,15 @@ impl Filling<'_> {
         }
         let compare = vec![keys::has_value(self.keys.creating(), self.mark.clone())];
         let answer = self.client.txn(rpc::TxnRequest { compare, success, failure: Vec::new() }).await?;
-        if answer.succeeded {
-            Ok(())
-        } else {
-            Err(Unreadable::Damaged("somebody else changed it while it was being made".to_owned()))
-        }
+        if answer.succeeded { Ok(()) } else { Err(disturbed()) }
     }
+}
+
+fn disturbed() -> Unreadable {
+    Unreadable::Damaged("somebody else changed it while it was being made".to_owned())
+}
+
+/// The value that the one range of a transaction found.
+fn value(responses: Vec<rpc::ResponseOp>) -> Option<Vec<u8>> {
+    keys::found(responses).next()?.kvs.into_iter().next().map(|kv| kv.value)
 }

@@ -20,23 +20,33 @@ use crate::store::decode::decode_time;
 enum Outcome {
     Won(Leadership),
     LedBy(Option<ManagerId>),
+    /// The key went away meanwhile, or another try of this process has it.
+    Changed,
 }
 
 impl Shared {
     /// Tries to lead. A standby's campaign stays open: it is tried again when the leader's key goes away.
     pub(super) async fn campaign(self: Rc<Shared>, request: u64) {
-        match self.try_campaign().await {
-            Ok(Outcome::Won(leadership)) => {
-                self.campaigning.set(None);
-                self.leadership.set(Some(leadership));
-                self.note_term(leadership.term);
-                self.answer(Answer::Election(ElectionEvent::Won { request, term: leadership.term }));
+        loop {
+            self.try_again.set(false);
+            match self.try_campaign().await {
+                Ok(Outcome::Won(leadership)) => {
+                    self.campaigning.set(None);
+                    self.leadership.set(Some(leadership));
+                    self.note_term(leadership.term);
+                    return self
+                        .answer(Answer::Election(ElectionEvent::Won { request, term: leadership.term }));
+                }
+                Ok(Outcome::LedBy(leader)) => {
+                    self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));
+                }
+                Ok(Outcome::Changed) => self.try_again.set(true),
+                // Who led before may still lead: the machine keeps what it knows and asks again.
+                Err(error) => self.complain("campaign", &error),
             }
-            Ok(Outcome::LedBy(leader)) => {
-                self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));
+            if !self.try_again.get() {
+                return;
             }
-            // Who led before may still lead: the machine keeps what it knows and asks again.
-            Err(error) => self.complain("campaign", &error),
         }
     }
 
@@ -44,7 +54,7 @@ impl Shared {
         let (standing, led) = self.standing_and_leader().await?;
         self.note_term(Term(standing.content.term));
         if let Some(led) = led.as_ref().filter(|led| led.leader.process != self.process) {
-            return Ok(Outcome::LedBy(Some(ManagerId::from(led.leader.manager.as_str()))));
+            return Ok(Outcome::LedBy(self.other(led)));
         }
         let Some(term) = Term(standing.content.term).next() else { return Ok(Outcome::LedBy(None)) };
         if self.must_wait(&standing) || !self.readable.get() {
@@ -57,6 +67,12 @@ impl Shared {
             let _ = self.client.revoke(lease).await;
         }
         outcome
+    }
+
+    /// Who leads, if it is somebody else. An earlier process of this Manager leads nobody anywhere any more.
+    fn other(&self, led: &Led) -> Option<ManagerId> {
+        let leader = ManagerId::from(led.leader.manager.as_str());
+        (leader != self.candidate.manager).then_some(leader)
     }
 
     fn note_term(&self, term: Term) {
@@ -133,10 +149,15 @@ impl Shared {
             let revision = keys::revision(answer.header.as_ref());
             return Ok(Outcome::Won(Leadership { term, revision, lease }));
         }
-        // An own try whose answer was lost looks the same here as somebody else's: the next campaign tells them apart.
         let led = keys::found(answer.responses).next().and_then(|found| Led::of(&found));
-        let led = led.filter(|led| led.leader.process != self.process);
-        Ok(Outcome::LedBy(led.map(|led| ManagerId::from(led.leader.manager.as_str()))))
+        Ok(match led {
+            // An earlier try of this request was done and its answer lost.
+            Some(led) if led.lease == lease => {
+                Outcome::Won(Leadership { term, revision: led.written_at, lease })
+            }
+            Some(led) if led.leader.process != self.process => Outcome::LedBy(self.other(&led)),
+            _ => Outcome::Changed,
+        })
     }
 
     /// Renews the leader lease: etcd's lease lives, and after that the key is still ours. Somebody may have deleted the
@@ -195,9 +216,10 @@ impl Shared {
         }
         let Some(request) = self.campaigning.get() else { return };
         match led {
+            None if self.is_campaigning() => self.try_again.set(true),
             None => self.start_campaign(request),
             Some(led) if led.leader.process != self.process => {
-                let leader = Some(ManagerId::from(led.leader.manager.as_str()));
+                let leader = self.other(led);
                 self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));
             }
             Some(_) => {}

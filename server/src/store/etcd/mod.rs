@@ -74,6 +74,8 @@ struct Shared {
     /// A campaign that is not won yet.
     campaigning: Cell<Option<u64>>,
     campaign: RefCell<Option<JoinHandle<()>>>,
+    /// Whether to try once more when the try that is under way has ended: the key has gone away meanwhile.
+    try_again: Cell<bool>,
     /// The log may have grown.
     grown: Notify,
     /// Whether the log is followed: from the first campaign on, when its Manager is ready for it.
@@ -94,7 +96,12 @@ impl Shared {
         (self.answers)(answer);
     }
 
-    /// Tries again while somebody else leads; a new try takes the place of one under way.
+    /// Whether a try to lead is under way.
+    fn is_campaigning(&self) -> bool {
+        self.campaign.borrow().as_ref().is_some_and(|campaign| !campaign.is_finished())
+    }
+
+    /// Tries to lead; this takes the place of a try that is under way.
     fn start_campaign(self: &Rc<Shared>, request: u64) {
         let campaign = spawn_local(Rc::clone(self).campaign(request));
         if let Some(earlier) = self.campaign.replace(Some(campaign)) {
@@ -189,6 +196,7 @@ async fn prepare(
         leadership: Cell::new(None),
         campaigning: Cell::new(None),
         campaign: RefCell::default(),
+        try_again: Cell::new(false),
         grown: Notify::new(),
         following: Cell::new(false),
         readable: Cell::new(true),

@@ -98,6 +98,7 @@ pub(super) struct Led {
     pub(super) leader: Leader,
     /// When the key was written: what fences its leader's writes.
     pub(super) written_at: i64,
+    pub(super) lease: i64,
 }
 
 impl Led {
@@ -107,7 +108,8 @@ impl Led {
 
     /// A value that says nothing is somebody else's.
     pub(super) fn by(kv: &rpc::KeyValue) -> Led {
-        Led { leader: Leader::decode(kv.value.as_slice()).unwrap_or_default(), written_at: kv.mod_revision }
+        let leader = Leader::decode(kv.value.as_slice()).unwrap_or_default();
+        Led { leader, written_at: kv.mod_revision, lease: kv.lease }
     }
 }
 
@@ -276,7 +278,11 @@ impl Mirror {
         may_lag: bool,
         see: &mut impl FnMut(StoredBatch, usize),
     ) -> Result<(), Unreadable> {
-        let look = look(client, names, self.index.saturating_add(1), may_lag).await?;
+        let look = match look(client, names, self.index.saturating_add(1), may_lag).await {
+            // A node that lags may not have heard of the store yet.
+            Err(Unreadable::Missing) if may_lag => return Ok(()),
+            look => look?,
+        };
         let back_in_time = look.head < self.index;
         if self.store != look.standing.made_at || (back_in_time && !may_lag) {
             let moved_on = self.index > 0;

@@ -1,0 +1,168 @@
+//! What operators and Managers say to each other.
+
+use std::time::Duration;
+
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::settings::Settings;
+use centrifuge_net::convert;
+use centrifuge_net::proto::v1;
+
+use super::files::Golden;
+use super::{check_wire, session};
+
+const POOL: &str = "presence";
+
+pub(super) fn check(golden: &mut Golden) {
+    requests(golden);
+    replies(golden);
+    empty_ones(golden);
+}
+
+fn requests(golden: &mut Golden) {
+    let namespace = || POOL.to_owned();
+    let why = || "maintenance".to_owned();
+    let owner = || "server-1".to_owned();
+    check_wire(golden, "admin-list-namespaces", &v1::ListNamespacesRequest { namespace: Some(namespace()) });
+    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(settings()) };
+    check_wire(golden, "admin-create-namespace", &create);
+    let few = v1::Settings { lease_ms: Some(0), partitioner: Some(2), ..Default::default() };
+    let configure = v1::ConfigureNamespaceRequest {
+        namespace: namespace(),
+        settings: Some(few),
+        expected: Some(settings()),
+    };
+    check_wire(golden, "admin-configure-namespace", &configure);
+    check_wire(golden, "admin-delete-namespace", &v1::DeleteNamespaceRequest { namespace: namespace() });
+    check_wire(golden, "admin-list-owners", &v1::ListOwnersRequest { namespace: namespace() });
+    let leases = v1::ListLeasesRequest { namespace: namespace(), range: Some(range()), owner: Some(owner()) };
+    check_wire(golden, "admin-list-leases", &leases);
+    let history = v1::HistoryRequest { namespace: Some(namespace()), key: Some(u64::MAX), limit: 50 };
+    check_wire(golden, "admin-history", &history);
+    check_wire(golden, "admin-freeze", &v1::FreezeRequest { namespace: namespace(), why: why() });
+    check_wire(golden, "admin-unfreeze", &v1::UnfreezeRequest { namespace: namespace(), why: why() });
+    let moved =
+        v1::MoveRequest { namespace: namespace(), range: Some(range()), to: Some(owner()), why: why() };
+    check_wire(golden, "admin-move", &moved);
+    check_wire(
+        golden,
+        "admin-drain",
+        &v1::DrainRequest { namespace: namespace(), owner: owner(), why: why() },
+    );
+    check_wire(
+        golden,
+        "admin-evict",
+        &v1::EvictRequest { namespace: namespace(), owner: owner(), why: why() },
+    );
+}
+
+fn replies(golden: &mut Golden) {
+    let status = v1::StatusReply {
+        manager: "manager-1.example:7001".to_owned(),
+        role: v1::Role::Standby.into(),
+        term: 7,
+        leader: Some("manager-2.example:7001".to_owned()),
+        uptime_ms: 123_456,
+        store: Some(v1::StoreStatus { kind: "etcd".to_owned(), healthy: true, problem: "none".to_owned() }),
+        namespaces: Some(3),
+        version: "0.1.0".to_owned(),
+        managers: vec!["manager-1.example:7001".to_owned(), "manager-2.example:7001".to_owned()],
+    };
+    check_wire(golden, "admin-status-reply", &status);
+    let namespace = v1::NamespaceStatus {
+        name: POOL.to_owned(),
+        settings: Some(settings()),
+        frozen: true,
+        owners: 3,
+        ranges: 192,
+        unowned_ranges: 4,
+        moving_ranges: 5,
+        last_generation: 600,
+        lsn: 700,
+        pins: vec![v1::Pin { range: Some(range()), owner: "server-1".to_owned() }],
+    };
+    let namespaces = v1::ListNamespacesReply { namespaces: vec![namespace] };
+    check_wire(golden, "admin-list-namespaces-reply", &namespaces);
+    let owner = v1::OwnerStatus {
+        session: convert::write_session(session(1)),
+        name: "server-1".to_owned(),
+        url: "http://10.0.0.1:8080".to_owned(),
+        weight: 150,
+        virtual_nodes: 64,
+        draining: true,
+        evicted: true,
+        heard_seconds_ago: Some(1.5),
+        ranges: 64,
+        key_share: 0.25,
+        load: 1_000,
+    };
+    check_wire(golden, "admin-list-owners-reply", &v1::ListOwnersReply { owners: vec![owner] });
+    let end = |number: u128| v1::LeaseOwner {
+        session: convert::write_session(session(number)),
+        name: format!("server-{number}"),
+        url: "http://10.0.0.1:8080".to_owned(),
+    };
+    let lease = v1::Lease {
+        range: Some(range()),
+        owner: Some(end(1)),
+        generation: 10,
+        state_since: 9,
+        recall: Some(v1::LeaseRecall { to: Some(end(2)) }),
+    };
+    check_wire(golden, "admin-list-leases-reply", &v1::ListLeasesReply { leases: vec![lease] });
+    let decision = v1::Decision {
+        wall_time_ms: 1_700_000_000_123,
+        index: 77,
+        term: 7,
+        namespace: Some(POOL.to_owned()),
+        kind: "granted".to_owned(),
+        reason: "operator".to_owned(),
+        operator_words: Some("maintenance".to_owned()),
+        range: Some(range()),
+        generation: Some(10),
+        session: Some(convert::write_session(session(1))),
+        owner: Some("server-1".to_owned()),
+        source: Some(9),
+    };
+    check_wire(golden, "admin-history-reply", &v1::HistoryReply { decisions: vec![decision] });
+}
+
+/// They may get fields, and those must not surprise anybody either.
+fn empty_ones(golden: &mut Golden) {
+    check_wire(golden, "admin-status", &v1::StatusRequest::default());
+    check_wire(golden, "admin-create-namespace-reply", &v1::CreateNamespaceReply::default());
+    check_wire(golden, "admin-configure-namespace-reply", &v1::ConfigureNamespaceReply::default());
+    check_wire(golden, "admin-delete-namespace-reply", &v1::DeleteNamespaceReply::default());
+    check_wire(golden, "admin-freeze-reply", &v1::FreezeReply::default());
+    check_wire(golden, "admin-unfreeze-reply", &v1::UnfreezeReply::default());
+    check_wire(golden, "admin-move-reply", &v1::MoveReply::default());
+    check_wire(golden, "admin-drain-reply", &v1::DrainReply::default());
+    check_wire(golden, "admin-evict-reply", &v1::EvictReply::default());
+}
+
+fn range() -> v1::KeyRange {
+    v1::KeyRange { first: 0x10, last: u64::MAX }
+}
+
+/// Every field set, none to its default.
+fn settings() -> v1::Settings {
+    v1::Settings::from(&Settings {
+        lease: Duration::from_millis(30_001),
+        hold: Duration::from_millis(33_002),
+        renewal: Duration::from_millis(7_003),
+        answer_allowance: Duration::from_millis(2_004),
+        migration_timeout: Duration::from_millis(5_005),
+        recall_timeout: Duration::from_millis(6_006),
+        min_owners: 7,
+        settle: Duration::from_millis(8_007),
+        max_moves: 8,
+        max_owners: 9,
+        virtual_nodes: 10,
+        partitioner: PartitionerKind::Fixed,
+        load_policy: LoadPolicyKind::Off,
+        load_interval: Duration::from_millis(9_008),
+        max_load_changes: 11,
+        log_span: Duration::from_millis(10_009),
+        heartbeat: Duration::from_millis(11_010),
+    })
+}

@@ -1,0 +1,129 @@
+//! What Owners and Managers say to each other.
+
+use std::time::Duration;
+
+use centrifuge_core::id::{Generation, ManagerId, Seq, Term};
+use centrifuge_core::key::Key;
+use centrifuge_core::load::RangeLoad;
+use centrifuge_core::message::{
+    Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager,
+    RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Welcome,
+};
+use centrifuge_net::proto::v1;
+
+use super::files::Golden;
+use super::{name, namespace, nonce, range, session};
+
+pub(super) fn check(golden: &mut Golden) {
+    up(golden, "owner-hello", OwnerToManager::Hello(hello()));
+    up(golden, "owner-report", OwnerToManager::Report(report()));
+    down(golden, "owner-welcome", ManagerToOwner::Welcome(welcome()));
+    let reasons = [
+        ("name-in-use", RefusedWhy::NameInUse),
+        ("unknown-namespace", RefusedWhy::UnknownNamespace),
+        ("evicted", RefusedWhy::Evicted),
+        ("too-many-owners", RefusedWhy::TooManyOwners),
+        ("stale-term", RefusedWhy::StaleTerm),
+    ];
+    for (word, why) in reasons {
+        let refused = Refused { session: session(1), number: 3, term: Term(7), why };
+        down(golden, &format!("owner-refused-{word}"), ManagerToOwner::Refused(refused));
+    }
+    let unknown = ManagerToOwner::Unknown { session: session(1), conversation: nonce(9) };
+    down(golden, "owner-unknown-conversation", unknown);
+    let leader = Some(ManagerId::from("manager-2.example:7001"));
+    down(golden, "owner-not-leader", ManagerToOwner::NotLeader { leader });
+    down(golden, "owner-no-leader", ManagerToOwner::NotLeader { leader: None });
+    down(golden, "owner-assign", ManagerToOwner::Assign(assign()));
+}
+
+fn up(golden: &mut Golden, name: &str, message: OwnerToManager) {
+    super::check::<OwnerToManager, v1::OwnerMessage>(golden, name, &message);
+}
+
+fn down(golden: &mut Golden, name: &str, message: ManagerToOwner) {
+    super::check::<ManagerToOwner, v1::ManagerMessage>(golden, name, &message);
+}
+
+fn hello() -> Hello {
+    Hello {
+        namespace: namespace(),
+        session: session(1),
+        number: 3,
+        name: name("server-1"),
+        url: "http://10.0.0.1:8080".into(),
+        takes_over_previous: true,
+        age: Duration::new(5, 6),
+        term: Term(7),
+    }
+}
+
+fn report() -> Report {
+    let load = |first, hottest| RangeLoad { range: range(first, first + 9), load: 1_000, hottest };
+    Report {
+        namespace: namespace(),
+        session: session(1),
+        conversation: nonce(9),
+        seq: Seq(300),
+        heard: Seq(2),
+        applied: Seq(1),
+        age: Duration::new(5, 6),
+        held: vec![
+            HeldLease { range: range(0, 99), generation: Generation(5), state_since: Generation(4) },
+            HeldLease {
+                range: range(200, u64::MAX),
+                generation: Generation(u64::MAX),
+                state_since: Generation(1),
+            },
+        ],
+        released: vec![
+            Release { range: range(100, 149), generation: Generation(3), clean_to: Some(session(2)) },
+            Release { range: range(150, 150), generation: Generation(3), clean_to: None },
+        ],
+        refused: vec![Refusal { range: range(160, 169), generation: Generation(6) }],
+        loads: vec![load(0, Some((Key(7), 900))), load(10, None)],
+        weight: 150,
+        draining: true,
+        leaving: true,
+    }
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        namespace: namespace(),
+        session: session(1),
+        number: 3,
+        conversation: nonce(9),
+        term: Term(u64::MAX),
+    }
+}
+
+fn assign() -> Assign {
+    let order = |first: u64, kind, recall| LeaseOrder {
+        range: range(first, first + 9),
+        generation: Generation(first + 20),
+        state_since: Generation(first + 1),
+        kind,
+        recall,
+    };
+    let to = Destination { session: session(2), name: name("server-2"), url: "".into() };
+    Assign {
+        namespace: namespace(),
+        session: session(1),
+        conversation: nonce(9),
+        term: Term(7),
+        seq: Seq(300),
+        heard: Seq(299),
+        applied: Seq(298),
+        lease: Duration::from_secs(60),
+        renewal: Duration::from_secs(15),
+        orders: vec![
+            order(0, OrderKind::Renewal, None),
+            order(10, OrderKind::Grant { source: Some(Generation(2)) }, None),
+            order(20, OrderKind::Grant { source: None }, Some(RecallOrder { to: None })),
+            order(30, OrderKind::Renewal, Some(RecallOrder { to: Some(to) })),
+        ],
+        wants_answer: true,
+        drain_waits: true,
+    }
+}

@@ -1,0 +1,156 @@
+//! Values with every kind of record, change and reason at least once.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Term};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::plant::Plants;
+use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::settings::Settings;
+
+/// When the backup of version 1 was taken.
+pub(super) const BACKUP_TAKEN_AT_MICROS: u64 = 1_794_790_426_570_894;
+
+pub(super) fn time(micros: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+/// What the batch, and a little more, adds up to.
+pub(super) fn group() -> Group {
+    let mut group = Group::default();
+    group.apply(&batch(), Plants::NONE);
+    let gone = about("gone", Change::Removed, Reason::Operator("no longer used".into()));
+    group.apply(&Batch { term: Term(12), records: vec![gone, Record::LeaderResigned] }, Plants::NONE);
+    assert_eq!((group.namespaces.len(), group.removed.len()), (1, 1));
+    group
+}
+
+/// All records but the leader's last, in one batch.
+pub(super) fn batch() -> Batch {
+    let records = records().into_iter().filter(|(name, _)| !AFTER.contains(name)).map(|(_, record)| record);
+    Batch { term: Term(11), records: records.collect() }
+}
+
+/// What the batch does not contain.
+const AFTER: [&str; 2] = ["leader-resigned", "removed"];
+
+/// Every record, with a name of its own.
+pub(super) fn records() -> Vec<(&'static str, Record)> {
+    let created = Change::Created { settings: Arc::default(), log: Nonce(7) };
+    let mut records = vec![
+        ("leader-started", Record::LeaderStarted { leader_hold: Duration::from_millis(10_834) }),
+        ("leader-settled", Record::LeaderSettled),
+        ("created-gone", about("gone", created, Reason::Operator("for a day".into()))),
+    ];
+    let all = [namespace_changes(), session_changes(), lease_changes(), operator_changes()];
+    records.extend(
+        all.into_iter().flatten().map(|(name, change, reason)| (name, about("presence", change, reason))),
+    );
+    records.push(("leader-resigned", Record::LeaderResigned));
+    records.push(("removed", about("gone", Change::Removed, Reason::Operator("no longer used".into()))));
+    records
+}
+
+type Named = (&'static str, Change, Reason);
+
+fn namespace_changes() -> Vec<Named> {
+    let other_settings = Settings {
+        lease: Duration::new(3, 500_000_001),
+        hold: Duration::from_secs(4),
+        min_owners: 3,
+        partitioner: PartitionerKind::Fixed,
+        load_policy: LoadPolicyKind::Off,
+        ..Settings::default()
+    };
+    let words = Reason::Operator("kürzer".into());
+    vec![
+        (
+            "created",
+            Change::Created { settings: Arc::default(), log: Nonce(0xabcd << 96 | 1) },
+            Reason::Joined,
+        ),
+        ("configured", Change::Configured { settings: Arc::new(other_settings) }, words),
+        ("hold-settled", Change::HoldSettled, Reason::TimePassed),
+    ]
+}
+
+fn session_changes() -> Vec<Named> {
+    let started = |number: u128, draining| {
+        let info = info(&format!("server-{number}"), draining);
+        Change::SessionStarted { session: session(number), info }
+    };
+    let changed = Change::SessionChanged { session: session(2), info: info("server-2", true) };
+    vec![
+        ("session-started", started(1, false), Reason::Joined),
+        ("session-started-taken-over", started(2, false), Reason::TakenOver),
+        ("session-started-draining", started(3, true), Reason::LoadBalanced),
+        ("session-changed", changed, Reason::Reported),
+        ("session-ended", Change::SessionEnded { session: session(3) }, Reason::Left),
+    ]
+}
+
+fn lease_changes() -> Vec<Named> {
+    let half = u64::MAX / 2;
+    let granted = |first, last, generation, to, source: Option<u64>| Change::Granted {
+        range: range(first, last),
+        generation: Generation(generation),
+        session: session(to),
+        source: source.map(Generation),
+    };
+    let recalled = |range, generation, to| Change::Recalled { range, generation: Generation(generation), to };
+    let released = |range, generation| Change::Released { range, generation: Generation(generation) };
+    let (low, high) = (range(0, half), range(half + 1, u64::MAX));
+    let cancelled = Change::RecallCancelled { range: low, generation: Generation(1) };
+    vec![
+        ("granted", granted(0, half, 1, 1, None), Reason::Unowned),
+        ("granted-high", granted(half + 1, u64::MAX, 2, 1, None), Reason::Unowned),
+        ("recalled", recalled(low, 1, None), Reason::Repartitioned),
+        ("recall-cancelled", cancelled, Reason::NoLongerWanted),
+        ("recalled-to", recalled(high, 2, Some(session(2))), Reason::Draining),
+        ("granted-with-state", granted(0, 9, 3, 2, Some(1)), Reason::Migrated),
+        ("released", released(range(100, 199), 1), Reason::HoldExpired),
+        ("released-dropped", released(range(300, 300), 1), Reason::Dropped),
+        ("released-refused", released(range(400, 400), 9), Reason::RefusedByOwner),
+        ("released-given-back", released(range(500, 500), 9), Reason::GivenBack),
+        ("released-destination-gone", released(range(600, 600), 9), Reason::DestinationGone),
+        ("recalled-timed-out", recalled(range(7, 8), 3, None), Reason::MigrationTimedOut),
+    ]
+}
+
+fn operator_changes() -> Vec<Named> {
+    let words = |words: &str| Reason::Operator(words.into());
+    let to = Some(info("server-1", true).name);
+    vec![
+        ("unfrozen", Change::Unfrozen, words("go on")),
+        ("frozen", Change::Frozen, words("maintenance")),
+        ("pinned", Change::Pinned { range: range(0, 99), to }, words("")),
+        ("unpinned", Change::Pinned { range: range(50, 99), to: None }, words("as before")),
+    ]
+}
+
+fn about(namespace: &str, change: Change, reason: Reason) -> Record {
+    Record::Namespace { namespace: Namespace::new(namespace).expect("a label"), change, reason }
+}
+
+fn session(number: u128) -> SessionId {
+    SessionId(Nonce(number << 100 | number))
+}
+
+fn range(first: u64, last: u64) -> KeyRange {
+    KeyRange::new(Key(first), Key(last)).expect("in order")
+}
+
+fn info(name: &str, draining: bool) -> SessionInfo {
+    SessionInfo {
+        name: OwnerName::new(name).expect("a name"),
+        url: "http://10.0.0.1:8080".into(),
+        weight: 150,
+        virtual_nodes: 64,
+        draining,
+        evicted: !draining,
+    }
+}

@@ -93,6 +93,20 @@ fn append_until_done(store: &Client, term: Term, index: u64, batch: &Arc<Batch>)
 }
 
 #[test]
+fn managers_that_start_together_make_one_store() {
+    let etcd = Etcd::shared();
+    for _ in 0..10 {
+        let options = etcd.options();
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let options = &options;
+                scope.spawn(move || drop(open(options, &format!("m{number}"))));
+            }
+        });
+    }
+}
+
+#[test]
 fn a_deposed_leader_cannot_write() {
     let etcd = Etcd::shared();
     let options = etcd.options();

@@ -25,12 +25,15 @@ const AT_ONCE: usize = 100;
 /// Makes an empty store where there is none.
 pub(super) async fn ensure(client: &Client, names: &Keys, prefix: &str) -> Result<(), StoreError> {
     let trouble = |error: EtcdError| Unreadable::from(error).at(prefix);
-    let found = client.range(keys::one(names.standing())).await.map_err(trouble)?;
-    if Standing::of(&found).map_err(|error| error.at(prefix))?.is_some() {
+    if is_there(client, names).await.map_err(|error| error.at(prefix))? {
         return Ok(());
     }
     if has_keys(client, names).await.map_err(trouble)? {
-        return Err(StoreError::EtcdUnfinished { prefix: prefix.to_owned() });
+        // Somebody may have made it between the two looks.
+        return match is_there(client, names).await.map_err(|error| error.at(prefix))? {
+            true => Ok(()),
+            false => Err(StoreError::EtcdUnfinished { prefix: prefix.to_owned() }),
+        };
     }
     let request = rpc::TxnRequest {
         compare: vec![keys::written_at(names.standing(), 0), keys::written_at(names.creating(), 0)],
@@ -42,6 +45,12 @@ pub(super) async fn ensure(client: &Client, names: &Keys, prefix: &str) -> Resul
     };
     // If somebody else was quicker, there is a store as well.
     client.txn(request).await.map(drop).map_err(trouble)
+}
+
+/// Whether there is a store: what makes one is written in one transaction with its standing, or before it.
+async fn is_there(client: &Client, names: &Keys) -> Result<bool, Unreadable> {
+    let found = client.range(keys::one(names.standing())).await?;
+    Ok(Standing::of(&found)?.is_some())
 }
 
 /// Whether there is anything but Managers that run.

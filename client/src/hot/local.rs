@@ -62,11 +62,13 @@ struct Entry<T, V> {
     view: V,
 }
 
-impl<T, V: View<T>> Local<T, V> {
+impl<T, V> Local<T, V> {
     pub(super) const fn new() -> Local<T, V> {
         Local { first: None, others: Vec::new() }
     }
+}
 
+impl<T, V: View<T>> Local<T, V> {
     /// The view of the latest.
     #[inline(always)]
     pub(super) fn view(&mut self, published: &Arc<Published<T>>) -> &mut V {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::id::{Generation, Nonce, SessionId, Url};
@@ -18,7 +19,9 @@ use super::local::{Local, Published, View};
 const NOBODY: u32 = u32::MAX;
 
 thread_local! {
-    static LOCAL: RefCell<Local<RouteTable, RouteTable>> = const { RefCell::new(Local::new()) };
+    // Counted, so that whoever looks up has it in hand: a closure that does the whole lookup would become a function of its
+    // own, and its answer be copied twice.
+    static LOCAL: Rc<RefCell<Local<RouteTable, RouteTable>>> = Rc::new(RefCell::new(Local::new()));
 }
 
 /// Where a key's requests should go.
@@ -241,11 +244,13 @@ impl HotRoutes {
     /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared.
     #[inline(always)]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
-        match LOCAL.try_with(|local| local.borrow_mut().view(&self.published).find(key)) {
-            Ok(Some(route)) => Ok(route),
-            // No owner, or a thread that is ending and has lost its copy.
-            Ok(None) | Err(_) => self.lookup_slowly(key),
+        if let Ok(local) = LOCAL.try_with(Rc::clone)
+            && let Some(route) = local.borrow_mut().view(&self.published).find(key)
+        {
+            return Ok(route);
         }
+        // No owner, or a thread that is ending and has lost its copy.
+        self.lookup_slowly(key)
     }
 
     /// The same from one table, for keys without an owner and threads without a copy.

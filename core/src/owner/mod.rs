@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use event::{Grant, OwnerAction, OwnerEvent, Revocation, RevokedWhy, TransferId};
 pub use leases::{Lease, Leases};
 
-use crate::id::{Generation, ManagerId, Namespace, OwnerName, Seq, SessionId, Term, Url};
+use crate::id::{Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url};
 use crate::key::Key;
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
@@ -63,6 +63,8 @@ pub struct OwnerMachine {
     leases: Leases,
     transfers: Transfers,
     talk: Option<Talk>,
+    /// The last conversation that was given up, and how far it was numbered.
+    given_up: Option<(Nonce, Seq)>,
     started_at: Instant,
     /// The number of the latest hello.
     hello: u64,
@@ -139,6 +141,7 @@ impl OwnerMachine {
             leases: Leases::default(),
             transfers: Transfers::default(),
             talk: None,
+            given_up: None,
             started_at: Instant::NEVER,
             hello: 0,
             seeking: None,

@@ -124,7 +124,9 @@ impl OwnerMachine {
     /// place. Nor may this process's word about an earlier one: how old that word is would not be known.
     pub(super) fn start_over(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
-        let has_begun = self.talk.take().is_some() | self.seeking.take().is_some();
+        let talk = self.talk.take();
+        self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
+        let has_begun = talk.is_some() | self.seeking.take().is_some();
         self.timers.clear(&Timer::Report);
         if has_begun {
             self.seek(now, out);
@@ -203,10 +205,22 @@ impl OwnerMachine {
             }
         }
         self.timers.clear(&Timer::Hello);
+        self.open(now, from, welcome.conversation);
+        out.push(OwnerAction::Joined);
+        self.report(now, out);
+    }
+
+    /// A conversation may be offered again, when a report of it is already under way. It is never numbered twice: the answer to
+    /// the first report of a number would be taken for that of the second, and leases be counted from when that was sent.
+    fn open(&mut self, now: Instant, manager: ManagerId, id: Nonce) {
+        if self.talk.as_ref().is_some_and(|talk| talk.id == id) {
+            return;
+        }
+        let seq = self.given_up.filter(|(known, _)| *known == id).map_or(Seq::ZERO, |(_, seq)| seq);
         self.talk = Some(Talk {
-            manager: from,
-            id: welcome.conversation,
-            seq: Seq::ZERO,
+            manager,
+            id,
+            seq,
             sent_at: now,
             answered: true,
             unanswered_since: now,
@@ -219,8 +233,6 @@ impl OwnerMachine {
         self.refused.restart();
         self.draining.restart();
         self.leaving.restart();
-        out.push(OwnerAction::Joined);
-        self.report(now, out);
     }
 
     /// Says whether a message belongs to the conversation, is new, and acknowledges the latest report. A message that

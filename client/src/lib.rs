@@ -46,6 +46,7 @@ mod managers;
 pub mod owner;
 pub mod router;
 mod seed;
+mod silence;
 pub mod test_cluster;
 
 pub use centrifuge_core::id::{Generation, SessionId};

@@ -14,6 +14,9 @@ use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_server::store::Backend;
 use centrifuge_server::{Config, Manager, RunningManager};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// However slow the machine, what is waited for has happened by then.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -263,5 +266,80 @@ async fn an_evicted_process_knows_it_and_holds_nothing() {
     assert!(a.drain().await.is_err_and(|gone| gone.why == LeftWhy::Evicted));
     let again = within(builder(&manager, "a").wait_for_name().join()).await.expect("a new process may join");
     eventually("the new process holds everything", || holds_everything(&again)).await;
+    manager.shutdown().await;
+}
+
+/// Carries bytes to a Manager. Connections that were open when it was muted carry nothing more and stay open, as after a cut that
+/// nobody was told of; later ones are well.
+struct Relay {
+    address: SocketAddr,
+    mutings: watch::Sender<u32>,
+}
+
+impl Relay {
+    async fn to(manager: SocketAddr) -> Relay {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (mutings, muted) = watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(manager).await.expect("the Manager runs");
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(carry_bytes(from_client, to_server, muted.clone()));
+                tokio::spawn(carry_bytes(from_server, to_client, muted.clone()));
+            }
+        });
+        Relay { address, mutings }
+    }
+
+    fn mute(&self) {
+        self.mutings.send_modify(|mutings| *mutings += 1);
+    }
+}
+
+async fn carry_bytes(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    muted: watch::Receiver<u32>,
+) {
+    let before = *muted.borrow();
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(read @ 1..) = from.read(&mut bytes).await {
+        if *muted.borrow() == before && to.write_all(&bytes[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_died_in_silence_is_replaced_before_a_lease_is_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let settings = v1::Settings {
+        lease_ms: Some(20_000),
+        hold_ms: Some(22_000),
+        renewal_ms: Some(2_000),
+        settle_ms: Some(50),
+        ..v1::Settings::default()
+    };
+    let request = v1::CreateNamespaceRequest { namespace: "calm".to_owned(), settings: Some(settings) };
+    let address = manager.grpc_addr().to_string().as_str().into();
+    Dialer::new().admin(&address).expect("an address").create_namespace(request).await.expect("created");
+    let relay = Relay::to(manager.grpc_addr()).await;
+    let managers = Managers::list([relay.address.to_string()]).expect("an address");
+    let joining = Owner::builder(managers.clone(), "calm").name("a").url("http://a").join();
+    let owner = within(joining).await.expect("joined");
+    eventually("a holds everything", || holds_everything(&owner)).await;
+    let lookup = Lookup::builder(managers, "calm").poll(Duration::from_secs(2)).connect();
+    let lookup = within(lookup).await.expect("a table");
+    eventually("the Lookup knows a", || lookup.lookup(Key(1)).is_ok()).await;
+    let mut changes = owner.changes();
+    relay.mute();
+    // The keep-alive of the connection would notice after the lease.
+    assert_eq!(within(changes.next()).await, Some(Change::Joined), "no lease was lost");
+    let seen = lookup.position();
+    within(owner.leave(PATIENCE)).await.expect("confirmed");
+    assert!(within(lookup.changed_since(seen)).await.is_some());
     manager.shutdown().await;
 }

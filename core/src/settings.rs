@@ -43,7 +43,8 @@ pub struct Settings {
     pub max_load_changes: usize,
     /// How long the change log reaches back.
     pub log_span: Duration,
-    /// How often subscribed Lookups hear from the Manager when nothing changes.
+    /// How often subscribed Lookups hear from the Manager when nothing changes and they have not asked. As often as they ask by themselves:
+    /// more often would only tell them sooner that a push was lost, which a stream does not do in silence.
     pub heartbeat: Duration,
 }
 
@@ -66,7 +67,7 @@ impl Default for Settings {
             load_interval: Duration::from_secs(60),
             max_load_changes: 4,
             log_span: Duration::from_secs(300),
-            heartbeat: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(30),
         }
     }
 }

@@ -87,6 +87,12 @@ impl Dialer {
         Ok(channel)
     }
 
+    /// Lets go of the connection to a Manager that was silent for too long: the next call makes another. After a cut, the old one
+    /// would wait for as long again as the cut had lasted.
+    pub fn give_up(&self, manager: &ManagerId) {
+        self.keep_only(|known| known != manager);
+    }
+
     /// Lets go of the connections to Managers that are not wanted any more; calls under way on them go on.
     pub fn keep_only(&self, wanted: impl Fn(&ManagerId) -> bool) {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);

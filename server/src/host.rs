@@ -93,7 +93,9 @@ impl ManagerHost {
                     info!(left_out, "a Lookup's stream ended because it reads too slowly; it can resume");
                 }
             }
-            Sent::Queued if !matches!(message, ManagerToLookup::Update(_)) => lookups.end(to, None),
+            Sent::Queued if matches!(message, ManagerToLookup::UnknownNamespace { .. }) => {
+                lookups.end(to, None)
+            }
             Sent::Queued | Sent::Gone => {}
         }
     }

@@ -185,6 +185,32 @@ async fn a_hello_to_a_standby_is_answered_when_it_leads() {
     second.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_at_a_standby_is_answered_when_it_leads() {
+    let etcd = Etcd::shared();
+    let options = etcd.options();
+    let first = start(&options, config()).await;
+    within(first.leads()).await;
+    let second = start(&options, config()).await;
+    stands_by(&second, &first).await;
+    support::create(first.grpc_addr(), POOL).await;
+    let mut lookup = support::lookup(second.grpc_addr()).await;
+    let mut watches = Vec::new();
+    // The same Lookup asks twice: only its latest request is worth an answer.
+    for seq in [1, 2] {
+        let request = v1::WatchRequest { seq, ..support::watch_request(POOL, 1) };
+        let mut watch = lookup.watch(request).await.expect("a stream").into_inner();
+        let first = within(watch.message()).await.expect("well").expect("a message").kind;
+        assert!(matches!(first, Some(v1::watch_reply::Kind::NotLeader(_))), "{first:?}");
+        watches.push(watch);
+    }
+    first.shutdown().await;
+    let answer = within(watches[1].message()).await.expect("well").expect("a message").kind;
+    let Some(v1::watch_reply::Kind::Update(update)) = answer else { panic!("{answer:?}") };
+    assert_eq!(update.echo, 2);
+    second.shutdown().await;
+}
+
 /// What the leaders before it decided is history, and each decision is there once.
 async fn assert_remembers(manager: &RunningManager) {
     let request = v1::HistoryRequest { namespace: Some(POOL.to_owned()), key: None, limit: 10_000 };

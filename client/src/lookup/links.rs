@@ -1,5 +1,6 @@
 //! The Lookup's watches at Managers.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::id::{ManagerId, Seq};
@@ -10,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::host::Links;
+use crate::silence::Silence;
 
 /// The most watches that wait for an answer: older ones are given up.
 const MOST: usize = 16;
@@ -17,6 +19,7 @@ const MOST: usize = 16;
 /// A watch for every request, until a later one has begun to answer.
 pub(super) struct WatchLinks {
     dialer: Dialer,
+    silences: BTreeMap<ManagerId, Arc<Silence>>,
     watches: Arc<Watches>,
     events: mpsc::Sender<LookupEvent>,
 }
@@ -52,13 +55,25 @@ impl Drop for Watches {
 
 impl WatchLinks {
     pub(super) fn new(events: mpsc::Sender<LookupEvent>) -> WatchLinks {
-        WatchLinks { dialer: Dialer::new(), watches: Arc::default(), events }
+        WatchLinks { dialer: Dialer::new(), silences: BTreeMap::new(), watches: Arc::default(), events }
+    }
+
+    /// How long the Manager has been silent. One that has been for too long is asked by another connection.
+    fn silence(&mut self, manager: &ManagerId) -> Arc<Silence> {
+        let silence = self.silences.entry(manager.clone()).or_default();
+        if silence.is_too_long() {
+            self.dialer.give_up(manager);
+            *silence = Arc::default();
+        }
+        silence.asked();
+        Arc::clone(silence)
     }
 }
 
 impl Links for WatchLinks {
     fn ask(&mut self, manager: &ManagerId, request: LookupRequest) {
         let seq = request.seq;
+        let silence = self.silence(manager);
         let (dialer, manager, events) = (self.dialer.clone(), manager.clone(), self.events.clone());
         let watches = Arc::downgrade(&self.watches);
         let task = tokio::spawn(async move {
@@ -67,9 +82,10 @@ impl Links for WatchLinks {
                     watches.answered(seq);
                 }
             };
-            if let Err(status) = watch(&dialer, &manager, &request, &events, answered).await {
+            if let Err(status) = watch(&dialer, &manager, &request, &events, &silence, answered).await {
                 tracing::debug!(%manager, %status, "a watch ended");
             }
+            let _ = events.send(LookupEvent::Disconnected(manager)).await;
         });
         self.watches.add(seq, task.abort_handle());
     }
@@ -81,6 +97,7 @@ async fn watch(
     manager: &ManagerId,
     request: &LookupRequest,
     events: &mpsc::Sender<LookupEvent>,
+    silence: &Silence,
     answered: impl Fn(),
 ) -> Result<(), tonic::Status> {
     let mut client =
@@ -89,6 +106,7 @@ async fn watch(
         client.watch(centrifuge_net::proto::v1::WatchRequest::from(request)).await?.into_inner();
     let mut is_first = true;
     while let Some(reply) = replies.message().await? {
+        silence.heard();
         let message = ManagerToLookup::try_from(reply)?;
         if is_first && matches!(message, ManagerToLookup::Update(_)) {
             is_first = false;

@@ -15,6 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::Shared;
 use super::host::Links;
+use crate::silence::Silence;
 
 /// How many messages wait for a connection before the next is dropped, as a network would.
 const QUEUE: usize = 16;
@@ -29,6 +30,7 @@ pub(super) struct ManagerLinks {
 
 struct Stream {
     queue: mpsc::Sender<v1::OwnerMessage>,
+    silence: Arc<Silence>,
     task: AbortHandle,
 }
 
@@ -47,23 +49,39 @@ impl ManagerLinks {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (events, shared) = (self.events.clone(), Arc::clone(&self.shared));
         let (dialer, manager) = (self.dialer.clone(), to.clone());
+        let silence = Arc::<Silence>::default();
+        let heard = Arc::clone(&silence);
         let task = tokio::spawn(async move {
-            if let Err(status) = converse(&dialer, &manager, messages, &events, &shared).await {
+            if let Err(status) = converse(&dialer, &manager, messages, &events, &shared, &heard).await {
                 tracing::debug!(%manager, %status, "the stream to a Manager ended");
             }
+            let _ = events.send(OwnerEvent::Disconnected(manager)).await;
         });
-        Stream { queue, task: task.abort_handle() }
+        Stream { queue, silence, task: task.abort_handle() }
+    }
+
+    /// Lets go of streams that broke, and of one that has been silent for too long.
+    fn give_up(&mut self, to: &ManagerId) {
+        self.streams.retain(|_, stream| !stream.queue.is_closed());
+        if self.streams.get(to).is_some_and(|stream| stream.silence.is_too_long()) {
+            self.streams.remove(to);
+            self.dialer.give_up(to);
+        }
     }
 }
 
 impl Links for ManagerLinks {
     fn send(&mut self, to: &ManagerId, message: OwnerToManager) {
-        self.streams.retain(|_, stream| !stream.queue.is_closed());
+        self.give_up(to);
         if !self.streams.contains_key(to) {
             let stream = self.open(to);
             self.streams.insert(to.clone(), stream);
         }
         if let Some(stream) = self.streams.get(to) {
+            // A report may have to wait for the store.
+            if matches!(message, OwnerToManager::Hello(_)) {
+                stream.silence.asked();
+            }
             // Full or broken: the message is lost, and the machine says it again.
             let _ = stream.queue.try_send((&message).into());
         }
@@ -77,11 +95,13 @@ async fn converse(
     messages: mpsc::Receiver<v1::OwnerMessage>,
     events: &mpsc::Sender<OwnerEvent>,
     shared: &Shared,
+    silence: &Silence,
 ) -> Result<(), tonic::Status> {
     let mut client =
         dialer.owner(manager).map_err(|error| tonic::Status::invalid_argument(error.to_string()))?;
     let mut replies = client.session(ReceiverStream::new(messages)).await?.into_inner();
     while let Some(reply) = replies.message().await? {
+        silence.heard();
         let message = ManagerToOwner::try_from(reply)?;
         if let ManagerToOwner::Assign(assign) = &message {
             shared.drain_waits.store(assign.drain_waits, Ordering::Relaxed);

@@ -14,7 +14,7 @@ const GAP: Duration = Duration::from_millis(500);
 /// The first wait between requests to all Managers.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 /// The longest.
-const LAST_RETRY: Duration = Duration::from_secs(4);
+const LAST_RETRY: Duration = Duration::from_secs(2);
 /// How many requests' send times are kept at most.
 const REMEMBERED: usize = 128;
 
@@ -133,6 +133,16 @@ impl Asking {
         if self.target.as_ref() == Some(from) && self.unanswered_since().is_some() {
             self.turn_to(hint);
             self.soon(now);
+        }
+    }
+
+    /// The watch at that Manager broke. If it was the leader's, all of its Lookups see that at once, so that each waits for a moment of
+    /// its own before it asks every Manager.
+    pub(super) fn disconnected(&mut self, now: Instant, from: &ManagerId, random: &mut Random) {
+        if self.target.as_ref() == Some(from) {
+            self.turn_to(None);
+            let pause = random.between(Duration::ZERO, GAP);
+            self.ask_at = self.ask_at.min(self.after_gap(now) + pause);
         }
     }
 

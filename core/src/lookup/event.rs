@@ -19,6 +19,8 @@ pub enum LookupEvent {
         /// The message.
         message: ManagerToLookup,
     },
+    /// A watch at a Manager broke: it may be gone. A hint, never needed: silence says the same later.
+    Disconnected(ManagerId),
     /// The list of Managers is another.
     ManagersChanged(Arc<[ManagerId]>),
     /// The clock stood still or jumped: it does not say how old knowledge is.

@@ -406,6 +406,7 @@ impl Machine for LookupMachine {
         match event {
             LookupEvent::Start => self.start(now),
             LookupEvent::FromManager { from, message } => self.hear(now, &from, message, &mut actions),
+            LookupEvent::Disconnected(from) => self.asking.disconnected(now, &from, &mut self.random),
             LookupEvent::ManagersChanged(managers) => self.change_managers(now, managers),
             LookupEvent::ClockJumped => self.lose_clock(now, &mut actions),
         }

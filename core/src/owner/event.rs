@@ -25,6 +25,8 @@ pub enum OwnerEvent {
         /// The message.
         message: ManagerToOwner,
     },
+    /// The stream to a Manager broke: it may be gone. A hint, never needed: silence says the same later.
+    Disconnected(ManagerId),
     /// The list of Managers is another.
     ManagersChanged(Arc<[ManagerId]>),
     /// The application copied the state of a range to its destination while it went on serving it.

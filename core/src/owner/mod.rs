@@ -356,6 +356,7 @@ impl Machine for OwnerMachine {
                 self.seek(now, &mut out);
             }
             OwnerEvent::FromManager { from, message } => self.on_manager(now, from, message, &mut out),
+            OwnerEvent::Disconnected(from) => self.on_disconnected(now, &from),
             OwnerEvent::ManagersChanged(managers) => self.on_managers_changed(now, managers, &mut out),
             OwnerEvent::TransferReady(transfer) => self.on_transfer_ready(transfer, &mut out),
             OwnerEvent::TransferDone { transfer, to } => self.on_transfer_done(now, transfer, to, &mut out),

@@ -15,7 +15,7 @@ use super::{OwnerAction, OwnerMachine, Timer};
 pub(super) const FIRST_LEASE: Duration = Duration::from_secs(40);
 /// The round trip assumed until one is measured.
 pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
-/// Hellos are this far apart at first, and at most sixteen times as far.
+/// Hellos are this far apart at first, and at most eight times as far.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
 
 /// However quick the network, a resend waits this long.
@@ -120,6 +120,17 @@ impl OwnerMachine {
         }
     }
 
+    /// The leader's stream broke. All of its Owners see that at once, so that each waits for a moment of its own before it asks. A
+    /// leader that ended the stream without a word is not asked again at once: it would only end the next.
+    pub(super) fn on_disconnected(&mut self, now: Instant, from: &ManagerId) {
+        let heard = |talk: &Talk| talk.manager == *from && talk.heard > Seq::ZERO;
+        if self.talk.as_ref().is_some_and(heard) && self.seeking.is_none() {
+            let pause = self.random.between(Duration::ZERO, HELLO_INTERVAL);
+            self.seeking = Some(Search { first: self.hello.saturating_add(1), began: now + pause, tries: 0 });
+            self.timers.set(Timer::Hello, now + pause);
+        }
+    }
+
     /// No answer to what was said so far may count any more: a lease would count from a send that this clock cannot
     /// place. Nor may this process's word about an earlier one: how old that word is would not be known.
     pub(super) fn start_over(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
@@ -156,7 +167,7 @@ impl OwnerMachine {
             let message = OwnerToManager::Hello(hello.clone());
             out.push(OwnerAction::ToManager { to: to.clone(), message });
         }
-        let tries = self.seeking.map_or(0, |search| search.tries.min(4));
+        let tries = self.seeking.map_or(0, |search| search.tries.min(3));
         let pause = self.random.around(HELLO_INTERVAL.max(self.round_trip * 2) * 2u32.pow(tries));
         self.timers.set(Timer::Hello, now + pause);
     }

@@ -72,6 +72,7 @@ impl LookupStage {
             "route" => return self.route(words),
             "start" => LookupEvent::Start,
             "clock-jumped" => LookupEvent::ClockJumped,
+            "disconnected" => LookupEvent::Disconnected(words.word()?.as_str().into()),
             "managers" => LookupEvent::ManagersChanged(managers(&words.word()?)),
             _ => {
                 let from = words.value("from").unwrap_or_else(|| "m1".into());

@@ -106,6 +106,7 @@ impl OwnerStage {
                 let message = self.message(&verb, words)?;
                 OwnerEvent::FromManager { from: from.as_str().into(), message }
             }
+            "disconnected" => OwnerEvent::Disconnected(words.word()?.as_str().into()),
             "managers" => OwnerEvent::ManagersChanged(managers(&words.word()?)),
             "ready" => OwnerEvent::TransferReady(transfer(words)?),
             "done" => {

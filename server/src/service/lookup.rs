@@ -74,7 +74,14 @@ impl Lookup for LookupService {
         let permit = admit(shared, from, |address| shared.admission.watch(address))?;
         let open = OpenStream::new(counts.streams.clone(), permit);
         let outflow = shared.lookups.open(shared.limits.lookup_queue);
-        let watch = Watch::new(&self.watches, self.inbox.clone(), outflow.peer(), &request, open);
+        let mut watch = Watch::new(&self.watches, self.inbox.clone(), outflow.peer(), &request, open);
+        let roles = shared.view.roles();
+        let is_leading = roles.borrow().is_leading();
+        if !is_leading {
+            // A Lookup that asks again and again while nobody leads has one stream here.
+            watch.earlier().inspect(|earlier| shared.lookups.end(*earlier, None));
+            watch.hear_again(roles, request.clone());
+        }
         let event = ManagerEvent::FromLookup { from: outflow.peer(), request };
         self.inbox.request(event).await.map_err(|stopped| Status::unavailable(stopped.to_string()))?;
         let mut replies = outflow.peekable();

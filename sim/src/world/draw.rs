@@ -149,7 +149,7 @@ fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
         load_policy: dice.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]),
         load_interval: Duration::from_secs(dice.between(20, 60)),
         log_span: Duration::from_secs(dice.pick(&[20, 120, 300])),
-        heartbeat: Duration::from_secs(dice.between(8, 12)),
+        heartbeat: Duration::from_secs(dice.between(8, 30)),
         ..Settings::default()
     };
     let other = if usual { dice.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };
@@ -274,7 +274,7 @@ fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
     Profile::reliable(dice.pick(&[MILLISECOND, longest / 4, longest]), longest)
 }
 
-const USUAL_MIX: [(Fault, u64); 39] = [
+const USUAL_MIX: [(Fault, u64); 40] = [
     (Fault::CrashOwner, 10),
     (Fault::CrashManager, 6),
     (Fault::CrashLookup, 2),
@@ -307,6 +307,7 @@ const USUAL_MIX: [(Fault, u64); 39] = [
     (Fault::Storm, 3),
     (Fault::Replay, 8),
     (Fault::ManagersChanged, 2),
+    (Fault::Disconnect, 3),
     (Fault::Configure, 3),
     (Fault::Remove, 1),
     (Fault::Freeze, 2),

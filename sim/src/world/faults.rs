@@ -72,6 +72,7 @@ impl World {
             Fault::Resign => self.resign_leader(),
             Fault::Storm => self.storm_of_packets(),
             Fault::Replay => self.replay(),
+            Fault::Disconnect => self.strike_one(|node| !is_manager(node), World::disconnect),
             Fault::ManagersChanged => self.strike_one(|node| !is_manager(node), World::hide_manager),
             Fault::Configure => self.configure(namespace),
             Fault::Remove => self.remove(namespace),
@@ -115,7 +116,10 @@ impl World {
     /// Ends a process, and perhaps starts another in its place after a while.
     pub(super) fn kill(&mut self, node: Node, restart: bool) {
         match node {
-            Node::Manager(number) => self.end_manager(number),
+            Node::Manager(number) => {
+                self.end_manager(number);
+                self.hang_up(number);
+            }
             Node::Owner(number) => self.end_owner(number),
             Node::Lookup(number) => self.end_lookup(number),
         }
@@ -171,6 +175,31 @@ impl World {
         let Some(leader) = self.leader() else { return false };
         self.feed_manager(leader, ManagerEvent::Resign);
         true
+    }
+
+    /// A process takes its stream to some Manager for broken.
+    fn disconnect(&mut self, node: Node) {
+        let manager = self.dice.pick(&self.plan.manager_ids);
+        self.tell_disconnected(node, manager);
+    }
+
+    fn tell_disconnected(&mut self, node: Node, manager: ManagerId) {
+        match node {
+            Node::Owner(owner) => self.feed_owner(owner, OwnerEvent::Disconnected(manager)),
+            Node::Lookup(lookup) => self.feed_lookup(lookup, LookupEvent::Disconnected(manager)),
+            Node::Manager(_) => {}
+        }
+    }
+
+    /// Some of the processes see at once that a Manager's process is gone.
+    fn hang_up(&mut self, manager: usize) {
+        let clients: Vec<_> =
+            self.nodes().filter(|node| !is_manager(*node) && self.is_running(*node)).collect();
+        for node in clients {
+            if self.dice.chance(500) {
+                self.tell_disconnected(node, self.plan.manager_ids[manager].clone());
+            }
+        }
     }
 
     /// A process is told a list of Managers that lacks one, if there is more than one.

@@ -77,6 +77,8 @@ faults! {
     Resign = "resign",
     /// Packets are lost or slow for a while.
     Storm = "network_storm",
+    /// A process takes its stream to a Manager for broken, rightly or not.
+    Disconnect = "disconnect",
     /// A process is told of another list of Managers.
     ManagersChanged = "managers_changed",
     /// An operator changes settings.

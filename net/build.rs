@@ -1,20 +1,21 @@
 //! Compiles the schemas, without a compiler on the machine.
 
+#[path = "build/messages.rs"]
+mod messages;
+
 use std::error::Error;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use prost::Message;
-use tonic_prost_build::{Config, FileDescriptorSet};
+use tonic_prost_build::Config;
 
 /// Where the schemas are.
 const SCHEMAS: &str = "proto";
-/// The number of messages among the types of fields.
-const TYPE_MESSAGE: i32 = 11;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/messages.rs");
     println!("cargo::rerun-if-changed={SCHEMAS}");
     let mut files = Vec::new();
     schemas_under(Path::new(SCHEMAS), &mut files)?;
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     let mut builder = tonic_prost_build::configure().bytes(".centrifuge.v1");
     if env::var_os("CARGO_FEATURE_NEXT_VERSION").is_some() {
-        fs::write(out.join("messages.rs"), messages_in_messages(&descriptors)?)?;
+        fs::write(out.join("messages.rs"), messages::in_messages(&descriptors)?)?;
         builder = builder.codec_path("crate::next_version::NextCodec");
     }
     let mut config = Config::new();
@@ -46,20 +47,4 @@ fn schemas_under(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Which fields of which messages are messages, and of which type, as the source of a table.
-fn messages_in_messages(descriptors: &FileDescriptorSet) -> Result<String, std::fmt::Error> {
-    let mut table = String::from("&[");
-    for file in &descriptors.file {
-        for message in &file.message_type {
-            let outer = format!("{}.{}", file.package(), message.name());
-            for field in message.field.iter().filter(|field| field.r#type == Some(TYPE_MESSAGE)) {
-                let inner = field.type_name().trim_start_matches('.');
-                writeln!(table, "({outer:?}, {}, {inner:?}),", field.number())?;
-            }
-        }
-    }
-    table.push(']');
-    Ok(table)
 }

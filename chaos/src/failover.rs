@@ -1,26 +1,30 @@
-//! `failover`: the leader is killed under load, again and again, and nobody loses anything.
+//! `failover`: the leader is ended under load, again and again, and nobody loses anything.
+
+mod outcome;
 
 use std::error::Error;
 use std::time::Duration;
 
 use centrifuge_core::random::Random;
 use centrifuge_server::config::{Config, ConfigArgs, EtcdArgs};
-use clap::Args;
-use serde_json::{Value, json};
+use clap::{Args, ValueEnum};
 use tokio::time::Instant;
 
+use self::outcome::{Gathering, Outcome};
 use crate::checker::{self, Percentiles};
+use crate::crowd::Crowd;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, Nanos, true_now};
 use crate::plan::{Sizes, StoreKind, Times};
 use crate::pool::{Node, Pool, PoolPlan};
 use crate::proxy::Weather;
-use crate::report::percentiles;
 use crate::run::PlaceArgs;
 use crate::shelter::{Place, Shelter};
 
 /// How long a new leader may take before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How many Lookups a process of the crowd has.
+const CROWD: u32 = 500;
 /// How often the harness looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -30,9 +34,15 @@ pub(crate) struct FailoverArgs {
     /// Where the Managers keep their table; on a file there is one Manager, which is started again
     #[arg(long, value_enum, default_value = "etcd")]
     store: StoreKind,
-    /// How often the leader is killed
+    /// How often the leader is ended
     #[arg(long, default_value_t = 50)]
     times: u32,
+    /// How it is ended: by SIGKILL, as a crash would, or by SIGTERM, as an upgrade would, so that it resigns
+    #[arg(long, value_enum, default_value = "kill")]
+    end: Ending,
+    /// How many more Lookups watch the pool, in processes of five hundred, and must find the next leader
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4_500))]
+    lookups: u32,
     /// How many nodes of etcd; with five, another machine is killed together with the leader's
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     etcd: u8,
@@ -55,23 +65,19 @@ pub(crate) struct FailoverArgs {
     place: PlaceArgs,
 }
 
-/// When a new leader first answered an Owner, and when it had answered all.
+/// How a leader is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ending {
+    Kill,
+    Term,
+}
+
+/// When a new leader first answered an Owner, when it had answered all, and when every Lookup watched it.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     first: Nanos,
     last: Nanos,
-}
-
-/// What was measured.
-struct Outcome {
-    store: StoreKind,
-    times: u32,
-    leader_lease: Duration,
-    first_renewal: Percentiles,
-    all_renewed: Percentiles,
-    leases_lost: u64,
-    notices: u64,
-    verdict: checker::Verdict,
+    watched: Option<Nanos>,
 }
 
 /// Runs, prints, and says whether all was good.
@@ -105,11 +111,14 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         managers: if is_file { 1 } else { args.managers },
         owners: 6,
         callers: 4,
+        crowds: u8::try_from(args.lookups.div_ceil(CROWD))?,
         keys: 96,
     };
+    // A crowd has what the Manager gives by default: news when there is some, and a sign of life now and then.
+    let heartbeat = if args.lookups > 0 { Duration::from_secs(5) } else { Times::LASTING.heartbeat };
     let plan = PoolPlan {
         sizes,
-        times: Times::LASTING,
+        times: Times { heartbeat, ..Times::LASTING },
         store: args.store,
         is_loopback: shelter.is_loopback,
         id: shelter.id,
@@ -121,24 +130,38 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         campaign_interval: args.campaign_interval.clone(),
         other_build: None,
         is_direct: false,
+        lookups_each: args.lookups.checked_div(u32::from(sizes.crowds)).unwrap_or(0),
     };
     let leader_lease = config(args)?.leader_lease;
     let mut dice = Dice::new(Random::from_number(args.seed));
     let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
+    let observe = || Crowd::observe(pool.metrics(), shelter.directory());
+    let crowd = (sizes.crowds > 0).then(observe).transpose()?;
+    if let Some(crowd) = &crowd {
+        all_watch(&mut pool, crowd, 0).await?;
+    }
     // Callers that connect now have seen the first moves; what comes after is ours.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let since = true_now();
     let mut rounds = Vec::new();
     for number in 1..=args.times {
-        let round = change_leader(&mut pool, &mut dice).await?;
+        let round = change_leader(&mut pool, &mut dice, args.end, crowd.as_ref()).await?;
         let millis = |time: Nanos| time / 1_000_000;
         eprintln!(
             "{number}: the first renewal was answered after {} ms, every Owner's after {} ms",
             millis(round.first),
             millis(round.last)
         );
+        if let Some(watched) = round.watched {
+            eprintln!("   every Lookup watched the next leader after {} ms", millis(watched));
+        }
         rounds.push(round);
     }
+    let gathering = crowd.map(|crowd| Gathering {
+        lookups: lookups(&pool),
+        all_watch: Percentiles::of(rounds.iter().filter_map(|round| round.watched).collect()),
+        most_requests: crowd.most_since(since),
+    });
     pool.note(HarnessLine::Calm { at: true_now() })?;
     tokio::time::sleep(pool.plan.times.unowned_delay + Duration::from_secs(4)).await;
     pool.end().await?;
@@ -146,7 +169,9 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
     Ok(Outcome {
         store: args.store,
         times: args.times,
+        end: args.end,
         leader_lease,
+        gathering,
         first_renewal: Percentiles::of(rounds.iter().map(|round| round.first).collect()),
         all_renewed: Percentiles::of(rounds.iter().map(|round| round.last).collect()),
         leases_lost,
@@ -169,31 +194,76 @@ fn config(args: &FailoverArgs) -> Result<Config, Box<dyn Error>> {
     Ok(wanted.resolve()?)
 }
 
-/// Kills the leader, and says how long it took until another answered renewals.
-async fn change_leader(pool: &mut Pool, dice: &mut Dice) -> Result<Round, Box<dyn Error>> {
+/// Ends the leader, and says how long it took until another answered renewals.
+async fn change_leader(
+    pool: &mut Pool,
+    dice: &mut Dice,
+    end: Ending,
+    crowd: Option<&Crowd>,
+) -> Result<Round, Box<dyn Error>> {
     let (leader, term) = find_leader(pool).await?;
-    // So that the kill meets every phase of renewals.
+    // So that the end meets every phase of renewals.
     tokio::time::sleep(dice.between(Duration::ZERO, Duration::from_secs(1))).await;
-    let victims = victims(pool, leader, dice);
-    let killed_at = true_now();
+    let victims = if end == Ending::Kill { victims(pool, leader, dice) } else { vec![Node::Manager(leader)] };
+    let ended_at = true_now();
     for node in &victims {
-        pool.kill(*node)?;
+        match end {
+            Ending::Kill => pool.kill(*node)?,
+            Ending::Term => pool.retire(*node)?,
+        }
     }
-    let is_alone = pool.plan.sizes.managers == 1;
-    if is_alone {
-        pool.start_process(Node::Manager(leader))?;
+    if pool.plan.sizes.managers == 1 {
+        start_again(pool, &victims).await?;
+        renewals_after(pool, term, true).await?;
+    } else {
+        renewals_after(pool, term, true).await?;
+        start_again(pool, &victims).await?;
     }
-    renewals_after(pool, term, true).await?;
-    for node in victims.into_iter().filter(|_| !is_alone) {
-        pool.start_process(node)?;
-    }
-    // Every Owner has its leases renewed before the next kill.
+    // Every Owner has its leases renewed before the next end, and every Lookup has found the leader.
     let round = renewals_after(pool, term, false).await?;
+    let watched = match crowd {
+        Some(crowd) => Some(all_watch(pool, crowd, term).await?),
+        None => None,
+    };
     if !pool.operator.comes_to_rest(pool.plan.sizes.owners, PATIENCE).await {
         return Err("the pool did not come to rest after a change of leaders".into());
     }
-    let waited = |at: Nanos| at.saturating_sub(killed_at);
-    Ok(Round { first: waited(round.first), last: waited(round.last) })
+    let waited = |at: Nanos| at.saturating_sub(ended_at);
+    Ok(Round { first: waited(round.first), last: waited(round.last), watched: watched.map(waited) })
+}
+
+/// Starts the next lives of processes, when nothing is left of the ones before.
+async fn start_again(pool: &mut Pool, nodes: &[Node]) -> Result<(), Box<dyn Error>> {
+    let since = Instant::now();
+    for node in nodes {
+        while !pool.has_retired(*node)? {
+            if since.elapsed() > PATIENCE {
+                return Err(format!("{node} did not end within {PATIENCE:?} after it was told to").into());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        pool.start_process(*node)?;
+    }
+    Ok(())
+}
+
+/// How many Lookups there are, beside the callers'.
+fn lookups(pool: &Pool) -> u32 {
+    u32::from(pool.plan.sizes.crowds) * pool.plan.lookups_each
+}
+
+/// When every Lookup was first seen to watch a leader of a later term. The callers' are among them.
+async fn all_watch(pool: &mut Pool, crowd: &Crowd, term: u64) -> Result<Nanos, Box<dyn Error>> {
+    let since = Instant::now();
+    let wanted = u64::from(lookups(pool)) + u64::from(pool.plan.sizes.callers);
+    while since.elapsed() < PATIENCE {
+        if let Some(at) = crowd.gathered(term, wanted) {
+            return Ok(at);
+        }
+        pool.revive()?;
+        tokio::time::sleep(LOOK).await;
+    }
+    Err(format!("not all of {wanted} Lookups watched the leader within {PATIENCE:?}").into())
 }
 
 /// The leader, and with five nodes of etcd its machine and another one.
@@ -229,59 +299,10 @@ async fn renewals_after(pool: &mut Pool, term: u64, first_only: bool) -> Result<
         if answers.len() >= wanted
             && let (Some(first), Some(last)) = (answers.iter().min(), answers.iter().max())
         {
-            return Ok(Round { first: *first, last: *last });
+            return Ok(Round { first: *first, last: *last, watched: None });
         }
         pool.revive()?;
         tokio::time::sleep(LOOK).await;
     }
-    Err(format!("renewals were not answered within {PATIENCE:?} after the leader was killed").into())
-}
-
-impl Outcome {
-    fn is_good(&self) -> bool {
-        self.leases_lost == 0 && self.notices == 0 && self.verdict.violations.is_empty()
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "store": format!("{:?}", self.store).to_lowercase(),
-            "times": self.times,
-            "leader_lease_ms": u64::try_from(self.leader_lease.as_millis()).unwrap_or(u64::MAX),
-            "first_renewal_ms": percentiles(&self.first_renewal),
-            "all_renewed_ms": percentiles(&self.all_renewed),
-            "leases_lost": self.leases_lost,
-            "false_losses": self.notices,
-            "violations": self.verdict.violations.len(),
-            "checks": self.verdict.checks,
-            "replies": self.verdict.replies,
-            "details": self.verdict.violations,
-        })
-    }
-
-    fn words(&self) -> String {
-        let times = &self.first_renewal;
-        let mut text = format!(
-            "failover: the leader was killed {} times on store {:?}, {} requests were answered meanwhile\n\
-             first renewal answered by the next leader: p50 {} ms, p99 {} ms, longest {} ms; the leader lease is {} ms\n\
-             every Owner's renewal answered: p50 {} ms, p99 {} ms, longest {} ms\n\
-             leases lost: {}\nfalse losses: {}\nviolations: {}\n",
-            self.times,
-            self.store,
-            self.verdict.replies,
-            times.p50,
-            times.p99,
-            times.max,
-            self.leader_lease.as_millis(),
-            self.all_renewed.p50,
-            self.all_renewed.p99,
-            self.all_renewed.max,
-            self.leases_lost,
-            self.notices,
-            self.verdict.violations.len(),
-        );
-        for sentence in &self.verdict.violations {
-            text.push_str(&format!("  {sentence}\n"));
-        }
-        text
-    }
+    Err(format!("renewals were not answered within {PATIENCE:?} after the leader was ended").into())
 }

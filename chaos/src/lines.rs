@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
+use centrifuge::lookup::LossWhy;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,17 @@ pub(crate) enum Why {
     Missed,
 }
 
+impl From<LossWhy> for Why {
+    fn from(why: LossWhy) -> Why {
+        match why {
+            LossWhy::StateBeganAnew => Why::BeganAnew,
+            LossWhy::Unowned => Why::Unowned,
+            LossWhy::OutOfContact => Why::OutOfContact,
+            LossWhy::Missed => Why::Missed,
+        }
+    }
+}
+
 /// What the harness writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -97,6 +109,8 @@ pub(crate) enum HarnessLine {
     Healed { from: String, to: String, at: Nanos },
     /// Messages between the two are lost, delayed, doubled and overtake each other, more than usual.
     Storm { client: String, manager: String, at: Nanos, until: Nanos },
+    /// etcd is told to forget who leads.
+    Deposed { at: Nanos },
     /// No more faults; every process runs.
     Calm { at: Nanos },
     /// The processes are told to end.

@@ -107,28 +107,6 @@ pub(crate) enum NetworkKind {
     Loopback,
 }
 
-/// Something that is wrong on purpose, which the checker must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Plant {
-    /// An Owner that was stopped answers, once it goes on, for the keys it had before, without checking its lease (S1)
-    UncheckedOwner,
-    /// An Owner's clock runs at half speed: its leases last twice as long as others wait (S1)
-    SlowOwnerClock,
-    /// The Managers' clocks run at double speed: their holds are over before the leases are (S1)
-    FastManagerClock,
-    /// One Manager's clock runs at a third of its speed: it leads on when its leader lease is over (S5, seen as S1). Needs etcd
-    OutlivedLeader,
-    /// An Owner forgets the state of a key now and then, and keeps the lease (S4)
-    ForgetfulOwner,
-    /// An Owner goes back to an earlier state of a key now and then (S4)
-    BackwardOwner,
-    /// A caller does not pass on what it is told about losses (S4)
-    DeafCaller,
-    /// A caller says that keys are lost which are not
-    CryingCaller,
-}
-
 /// How many processes of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
@@ -136,6 +114,8 @@ pub(crate) struct Sizes {
     pub(crate) managers: u8,
     pub(crate) owners: u8,
     pub(crate) callers: u8,
+    /// Processes with many Lookups.
+    pub(crate) crowds: u8,
     /// How many keys are watched.
     pub(crate) keys: u32,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::checker::{Percentiles, Verdict};
-use crate::plan::Plant;
+use crate::plant::Plant;
 
 /// How many sentences of each kind are shown.
 const SHOWN: usize = 20;
@@ -31,7 +31,7 @@ impl Report {
     pub(crate) fn is_good(&self) -> bool {
         match self.plant {
             None => self.verdict.is_clean(),
-            Some(plant) => is_found(plant, &self.verdict),
+            Some(plant) => plant.is_found(&self.verdict),
         }
     }
 
@@ -57,7 +57,7 @@ impl Report {
         });
         if let Some(plant) = self.plant {
             value["plant"] = json!(plant);
-            value["found"] = json!(is_found(plant, verdict));
+            value["found"] = json!(plant.is_found(verdict));
         }
         if let Some(kept) = &self.kept {
             value["kept"] = json!(kept);
@@ -98,7 +98,7 @@ impl Report {
             text.push_str(&format!("  {sentence}\n"));
         }
         if let Some(plant) = self.plant {
-            let outcome = if is_found(plant, verdict) { "found" } else { "NOT found" };
+            let outcome = if plant.is_found(verdict) { "found" } else { "NOT found" };
             text.push_str(&format!("planted: {plant:?}: {outcome}\n"));
         }
         if let Some(kept) = &self.kept {
@@ -117,17 +117,4 @@ impl Report {
 /// As JSON.
 pub(crate) fn percentiles(times: &Percentiles) -> Value {
     json!({ "count": times.count, "p50": times.p50, "p99": times.p99, "max": times.max })
-}
-
-/// Whether the checker found what it had to find, under the right name.
-fn is_found(plant: Plant, verdict: &Verdict) -> bool {
-    let violates = |rule: &str| verdict.violations.iter().any(|words| words.starts_with(rule));
-    match plant {
-        Plant::UncheckedOwner | Plant::SlowOwnerClock | Plant::FastManagerClock | Plant::OutlivedLeader => {
-            violates("S1")
-        }
-        Plant::BackwardOwner => violates("S4"),
-        Plant::ForgetfulOwner | Plant::DeafCaller => !verdict.missed_losses.is_empty(),
-        Plant::CryingCaller => !verdict.false_losses.is_empty(),
-    }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use centrifuge_core::random::Random;
+use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -15,12 +16,17 @@ use tokio::time::Instant;
 use crate::checker;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
-use crate::plan::{NetworkKind, Plant, Sizes, StoreKind, Times};
+use crate::plan::{NetworkKind, Sizes, StoreKind, Times};
+use crate::plant::Plant;
 use crate::pool::{Faults, Pool, PoolPlan, RaceDrops};
 use crate::proxy::Weather;
 use crate::report::Report;
 use crate::shelter::{Place, Shelter};
 
+/// How long faults go on unless somebody says otherwise.
+const USUAL: Duration = Duration::from_secs(120);
+/// ... if something is wrong on purpose, which is found by then.
+const PLANTED: Duration = Duration::from_secs(90);
 /// How often the harness looks whether something is due.
 const TICK: Duration = Duration::from_millis(20);
 /// How often it says how far it is.
@@ -29,9 +35,10 @@ const SAY: Duration = Duration::from_secs(10);
 /// What can be asked of a run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// How long faults go on; a calm end of some twenty seconds follows
-    #[arg(long = "for", default_value = "2m", value_parser = crate::length, value_name = "DURATION")]
-    length: Duration,
+    /// How long faults go on; two minutes unless given, or 90 s if something is wrong on purpose. A calm end of some twenty seconds
+    /// follows
+    #[arg(long = "for", value_parser = crate::length, value_name = "DURATION")]
+    length: Option<Duration>,
     /// What everything is drawn from; another each time unless given
     #[arg(long)]
     seed: Option<u64>,
@@ -84,6 +91,11 @@ pub(crate) struct PlaceArgs {
 }
 
 impl RunArgs {
+    fn length(&self) -> Duration {
+        let usual = if self.plant.is_some() { PLANTED } else { USUAL };
+        self.length.unwrap_or(usual)
+    }
+
     fn sizes(&self) -> Sizes {
         let is_file = self.store == StoreKind::File;
         Sizes {
@@ -91,6 +103,7 @@ impl RunArgs {
             managers: if is_file { 1 } else { self.managers },
             owners: self.owners,
             callers: self.callers,
+            crowds: 0,
             keys: self.keys,
         }
     }
@@ -134,6 +147,7 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         campaign_interval: Some("500ms".to_owned()),
         other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
         is_direct: args.direct,
+        lookups_each: 0,
     };
     eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
     let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
@@ -141,7 +155,7 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
     let looking = tokio::spawn(look(Arc::clone(&races), pool.metrics()));
     let mut faults = Faults::new(Dice::new(dice.fork()), &pool);
     let began = Instant::now();
-    let ended = suffer(&mut pool, &mut faults, args.length).await?;
+    let ended = suffer(&mut pool, &mut faults, args.length()).await?;
     faults.end(&mut pool)?;
     pool.note(HarnessLine::Calm { at: true_now() })?;
     if !ended {
@@ -180,7 +194,7 @@ async fn suffer(pool: &mut Pool, faults: &mut Faults, length: Duration) -> io::R
     let stop = told_to_stop();
     tokio::pin!(stop);
     while began.elapsed() < length {
-        faults.step(pool)?;
+        faults.step(pool).await?;
         pool.revive()?;
         if said.elapsed() >= SAY {
             said = Instant::now();
@@ -228,19 +242,4 @@ fn counts(faults: &Faults, pool: &Pool) -> std::collections::BTreeMap<String, u6
     all.extend(kinds.map(|(kind, count)| (kind.to_owned(), count.load(Ordering::Relaxed))));
     all.insert("clock-skew".to_owned(), pool.skewed);
     all
-}
-
-/// Waits for a word to end.
-pub(crate) async fn told_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signals) => drop(signals.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = terminated => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
 }

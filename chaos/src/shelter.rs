@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use centrifuge_server::stop::told_to_stop;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::plan::NetworkKind;
 use crate::pool::namespaces::Namespaces;
 use crate::roles::die_with;
-use crate::run::{PlaceArgs, told_to_stop};
+use crate::run::PlaceArgs;
 
 /// How often the outer process looks whether the inner one has ended.
 const LOOK: Duration = Duration::from_millis(50);

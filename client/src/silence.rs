@@ -3,31 +3,42 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A Manager that says nothing for so long is asked again by another connection. Any Manager answers a request at once, if only that
-/// it does not lead.
+/// A Manager that was heard before and then says nothing for so long is asked again by another connection. Any Manager answers a
+/// request at once, if only that it does not lead.
 const TOO_LONG: Duration = Duration::from_secs(2);
 
-/// Since when something asked has gone unanswered. Paces connections and nothing else: no lease is counted by it.
+/// Since when a Manager has answered nothing. Paces connections and nothing else: no lease is counted by it.
 #[derive(Debug, Default)]
-pub(crate) struct Silence(Mutex<Option<Instant>>);
+pub(crate) struct Silence(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the oldest question was asked that nothing was heard after.
+    since: Option<Instant>,
+    /// Something was heard by the connection that there is.
+    was_heard: bool,
+}
 
 impl Silence {
-    /// Something was asked.
-    pub(crate) fn asked(&self) {
-        self.since().get_or_insert_with(Instant::now);
+    /// Something is asked. True if the Manager has been silent for too long: then the connection is to be given up for another. One by
+    /// which nothing was heard yet is not: a Manager that cannot answer as many as want to connect would only get more to do.
+    pub(crate) fn ask(&self) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        let since = *state.since.get_or_insert(now);
+        let gives_up = state.was_heard && now.duration_since(since) >= TOO_LONG;
+        if gives_up {
+            *state = State { since: Some(now), was_heard: false };
+        }
+        gives_up
     }
 
     /// Something was heard.
     pub(crate) fn heard(&self) {
-        *self.since() = None;
+        *self.state() = State { since: None, was_heard: true };
     }
 
-    /// Whether nothing was heard for too long after something was asked.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.since().is_some_and(|since| since.elapsed() >= TOO_LONG)
-    }
-
-    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -35,8 +35,8 @@ fn centrifuge_2_1_1_at_start_every_manager_is_asked_until_one_answers() {
         waits.push(world.now.since(before));
     }
     assert!(waits[0] <= Duration::from_millis(500), "{waits:?}");
-    assert!(waits.iter().all(|wait| *wait <= secs(2)), "{waits:?}");
-    assert!(waits[6] >= secs(1), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= secs(4)), "{waits:?}");
+    assert!(waits[6] >= secs(2), "{waits:?}");
 }
 
 #[test]

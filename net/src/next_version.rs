@@ -12,7 +12,9 @@ use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
 /// Which fields of which messages are messages, and of which type.
-static MESSAGES: &[(&str, u32, &str)] = include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+pub type Messages = &'static [(&'static str, u32, &'static str)];
+
+static MESSAGES: Messages = include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 
 /// A field before all that are known.
 const FIRST: u32 = 1_000;
@@ -24,11 +26,17 @@ const WORDS: &[u8] = b"next";
 /// The bytes of a message, with more in it than its schema says.
 #[must_use]
 pub fn encode<M: Message + Name>(message: &M) -> Vec<u8> {
-    extend(&M::full_name(), &message.encode_to_vec())
+    encode_among(MESSAGES, message)
+}
+
+/// The same for a message of other schemas, with the table of theirs.
+#[must_use]
+pub fn encode_among<M: Message + Name>(messages: Messages, message: &M) -> Vec<u8> {
+    extend(messages, &M::full_name(), &message.encode_to_vec())
 }
 
 /// The bytes of a message of a type, with more in them than the schema of the type says.
-fn extend(name: &str, mut bytes: &[u8]) -> Vec<u8> {
+fn extend(messages: Messages, name: &str, mut bytes: &[u8]) -> Vec<u8> {
     let mut extended = Vec::with_capacity(bytes.len() * 2);
     encode_key(FIRST, WireType::Varint, &mut extended);
     encode_varint(2, &mut extended);
@@ -44,7 +52,7 @@ fn extend(name: &str, mut bytes: &[u8]) -> Vec<u8> {
             _ => {
                 let length = decode_varint(&mut bytes).expect("encoded a moment ago");
                 let content = bytes.copy_to_bytes(usize::try_from(length).expect("it is in memory"));
-                put_delimited(&inside(name, number, &content), &mut extended);
+                put_delimited(&inside(messages, name, number, &content), &mut extended);
             }
         }
     }
@@ -53,9 +61,9 @@ fn extend(name: &str, mut bytes: &[u8]) -> Vec<u8> {
     extended
 }
 
-fn inside(name: &str, number: u32, content: &[u8]) -> Vec<u8> {
-    let inner = MESSAGES.iter().find(|(outer, field, _)| *field == number && *outer == name);
-    inner.map_or_else(|| content.to_vec(), |(_, _, inner)| extend(inner, content))
+fn inside(messages: Messages, name: &str, number: u32, content: &[u8]) -> Vec<u8> {
+    let inner = messages.iter().find(|(outer, field, _)| *field == number && *outer == name);
+    inner.map_or_else(|| content.to_vec(), |(_, _, inner)| extend(messages, inner, content))
 }
 
 fn put_delimited(content: &[u8], to: &mut Vec<u8>) {

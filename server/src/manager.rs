@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_core::manager::{ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::{RecordError, Recorder};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::Status;
@@ -25,6 +24,7 @@ use crate::descriptors;
 use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
+use crate::plant;
 use crate::shared::Shared;
 use crate::store::{Answer, Answers, Backend, Candidate, HISTORY, StoreError, StoreHandle, StoredBatch};
 use crate::view::View;
@@ -33,6 +33,8 @@ use crate::view::View;
 const RESIGN_TIME: Duration = Duration::from_secs(5);
 /// How long streams have to say that they end.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
+/// How many connections may wait to be accepted; the system may allow fewer.
+const BACKLOG: u32 = 4_096;
 
 /// Why a Manager does not start.
 #[derive(Debug, thiserror::Error)]
@@ -83,8 +85,8 @@ impl Manager {
     /// Starts a Manager on a store; it serves at once and leads as soon as it can.
     pub async fn start(config: Config, store: Backend) -> Result<RunningManager, StartError> {
         descriptors::raise_limit(config.limits.max_connections);
-        let (grpc, grpc_addr) = listen("grpc_listen", config.grpc_listen).await?;
-        let (http, http_addr) = listen("http_listen", config.http_listen).await?;
+        let (grpc, grpc_addr) = listen("grpc_listen", config.grpc_listen)?;
+        let (http, http_addr) = listen("http_listen", config.http_listen)?;
         let name = config.advertise.clone().unwrap_or_else(|| grpc_addr.to_string());
         let shared = Arc::new(Shared::new(name, config.limits.clone()));
         let (inbox, queues) = inbox();
@@ -187,9 +189,17 @@ async fn finish((place, mut task): (usize, JoinHandle<()>)) {
     }
 }
 
-async fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+/// Binds with room for all clients of a pool that come at once, when the Manager they knew is gone.
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let failed = |why| StartError::Listen { setting, address, why };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
@@ -277,7 +287,7 @@ fn driver(
     };
     // More than the slack between lease and hold would make a lease last longer than others wait for it.
     let slack = config.leader_hold() - config.leader_lease;
-    let machine = ManagerMachine::new(machine_config, Random::from_seed(seed), Plants::NONE);
+    let machine = ManagerMachine::new(machine_config, Random::from_seed(seed), plant::machine());
     let driver = Driver::new(machine, ManagerHost::new(id, Arc::clone(shared), store), slack);
     Ok(match recorder {
         Some(recorder) => driver.with_tee(Box::new(recorder)),

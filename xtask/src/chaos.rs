@@ -1,6 +1,6 @@
 //! Real processes under faults: builds `centrifuge-chaos` and becomes it.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::tools;
 use crate::workspace::{Result, Workspace};
@@ -8,9 +8,8 @@ use crate::workspace::{Result, Workspace};
 /// Runs one of its commands with the arguments that were given. Comes back only if that cannot be done: otherwise this process
 /// is the harness from then on, so that signals and the exit status are its own.
 pub(crate) fn run(workspace: &Workspace, command: &str, arguments: &[String]) -> Result<()> {
-    // What is there already is not worth a line: the output may be for a program.
-    if wants_etcd(arguments) && !has_etcd() {
-        tools::run()?;
+    if wants_etcd(arguments) {
+        tools::ensure()?;
     }
     let fixed = ["run", "--quiet", "--release", "--package", "centrifuge-chaos", "--", command];
     let given = arguments.iter().map(String::as_str);
@@ -22,12 +21,6 @@ fn wants_etcd(arguments: &[String]) -> bool {
     let is_file = arguments.windows(2).any(|pair| pair == ["--store", "file"]);
     let is_else = |argument: &String| ["--store=file", "--help", "-h"].contains(&argument.as_str());
     !is_file && !arguments.iter().any(is_else)
-}
-
-fn has_etcd() -> bool {
-    let mut version = Command::new("etcd");
-    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    version.status().is_ok_and(|status| status.success())
 }
 
 #[cfg(unix)]

@@ -24,6 +24,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("chaos", "run --release -p centrifuge-chaos -- chaos --for 2m"),
     // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
     ("chaos-plant", "run --release -p centrifuge-chaos -- chaos --for 30s --plant unchecked-owner"),
+    // ... and leaders that go on when their leader lease is over.
+    ("chaos-leader", "run --release -p centrifuge-chaos -- chaos --for 45s --plant deposed-leader-renews"),
 ];
 
 /// One check.

@@ -7,7 +7,7 @@ use crate::workspace::{Result, Workspace};
 
 /// Runs it and prints the line of JSON last, or what it says as sentences.
 pub(crate) fn run(workspace: &Workspace, commits: u64, json: bool) -> Result<()> {
-    tools::run()?;
+    tools::ensure()?;
     let mut command = workspace.cargo(
         "test --release --quiet -p centrifuge-server --test etcd_churn -- --nocapture --test-threads 1"
             .split(' '),

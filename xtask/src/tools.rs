@@ -7,15 +7,21 @@ use crate::workspace::Result;
 /// Programs, and the packages of Debian that have them.
 const TOOLS: &[(&str, &str)] = &[("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
 
-/// Installs what is missing; what is there is left alone.
+/// Installs what is missing, and says that it is there.
 pub(crate) fn run() -> Result<()> {
+    ensure()?;
+    println!("etcd is there");
+    Ok(())
+}
+
+/// Installs what is missing; what is there is left alone and not worth a line: the output may be for a program.
+pub(crate) fn ensure() -> Result<()> {
     let missing: Vec<&str> =
         TOOLS.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
-        println!("etcd is there");
         return Ok(());
     }
-    println!("installing {}", missing.join(" "));
+    eprintln!("installing {}", missing.join(" "));
     apt(&["update"])?;
     apt(&[&["install", "--yes", "--no-install-recommends"], missing.as_slice()].concat())?;
     match TOOLS.iter().find(|(program, _)| !is_there(program)) {

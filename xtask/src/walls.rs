@@ -11,9 +11,25 @@ const CORE_DIRECT_DEPENDENCIES_BELOW: usize = 10;
 const CORE: &str = "centrifuge-core";
 const SIM: &str = "centrifuge-sim";
 
-/// The feature that makes clocks wrong, who has it and who may enable it.
-const CLOCK_RATE: &str = "clock-rate";
-const CLOCK_RATE_MANIFESTS: &[&str] = &["net/Cargo.toml", "chaos/Cargo.toml"];
+/// A feature that makes something wrong, who has it or may enable it, and why nobody else.
+struct Wrong {
+    feature: &'static str,
+    manifests: &'static [&'static str],
+    why: &'static str,
+}
+
+const WRONG: &[Wrong] = &[
+    Wrong {
+        feature: "clock-rate",
+        manifests: &["net/Cargo.toml", "chaos/Cargo.toml"],
+        why: "only chaos is built with clocks that can be made wrong",
+    },
+    Wrong {
+        feature: "plants",
+        manifests: &["core/Cargo.toml", "sim/Cargo.toml", "server/Cargo.toml", "chaos/Cargo.toml"],
+        why: "only sim and chaos are built with planted faults",
+    },
+];
 
 /// Something that must not be there, and the reason.
 struct Ban {
@@ -80,21 +96,24 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     problems.extend(core_dependencies(workspace)?);
     problems.extend(sim_dependencies(workspace)?);
     for file in workspace.tracked_files().iter().filter(|file| file.ends_with("Cargo.toml")) {
-        problems.extend(wrong_clocks_in(file, &workspace.read(file)?));
+        problems.extend(wrong_in(file, &workspace.read(file)?));
     }
     conclude("walls", &problems)?;
     println!("walls: {} files of core and the dependencies of core and sim are clean", files.len());
     Ok(())
 }
 
-/// Only real processes under faults are built with clocks that can be made wrong.
-fn wrong_clocks_in(manifest: &str, text: &str) -> Vec<Problem> {
-    if CLOCK_RATE_MANIFESTS.contains(&manifest) {
-        return Vec::new();
+/// The features that are mentioned where they must not be.
+fn wrong_in(manifest: &str, text: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for Wrong { feature, why, .. } in WRONG.iter().filter(|wrong| !wrong.manifests.contains(&manifest)) {
+        let quoted = format!("\"{feature}\"");
+        let is_mentioned = |line: &str| line.contains(&quoted) || line.starts_with(&format!("{feature} ="));
+        let lines = text.lines().zip(1..).filter(|(line, _)| is_mentioned(line));
+        problems
+            .extend(lines.map(|(_, number)| Problem::at(manifest, number, format!("`{feature}`: {why}"))));
     }
-    let lines = text.lines().zip(1..).filter(|(line, _)| line.contains(CLOCK_RATE));
-    let what = format!("`{CLOCK_RATE}`: only chaos is built with clocks that can be made wrong");
-    lines.map(|(_, number)| Problem::at(manifest, number, what.clone())).collect()
+    problems
 }
 
 /// The banned mentions in one source file.
@@ -200,10 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_is_for_chaos_alone() {
+    fn what_can_be_wrong_on_purpose_is_for_chaos_alone() {
         let text = "[dependencies]\ncentrifuge-net = { workspace = true, features = [\"clock-rate\"] }\n";
-        assert_eq!(wrong_clocks_in("cli/Cargo.toml", text).len(), 1);
-        assert_eq!(wrong_clocks_in("chaos/Cargo.toml", text), []);
+        assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
+        assert_eq!(wrong_in("chaos/Cargo.toml", text), []);
+        let text = "[features]\nplants = [\"centrifuge-core/plants\"]\n";
+        assert_eq!(wrong_in("client/Cargo.toml", text).len(), 1);
+        assert_eq!(wrong_in("server/Cargo.toml", text), []);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) struct Evidence {
     pub(super) notice_bound: Nanos,
     pub(super) owners: Vec<OwnerLife>,
     pub(super) callers: Vec<CallerLife>,
+    /// What Lookups that nobody asks were told.
+    pub(super) crowds: Vec<CallerLine>,
     pub(super) harness: Vec<HarnessLine>,
 }
 
@@ -61,6 +63,8 @@ impl Evidence {
                 let mut stops = evidence.stops_of(&name);
                 stops.retain(|(from, to)| *from < end && *to > start);
                 evidence.callers.push(CallerLife { end, stops, lines: lines::read(&entry.path())?, name });
+            } else if name.starts_with("crowd-") {
+                evidence.crowds.extend(lines::read::<CallerLine>(&entry.path())?);
             }
         }
         evidence.take_plan();

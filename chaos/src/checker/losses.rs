@@ -207,6 +207,7 @@ mod tests {
             notice_bound: 15 * S,
             owners,
             callers: vec![life],
+            crowds: Vec::new(),
             harness,
         };
         let mut verdict = Verdict::default();

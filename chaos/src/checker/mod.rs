@@ -71,7 +71,8 @@ pub(crate) fn changes_since(directory: &Path, since: Nanos) -> io::Result<(u64, 
     }
     let keys: BTreeSet<u32> = leases.iter().map(|(key, _)| *key).collect();
     let told = |line: &&CallerLine| matches!(line, CallerLine::Lost { at, .. } if *at > since);
-    let notices = evidence.callers.iter().flat_map(|life| &life.lines).filter(told).count();
+    let heard = evidence.callers.iter().flat_map(|life| &life.lines).chain(&evidence.crowds);
+    let notices = heard.filter(told).count();
     Ok(((leases.len() - keys.len()) as u64, notices as u64))
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum Node {
     Manager(u8),
     Owner(u8),
     Caller(u8),
+    /// A process with many Lookups.
+    Crowd(u8),
 }
 
 impl Node {
@@ -22,13 +24,19 @@ impl Node {
             Node::Manager(_) => "manager",
             Node::Owner(_) => "owner",
             Node::Caller(_) => "caller",
+            Node::Crowd(_) => "crowd",
         }
     }
 
     /// Which of its kind it is, from 0.
     pub(crate) fn index(self) -> u8 {
-        let (Node::Etcd(index) | Node::Manager(index) | Node::Owner(index) | Node::Caller(index)) = self;
-        index
+        match self {
+            Node::Etcd(index)
+            | Node::Manager(index)
+            | Node::Owner(index)
+            | Node::Caller(index)
+            | Node::Crowd(index) => index,
+        }
     }
 
     /// A number for each, from 1.
@@ -38,6 +46,7 @@ impl Node {
             Node::Manager(index) => 11 + index,
             Node::Owner(index) => 31 + index,
             Node::Caller(index) => 61 + index,
+            Node::Crowd(index) => 91 + index,
         }
     }
 
@@ -47,7 +56,8 @@ impl Node {
         let managers = (0..sizes.managers).map(Node::Manager);
         let owners = (0..sizes.owners).map(Node::Owner);
         let callers = (0..sizes.callers).map(Node::Caller);
-        etcd.chain(managers).chain(owners).chain(callers).collect()
+        let crowds = (0..sizes.crowds).map(Node::Crowd);
+        etcd.chain(managers).chain(owners).chain(callers).chain(crowds).collect()
     }
 }
 
@@ -137,7 +147,7 @@ mod tests {
 
     #[test]
     fn nobody_shares_an_address() {
-        let sizes = Sizes { etcd: 5, managers: 9, owners: 30, callers: 30, keys: 1 };
+        let sizes = Sizes { etcd: 5, managers: 9, owners: 30, callers: 30, crowds: 9, keys: 1 };
         let addresses = Addresses::new(true, 54_321);
         let mut seen = BTreeSet::new();
         for node in Node::all(sizes) {

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::addresses::Node;
 use super::launch::Pool;
+use super::siege::Siege;
 use crate::dice::Dice;
-use crate::plan::{Plant, StoreKind};
+use crate::plan::StoreKind;
 use crate::proxy::Weather;
 
 /// A kind of fault.
@@ -22,10 +23,8 @@ enum Kind {
     CutOneWay,
     CutTwoWay,
     Storm,
-    /// Only with the plant: the slow Manager is made the leader, and then cut from etcd.
-    Ambush,
-    AmbushCut,
-    AmbushKill,
+    /// etcd forgets who leads.
+    Depose,
 }
 
 /// A kind of process.
@@ -49,18 +48,18 @@ const KINDS: &[(Kind, Duration)] = &[
     (Kind::Stop(Part::Caller), Duration::from_millis(9_000)),
     (Kind::Stop(Part::Etcd), Duration::from_millis(24_000)),
     (Kind::KillTwoMachines, Duration::from_millis(20_000)),
+    (Kind::Depose, Duration::from_millis(45_000)),
     (Kind::CutOneWay, Duration::from_millis(3_500)),
     (Kind::CutTwoWay, Duration::from_millis(5_000)),
     (Kind::Storm, Duration::from_millis(2_500)),
 ];
 
-/// How long one ambush of a leader with a slow clock takes.
-const AMBUSH: Duration = Duration::from_millis(32_000);
-
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]
-enum Cure {
+pub(super) enum Cure {
     Restart(Node),
+    /// Ends with the process, and another is started.
+    Kill(Node),
     Continue(Node),
     Heal(Node, Node),
     Clear(Node, u8),
@@ -73,6 +72,8 @@ pub(crate) struct Faults {
     cures: Vec<(Instant, Cure)>,
     counts: BTreeMap<String, u64>,
     longest_stop: Duration,
+    /// What befalls leaders instead, if something is wrong with them on purpose.
+    siege: Option<Siege>,
 }
 
 impl Kind {
@@ -84,9 +85,7 @@ impl Kind {
             Kind::CutOneWay => "cut-one-way".to_owned(),
             Kind::CutTwoWay => "cut-two-way".to_owned(),
             Kind::Storm => "storm".to_owned(),
-            Kind::Ambush => "ambush-kill-managers".to_owned(),
-            Kind::AmbushCut => "ambush-cut".to_owned(),
-            Kind::AmbushKill => "ambush-kill-owner".to_owned(),
+            Kind::Depose => "depose-leader".to_owned(),
         }
     }
 
@@ -95,12 +94,14 @@ impl Kind {
     fn is_possible(self, pool: &Pool) -> bool {
         let has_etcd = pool.plan.store == StoreKind::Etcd;
         match self {
-            Kind::Kill(Part::Manager | Part::Etcd) | Kind::Stop(Part::Manager | Part::Etcd)
+            Kind::Kill(Part::Manager | Part::Etcd)
+            | Kind::Stop(Part::Manager | Part::Etcd)
+            | Kind::Depose
                 if pool.plan.plant.is_some() =>
             {
                 false
             }
-            Kind::Kill(Part::Etcd) | Kind::Stop(Part::Etcd) => has_etcd,
+            Kind::Kill(Part::Etcd) | Kind::Stop(Part::Etcd) | Kind::Depose => has_etcd,
             Kind::KillTwoMachines => has_etcd && pool.plan.sizes.etcd >= 5,
             _ => true,
         }
@@ -142,9 +143,11 @@ impl Faults {
             cures: Vec::new(),
             counts: BTreeMap::new(),
             longest_stop: pool.plan.times.lease * 5 / 2,
+            siege: pool.plan.plant.and_then(Siege::of),
         };
-        if pool.plan.plant == Some(Plant::OutlivedLeader) {
-            faults.lie_in_wait(now);
+        if let Some(siege) = &faults.siege {
+            // Nothing else then: whatever happens beside it only keeps leaders from leading.
+            faults.counts.insert(siege.name().to_owned(), 0);
             return faults;
         }
         for (kind, mean) in KINDS.iter().filter(|(kind, _)| kind.is_possible(pool)) {
@@ -155,31 +158,24 @@ impl Faults {
         faults
     }
 
-    /// Again and again: the other Managers are killed, so that the slow one leads; they come back, the slow one is cut from etcd,
-    /// and an Owner is killed, so that somebody turns to the next leader.
-    fn lie_in_wait(&mut self, now: Instant) {
-        let steps = [(Kind::Ambush, 0), (Kind::AmbushCut, 11_000), (Kind::AmbushKill, 12_000)];
-        for (kind, at) in steps {
-            self.due.push((kind, AMBUSH, now + Duration::from_millis(at)));
-            self.counts.insert(kind.name(), 0);
-        }
-    }
-
     /// How many of each kind there were.
     pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 
     /// Does what is due.
-    pub(crate) fn step(&mut self, pool: &mut Pool) -> io::Result<()> {
+    pub(crate) async fn step(&mut self, pool: &mut Pool) -> io::Result<()> {
         let now = Instant::now();
         self.cure(pool, now)?;
+        if let Some(siege) = &mut self.siege
+            && siege.step(pool, &mut self.cures).await?
+        {
+            *self.counts.entry(siege.name().to_owned()).or_default() += 1;
+        }
         for place in 0..self.due.len() {
             let (kind, mean, due) = self.due[place];
             if due <= now {
-                let is_drawn = !matches!(kind, Kind::Ambush | Kind::AmbushCut | Kind::AmbushKill);
-                let pause = if is_drawn { self.dice.between(mean / 2, mean * 3 / 2) } else { mean };
-                self.due[place].2 = now + pause;
+                self.due[place].2 = now + self.dice.between(mean / 2, mean * 3 / 2);
                 if self.befall(pool, kind, now)? {
                     *self.counts.entry(kind.name()).or_default() += 1;
                 }
@@ -218,26 +214,7 @@ impl Faults {
             Kind::CutOneWay => self.cut(pool, false, now)?,
             Kind::CutTwoWay => self.cut(pool, true, now)?,
             Kind::Storm => self.storm(pool, now)?,
-            Kind::Ambush => {
-                for manager in 1..pool.plan.sizes.managers {
-                    pool.kill(Node::Manager(manager))?;
-                    self.cures.push((now + AMBUSH / 4, Cure::Restart(Node::Manager(manager))));
-                }
-            }
-            Kind::AmbushCut => {
-                for etcd in 0..pool.plan.sizes.etcd {
-                    let ways = [(Node::Manager(0), Node::Etcd(etcd)), (Node::Etcd(etcd), Node::Manager(0))];
-                    for (from, to) in ways {
-                        pool.cut(from, to)?;
-                        self.cures.push((now + AMBUSH / 2, Cure::Heal(from, to)));
-                    }
-                }
-            }
-            Kind::AmbushKill => {
-                let Some(node) = self.victim(pool, Part::Owner) else { return Ok(false) };
-                pool.kill(node)?;
-                self.cures.push((now + Duration::from_millis(500), Cure::Restart(node)));
-            }
+            Kind::Depose => pool.depose()?,
         }
         Ok(true)
     }
@@ -352,6 +329,10 @@ impl Cure {
     fn apply(self, pool: &mut Pool) -> io::Result<()> {
         match self {
             Cure::Restart(node) => pool.start_process(node),
+            Cure::Kill(node) => {
+                pool.kill(node)?;
+                pool.start_process(node)
+            }
             Cure::Continue(node) => pool.go_on(node),
             Cure::Heal(from, to) => pool.heal(from, to),
             Cure::Clear(client, manager) => pool.set_weather(client, manager, None, Duration::ZERO),

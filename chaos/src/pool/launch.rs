@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+
+use centrifuge_server::store::etcd::DEFAULT_PREFIX;
 
 use super::addresses::{Addresses, Node};
 use super::namespaces;
 use super::network::Network;
 use super::node::Process;
 use super::operator::Operator;
+use super::parts::concerns;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, Journal, true_now};
-use crate::plan::{MOST_SKEW_PPM, Plant, Sizes, StoreKind, Times};
+use crate::plan::{Sizes, StoreKind, Times};
+use crate::plant::Plant;
 use crate::proxy::{Counts, Renewals, Weather};
-use crate::roles::{CallerRole, EtcdRole, ManagerRole, ManagerStore, OwnerRole, Part, Role};
+use crate::roles::Part;
 
 /// How long the pool has to come about.
 const START: Duration = Duration::from_secs(60);
@@ -44,6 +48,8 @@ pub(crate) struct PoolPlan {
     pub(crate) other_build: Option<PathBuf>,
     /// Whether clients reach Managers without links.
     pub(crate) is_direct: bool,
+    /// How many Lookups a crowd has.
+    pub(crate) lookups_each: u32,
 }
 
 /// A pool of processes. They end with it.
@@ -52,9 +58,9 @@ pub(crate) struct Pool {
     pub(crate) addresses: Addresses,
     pub(crate) operator: Operator,
     processes: BTreeMap<Node, Process>,
-    network: Network,
+    pub(super) network: Network,
     journal: Journal,
-    dice: Dice,
+    pub(super) dice: Dice,
     cuts: BTreeMap<(Node, Node), u32>,
     /// How many processes had a clock that was wrong.
     pub(crate) skewed: u64,
@@ -149,92 +155,25 @@ impl Pool {
         Ok(command)
     }
 
-    /// How wrong the clock of a process's next life is.
-    fn clock_of(&mut self, node: Node) -> i32 {
-        let drawn = self.dice.skew(MOST_SKEW_PPM);
-        match (self.plan.plant, node) {
-            (_, Node::Etcd(_)) => 0,
-            (Some(Plant::SlowOwnerClock), Node::Owner(_)) => -500_000,
-            (Some(Plant::FastManagerClock), Node::Manager(_)) => 1_000_000,
-            (Some(Plant::OutlivedLeader), Node::Manager(0)) => -700_000,
-            _ if self.plan.is_skewed => drawn,
-            _ => 0,
-        }
-    }
-
-    fn role(&self, node: Node, life: u32) -> Role {
-        let plan = &self.plan;
-        let journal = plan.directory.join(format!("{node}.{life}.jsonl"));
-        match node {
-            Node::Etcd(index) => Role::Etcd(EtcdRole { arguments: self.etcd_arguments(index) }),
-            Node::Manager(index) => Role::Manager(ManagerRole {
-                grpc: self.addresses.grpc(index).to_string(),
-                http: self.addresses.http(index).to_string(),
-                store: self.store_of(index),
-                leader_lease: plan.leader_lease.clone(),
-                campaign_interval: plan.campaign_interval.clone(),
-            }),
-            Node::Owner(index) => Role::Owner(OwnerRole {
-                name: node.to_string(),
-                managers: self.network.managers_of(node, plan.sizes),
-                listen: self.addresses.application(index).to_string(),
-                url: self.addresses.url(index).to_string(),
-                keys: plan.sizes.keys,
-                migrates: index % 3 != 2,
-                // The harness waits for the end of a process before it starts the next.
-                takes_over: index % 2 == 0 && life > 1,
-                journal,
-            }),
-            Node::Caller(index) => {
-                let is_mine = |key: &u32| key % u32::from(plan.sizes.callers) == u32::from(index);
-                Role::Caller(CallerRole {
-                    name: node.to_string(),
-                    managers: self.network.managers_of(node, plan.sizes),
-                    keys: plan.sizes.keys,
-                    writes: (0..plan.sizes.keys).filter(is_mine).collect(),
-                    journal,
-                })
-            }
-        }
-    }
-
-    fn store_of(&self, manager: u8) -> ManagerStore {
-        match self.plan.store {
-            StoreKind::File => ManagerStore::File(self.plan.directory.join("centrifuge.db")),
-            StoreKind::Etcd => {
-                let endpoint = |etcd| format!("http://{}", self.addresses.etcd_for(manager, etcd));
-                ManagerStore::Etcd((0..self.plan.sizes.etcd).map(endpoint).collect())
-            }
-        }
-    }
-
-    fn etcd_arguments(&self, index: u8) -> Vec<String> {
-        let url = |address: SocketAddr| format!("http://{address}");
-        let (client, peer) = (url(self.addresses.etcd(index)), url(self.addresses.etcd_peer(index)));
-        let member = |etcd: u8| format!("{}={}", Node::Etcd(etcd), url(self.addresses.etcd_peer(etcd)));
-        let cluster: Vec<String> = (0..self.plan.sizes.etcd).map(member).collect();
-        let name = Node::Etcd(index).to_string();
-        let data = self.plan.directory.join(format!("{name}.data")).display().to_string();
-        let options: [(&str, &str); 9] = [
-            ("name", &name),
-            ("data-dir", &data),
-            ("listen-client-urls", &client),
-            ("advertise-client-urls", &client),
-            ("listen-peer-urls", &peer),
-            ("initial-advertise-peer-urls", &peer),
-            ("initial-cluster", &cluster.join(",")),
-            ("initial-cluster-state", "new"),
-            ("log-level", "error"),
-        ];
-        options.into_iter().map(|(option, value)| format!("--{option}={value}")).collect()
-    }
-
     /// `kill -9`.
     pub(crate) fn kill(&mut self, node: Node) -> io::Result<()> {
         let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
         let (name, life, at) = (process.name.clone(), process.life, true_now());
         process.kill()?;
         self.note(HarnessLine::Killed { name, life, at })
+    }
+
+    /// SIGTERM: it ends when it has done what it has to.
+    pub(crate) fn retire(&mut self, node: Node) -> io::Result<()> {
+        let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
+        let (name, life, at) = (process.name.clone(), process.life, true_now());
+        process.retire()?;
+        self.note(HarnessLine::Killed { name, life, at })
+    }
+
+    /// Whether nothing is left of a process that was told to end.
+    pub(crate) fn has_retired(&mut self, node: Node) -> io::Result<bool> {
+        self.processes.get_mut(&node).map_or(Ok(true), Process::has_retired)
     }
 
     /// SIGSTOP.
@@ -277,6 +216,19 @@ impl Pool {
         }
         self.network.set_cut(from, to, false)?;
         self.note(HarnessLine::Healed { from: from.to_string(), to: to.to_string(), at: true_now() })
+    }
+
+    /// Has etcd forget the leader's key, as somebody with `etcdctl` might: the next leads at once. Does not wait for it.
+    pub(crate) fn depose(&self) -> io::Result<()> {
+        let endpoints: Vec<String> =
+            (0..self.plan.sizes.etcd).map(|etcd| self.addresses.etcd(etcd).to_string()).collect();
+        let mut command = Command::new("etcdctl");
+        command.args(["--command-timeout=2s", &format!("--endpoints={}", endpoints.join(","))]);
+        command.args(["del", &format!("{DEFAULT_PREFIX}leader")]).env("ETCDCTL_API", "3");
+        command.stdin(Stdio::null());
+        // A group that is without a majority just now refuses, which is no harm.
+        tokio::task::spawn_blocking(move || command.output());
+        self.note(HarnessLine::Deposed { at: true_now() })
     }
 
     /// Bad weather between a client and a Manager, or the usual again.
@@ -349,16 +301,5 @@ impl Pool {
         }
         self.processes.clear();
         Ok(())
-    }
-}
-
-/// Whether a plant changes what a process does. Clocks are another matter.
-fn concerns(plant: Plant, node: Node) -> bool {
-    match plant {
-        Plant::UncheckedOwner | Plant::ForgetfulOwner | Plant::BackwardOwner => {
-            matches!(node, Node::Owner(_))
-        }
-        Plant::DeafCaller | Plant::CryingCaller => node == Node::Caller(0),
-        Plant::SlowOwnerClock | Plant::FastManagerClock | Plant::OutlivedLeader => false,
     }
 }

@@ -1,15 +1,20 @@
-//! Reads from the Managers' metrics how many messages were dropped because they crossed another.
+//! Reads the Managers' metrics: messages dropped because they crossed another, and how many Lookups watch.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The counter, as it stands in the text.
+/// The metrics, as they stand in the text.
 const RACES: &str = "centrifuge_messages_skipped_total{why=\"race\"}";
+const LEADING: &str = "centrifuge_leading";
+const TERM: &str = "centrifuge_term";
+const LOOKUPS: &str = "centrifuge_lookups{namespace=\"chaos\"}";
+const REQUESTS: &str = "centrifuge_messages_received_total{kind=\"watch\"}";
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_millis(500);
 
@@ -30,7 +35,7 @@ impl RaceDrops {
         for manager in managers {
             let read = tokio::time::timeout(ANSWER, fetch(*manager)).await;
             if let Ok(Ok(text)) = read
-                && let Some(count) = races(&text)
+                && let Some(count) = value(&text, RACES)
             {
                 self.note(*manager, count);
             }
@@ -52,8 +57,38 @@ async fn fetch(address: SocketAddr) -> io::Result<String> {
     Ok(text)
 }
 
-fn races(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(RACES)).and_then(|rest| rest.trim().parse().ok())
+/// What a metric's line says.
+fn value(text: &str, metric: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '))?;
+    rest.trim().parse().ok()
+}
+
+/// What a Manager says of the Lookups that watch it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Watched {
+    /// The term that it leads, if it does.
+    pub(crate) leads: Option<u64>,
+    /// How many it keeps informed, as of a second ago at the latest.
+    pub(crate) lookups: u64,
+    /// How many requests to watch it has had.
+    pub(crate) requests: u64,
+}
+
+impl Watched {
+    /// Asks a Manager; `None` if it does not answer.
+    pub(crate) async fn of(manager: SocketAddr) -> Option<Watched> {
+        let text = tokio::time::timeout(ANSWER, fetch(manager)).await.ok()?.ok()?;
+        Some(Watched::read(&text))
+    }
+
+    fn read(text: &str) -> Watched {
+        let leads = value(text, LEADING).is_some_and(|leading| leading == 1);
+        Watched {
+            leads: value(text, TERM).filter(|_| leads),
+            lookups: value(text, LOOKUPS).unwrap_or(0),
+            requests: value(text, REQUESTS).unwrap_or(0),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +103,16 @@ mod tests {
             drops.note(manager, count);
         }
         assert_eq!(drops.total(), 9);
-        assert_eq!(races("# HELP x\ncentrifuge_messages_skipped_total{why=\"race\"} 7\n"), Some(7));
-        assert_eq!(races("centrifuge_messages_skipped_total{why=\"old\"} 7\n"), None);
+        assert_eq!(value("# HELP x\ncentrifuge_messages_skipped_total{why=\"race\"} 7\n", RACES), Some(7));
+        assert_eq!(value("centrifuge_messages_skipped_total{why=\"old\"} 7\n", RACES), None);
+    }
+
+    #[test]
+    fn a_standby_leads_no_term() {
+        let text = "centrifuge_leading 0\ncentrifuge_term 4\ncentrifuge_terms_total 2\n";
+        assert_eq!(Watched::read(text), Watched { leads: None, lookups: 0, requests: 0 });
+        let text = "centrifuge_leading 1\ncentrifuge_term 4\ncentrifuge_lookups{namespace=\"chaos\"} 9\n\
+                    centrifuge_messages_received_total{kind=\"watch\"} 30\n";
+        assert_eq!(Watched::read(text), Watched { leads: Some(4), lookups: 9, requests: 30 });
     }
 }

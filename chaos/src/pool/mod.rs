@@ -8,8 +8,10 @@ pub(crate) mod namespaces;
 mod network;
 mod node;
 mod operator;
+mod parts;
+mod siege;
 
 pub(crate) use addresses::Node;
 pub(crate) use faults::Faults;
 pub(crate) use launch::{Pool, PoolPlan};
-pub(crate) use metrics::RaceDrops;
+pub(crate) use metrics::{RaceDrops, Watched};

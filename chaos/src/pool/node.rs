@@ -14,12 +14,14 @@ pub(super) struct Process {
     /// How many there have been.
     pub(super) life: u32,
     child: Option<Child>,
+    /// It was told to end, and may not have yet.
+    retiring: Option<Child>,
     pub(super) is_stopped: bool,
 }
 
 impl Process {
     pub(super) fn new(name: String) -> Process {
-        Process { name, life: 0, child: None, is_stopped: false }
+        Process { name, life: 0, child: None, retiring: None, is_stopped: false }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -46,6 +48,24 @@ impl Process {
         }
         self.is_stopped = false;
         Ok(())
+    }
+
+    /// Tells it to end, and does not wait for that.
+    pub(super) fn retire(&mut self) -> io::Result<()> {
+        self.terminate()?;
+        self.retiring = self.child.take();
+        Ok(())
+    }
+
+    /// Whether it has ended after it was told to.
+    pub(super) fn has_retired(&mut self) -> io::Result<bool> {
+        if let Some(child) = &mut self.retiring
+            && child.try_wait()?.is_none()
+        {
+            return Ok(false);
+        }
+        self.retiring = None;
+        Ok(true)
     }
 
     pub(super) fn stop(&mut self) -> io::Result<()> {
@@ -87,6 +107,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // The kernel does it otherwise, when the harness ends.
+        let _ = self.kill();
+        self.child = self.retiring.take();
         let _ = self.kill();
     }
 }

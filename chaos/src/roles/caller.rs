@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use centrifuge::lookup::{Loss, LossWhy};
+use centrifuge::lookup::Loss;
 use centrifuge::router::Refusal;
 use centrifuge::{Key, Lookup, Managers, Router};
 use tokio::net::TcpStream;
@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 use super::wire::{self, Request, Response};
 use super::{CallerRole, Part, told_to_stop};
 use crate::lines::{CallerLine, Journal, Span, Why, true_now};
-use crate::plan::{NAMESPACE, Plant, key_name};
+use crate::plan::{NAMESPACE, key_name};
+use crate::plant::Plant;
 
 /// Nothing but the harness ends the wait for a table.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
@@ -96,12 +97,7 @@ impl Caller {
         if self.plant == Some(Plant::DeafCaller) {
             return Ok(());
         }
-        let why = match loss.why {
-            LossWhy::StateBeganAnew => Why::BeganAnew,
-            LossWhy::Unowned => Why::Unowned,
-            LossWhy::OutOfContact => Why::OutOfContact,
-            LossWhy::Missed => Why::Missed,
-        };
+        let why = Why::from(loss.why);
         let keys = (0_u32..).zip(&self.places).filter(|(_, place)| loss.keys.contains(**place));
         let keys: Vec<(u32, u64)> = keys.map(|(key, place)| (key, self.table(*place))).collect();
         if keys.is_empty() {

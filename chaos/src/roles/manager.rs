@@ -2,13 +2,14 @@
 
 use std::error::Error;
 
+use centrifuge_core::plant::Plants;
 use centrifuge_server::Manager;
 use centrifuge_server::config::{ConfigArgs, EtcdArgs};
 
-use super::{ManagerRole, ManagerStore, told_to_stop};
+use super::{ManagerRole, ManagerStore, Part, told_to_stop};
 
 /// Serves until it is told to stop; then it resigns.
-pub(super) async fn run(role: &ManagerRole) -> Result<(), Box<dyn Error>> {
+pub(super) async fn run(part: &Part, role: &ManagerRole) -> Result<(), Box<dyn Error>> {
     let (store, etcd_endpoints) = match &role.store {
         ManagerStore::File(path) => (format!("file:{}", path.display()), None),
         ManagerStore::Etcd(endpoints) => ("etcd".to_owned(), Some(endpoints.join(","))),
@@ -25,6 +26,12 @@ pub(super) async fn run(role: &ManagerRole) -> Result<(), Box<dyn Error>> {
         ..ConfigArgs::default()
     };
     let config = wanted.resolve()?;
+    if let Some(plant) = part.plant {
+        centrifuge_server::plant::set(
+            plant.in_machine().map_or(Plants::NONE, Plants::only),
+            plant.in_driver(),
+        );
+    }
     let store = config.store.clone();
     let manager = Manager::start(config, store).await?;
     told_to_stop().await;

@@ -1,6 +1,7 @@
 //! The processes of a run: this binary again, with a part to play.
 
 mod caller;
+mod crowd;
 mod etcd;
 mod manager;
 mod owner;
@@ -13,10 +14,12 @@ pub(crate) use wire::read_name;
 use std::io;
 use std::path::PathBuf;
 
+use centrifuge_server::stop::told_to_stop;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Plant, Times};
+use crate::plan::Times;
+use crate::plant::Plant;
 
 /// What a process is told, as its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +40,7 @@ pub(crate) enum Role {
     Manager(ManagerRole),
     Owner(OwnerRole),
     Caller(CallerRole),
+    Crowd(CrowdRole),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,6 +88,13 @@ pub(crate) struct CallerRole {
     pub(crate) journal: PathBuf,
 }
 
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CrowdRole {
+    pub(crate) managers: Vec<String>,
+    pub(crate) lookups: u32,
+    pub(crate) journal: PathBuf,
+}
+
 /// Plays a part until it is over, or its parent is gone.
 pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     let part: Part = serde_json::from_str(text)?;
@@ -99,9 +110,10 @@ pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     runtime.block_on(async {
         match &part.role {
             Role::Etcd(_) => Ok(()),
-            Role::Manager(role) => manager::run(role).await,
+            Role::Manager(role) => manager::run(&part, role).await,
             Role::Owner(role) => owner::run(&part, role).await,
             Role::Caller(role) => caller::run(&part, role).await,
+            Role::Crowd(role) => crowd::run(role).await,
         }
     })
 }
@@ -112,13 +124,4 @@ pub(crate) fn die_with(parent: u32) -> io::Result<()> {
     // It may have ended before the kernel was told.
     let lives = getppid().is_some_and(|now| now.as_raw_nonzero().get().cast_unsigned() == parent);
     if lives { Ok(()) } else { Err(io::Error::other("the process that started this one is gone")) }
-}
-
-/// Waits for a word to end.
-async fn told_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut signals) => drop(signals.recv().await),
-        Err(_) => std::future::pending().await,
-    }
 }

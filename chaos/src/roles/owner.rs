@@ -14,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::wire::{self, Request, Response};
 use super::{OwnerRole, Part, told_to_stop};
 use crate::lines::{Journal, OwnerLine, Span, true_now};
-use crate::plan::{NAMESPACE, Plant, key_name};
+use crate::plan::{NAMESPACE, key_name};
+use crate::plant::Plant;
 use crate::roles::probe::Probe;
 
 /// Nothing but the harness ends the wait for a pool.

@@ -10,7 +10,8 @@ use centrifuge::hot::HotLeases;
 use centrifuge::{Generation, Key};
 
 use crate::lines::{Journal, Nanos, OwnerLine, Span, true_now};
-use crate::plan::{Plant, key_name};
+use crate::plan::key_name;
+use crate::plant::Plant;
 
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use centrifuge_server::etcd_nodes::EtcdNodes;
+use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::place::Place;
-use super::manager::told_to_stop;
 use crate::failure::Failure;
 use crate::output::{Output, table};
 

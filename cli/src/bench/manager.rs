@@ -9,9 +9,9 @@ mod testbed;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::clients::{ClientsArgs, run as run_clients};
 use self::meter::{Cost, Meter, Reading};
@@ -76,19 +76,6 @@ pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
     let output = if args.json { Output::Json } else { Output::Table };
     output.print(&report.json(), || report.words());
     Ok(())
-}
-
-pub(super) async fn told_to_stop() {
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signals) => drop(signals.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = terminated => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
 }
 
 async fn measure(args: &ManagerBenchArgs) -> Result<Report, Failure> {

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use centrifuge::Managers;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::ConfigArgs;
+use centrifuge_server::stop::told_to_stop;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::At;
 use crate::failure::Failure;
@@ -145,19 +145,6 @@ async fn pass(length: Option<Duration>) {
     match length {
         Some(length) => tokio::time::sleep(length).await,
         None => std::future::pending().await,
-    }
-}
-
-async fn told_to_stop() {
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signals) => drop(signals.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = terminated => {}
-        _ = tokio::signal::ctrl_c() => {}
     }
 }
 

@@ -61,11 +61,9 @@ impl WatchLinks {
     /// How long the Manager has been silent. One that has been for too long is asked by another connection.
     fn silence(&mut self, manager: &ManagerId) -> Arc<Silence> {
         let silence = self.silences.entry(manager.clone()).or_default();
-        if silence.is_too_long() {
+        if silence.ask() {
             self.dialer.give_up(manager);
-            *silence = Arc::default();
         }
-        silence.asked();
         Arc::clone(silence)
     }
 }

@@ -24,13 +24,13 @@ const QUEUE: usize = 16;
 pub(super) struct ManagerLinks {
     dialer: Dialer,
     streams: BTreeMap<ManagerId, Stream>,
+    silences: BTreeMap<ManagerId, Arc<Silence>>,
     events: mpsc::Sender<OwnerEvent>,
     shared: Arc<Shared>,
 }
 
 struct Stream {
     queue: mpsc::Sender<v1::OwnerMessage>,
-    silence: Arc<Silence>,
     task: AbortHandle,
 }
 
@@ -42,28 +42,32 @@ impl Drop for Stream {
 
 impl ManagerLinks {
     pub(super) fn new(events: mpsc::Sender<OwnerEvent>, shared: Arc<Shared>) -> ManagerLinks {
-        ManagerLinks { dialer: Dialer::new(), streams: BTreeMap::new(), events, shared }
+        ManagerLinks {
+            dialer: Dialer::new(),
+            streams: BTreeMap::new(),
+            silences: BTreeMap::new(),
+            events,
+            shared,
+        }
     }
 
-    fn open(&self, to: &ManagerId) -> Stream {
+    fn open(&mut self, to: &ManagerId) -> Stream {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (events, shared) = (self.events.clone(), Arc::clone(&self.shared));
         let (dialer, manager) = (self.dialer.clone(), to.clone());
-        let silence = Arc::<Silence>::default();
-        let heard = Arc::clone(&silence);
+        let silence = Arc::clone(self.silences.entry(to.clone()).or_default());
         let task = tokio::spawn(async move {
-            if let Err(status) = converse(&dialer, &manager, messages, &events, &shared, &heard).await {
+            if let Err(status) = converse(&dialer, &manager, messages, &events, &shared, &silence).await {
                 tracing::debug!(%manager, %status, "the stream to a Manager ended");
             }
             let _ = events.send(OwnerEvent::Disconnected(manager)).await;
         });
-        Stream { queue, silence, task: task.abort_handle() }
+        Stream { queue, task: task.abort_handle() }
     }
 
-    /// Lets go of streams that broke, and of one that has been silent for too long.
-    fn give_up(&mut self, to: &ManagerId) {
-        self.streams.retain(|_, stream| !stream.queue.is_closed());
-        if self.streams.get(to).is_some_and(|stream| stream.silence.is_too_long()) {
+    /// A hello is about to be sent; a report may have to wait for the store and says nothing about the connection.
+    fn ask(&mut self, to: &ManagerId) {
+        if self.silences.entry(to.clone()).or_default().ask() {
             self.streams.remove(to);
             self.dialer.give_up(to);
         }
@@ -72,16 +76,15 @@ impl ManagerLinks {
 
 impl Links for ManagerLinks {
     fn send(&mut self, to: &ManagerId, message: OwnerToManager) {
-        self.give_up(to);
+        self.streams.retain(|_, stream| !stream.queue.is_closed());
+        if matches!(message, OwnerToManager::Hello(_)) {
+            self.ask(to);
+        }
         if !self.streams.contains_key(to) {
             let stream = self.open(to);
             self.streams.insert(to.clone(), stream);
         }
         if let Some(stream) = self.streams.get(to) {
-            // A report may have to wait for the store.
-            if matches!(message, OwnerToManager::Hello(_)) {
-                stream.silence.asked();
-            }
             // Full or broken: the message is lost, and the machine says it again.
             let _ = stream.queue.try_send((&message).into());
         }

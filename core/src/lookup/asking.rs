@@ -14,7 +14,10 @@ const GAP: Duration = Duration::from_millis(500);
 /// The first wait between requests to all Managers.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 /// The longest.
-const LAST_RETRY: Duration = Duration::from_secs(2);
+const LAST_RETRY: Duration = Duration::from_secs(4);
+/// The Lookups of a leader whose streams broke come back within this time. They have a table and can wait; thousands at once could not
+/// be answered.
+const SPREAD: Duration = Duration::from_secs(2);
 /// How many requests' send times are kept at most.
 const REMEMBERED: usize = 128;
 
@@ -141,7 +144,8 @@ impl Asking {
     pub(super) fn disconnected(&mut self, now: Instant, from: &ManagerId, random: &mut Random) {
         if self.target.as_ref() == Some(from) {
             self.turn_to(None);
-            let pause = random.between(Duration::ZERO, GAP);
+            self.retry = LAST_RETRY;
+            let pause = random.between(Duration::ZERO, SPREAD);
             self.ask_at = self.ask_at.min(self.after_gap(now) + pause);
         }
     }

@@ -40,7 +40,7 @@ const AFTER: [&str; 2] = ["leader-resigned", "removed"];
 
 /// Every record, with a name of its own.
 pub(super) fn records() -> Vec<(&'static str, Record)> {
-    let created = Change::Created { settings: Arc::default(), log: Nonce(7) };
+    let created = Change::Created { settings: Arc::new(settings()), log: Nonce(7) };
     let mut records = vec![
         ("leader-started", Record::LeaderStarted { leader_hold: Duration::from_millis(10_834) }),
         ("leader-settled", Record::LeaderSettled),
@@ -57,6 +57,29 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
 
 type Named = (&'static str, Change, Reason);
 
+/// Settings as the files have them, whatever the defaults are today.
+fn settings() -> Settings {
+    Settings {
+        lease: Duration::from_secs(60),
+        hold: Duration::from_secs(65),
+        renewal: Duration::from_secs(15),
+        answer_allowance: Duration::from_secs(10),
+        migration_timeout: Duration::from_secs(60),
+        recall_timeout: Duration::from_secs(10),
+        min_owners: 1,
+        settle: Duration::from_secs(10),
+        max_moves: 256,
+        max_owners: 4096,
+        virtual_nodes: 64,
+        partitioner: PartitionerKind::ConsistentHash,
+        load_policy: LoadPolicyKind::TenPercent,
+        load_interval: Duration::from_secs(60),
+        max_load_changes: 4,
+        log_span: Duration::from_secs(300),
+        heartbeat: Duration::from_secs(10),
+    }
+}
+
 fn namespace_changes() -> Vec<Named> {
     let other_settings = Settings {
         lease: Duration::new(3, 500_000_001),
@@ -64,13 +87,13 @@ fn namespace_changes() -> Vec<Named> {
         min_owners: 3,
         partitioner: PartitionerKind::Fixed,
         load_policy: LoadPolicyKind::Off,
-        ..Settings::default()
+        ..settings()
     };
     let words = Reason::Operator("kürzer".into());
     vec![
         (
             "created",
-            Change::Created { settings: Arc::default(), log: Nonce(0xabcd << 96 | 1) },
+            Change::Created { settings: Arc::new(settings()), log: Nonce(0xabcd << 96 | 1) },
             Reason::Joined,
         ),
         ("configured", Change::Configured { settings: Arc::new(other_settings) }, words),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::Index;
-use prost::Message;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
 use super::client::EtcdError;
 use super::keys;
 use super::log::PART;
+use super::proto::encode;
 use super::proto::items::{Parts, SnapshotPointer};
 use super::proto::rpc;
 use super::read::{Unreadable, look};
@@ -102,7 +102,7 @@ impl Shared {
                 keys::written_at(names.snapshot(), written_at),
             ],
             success: vec![
-                keys::put(names.snapshot(), pointer.encode_to_vec()),
+                keys::put(names.snapshot(), encode(pointer)),
                 keys::delete(names.log(0), names.log(first_kept)),
                 keys::delete(names.parts(), names.parts_before(first_kept)),
                 keys::delete(names.snapshots(), names.folder(folder)),

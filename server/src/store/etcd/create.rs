@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use centrifuge_core::id::{Index, Term};
-use prost::Message;
 
 use super::client::{Client, EtcdError};
 use super::keys::{self, Keys, number};
 use super::log::{PART, read_from};
 use super::options::EtcdOptions;
+use super::proto::encode;
 use super::proto::items::{Item, Parts, SnapshotPointer, item};
 use super::proto::rpc;
 use super::random;
@@ -166,7 +166,7 @@ impl Filling<'_> {
         let folder = keys::snapshot_folder(index, contents.term.0, random());
         let count = self.put_parts(&folder, &sealed_snapshot(index, &contents.group)).await?;
         let pointer = SnapshotPointer { index, parts: Some(Parts { folder, count }) };
-        waiting.push((self.keys.snapshot(), pointer.encode_to_vec()));
+        waiting.push((self.keys.snapshot(), encode(&pointer)));
         waiting.push((self.keys.head(), number(index).into_bytes()));
         self.put(waiting).await?;
         let not_before = contents.not_before.map(encode_time);
@@ -197,7 +197,7 @@ impl Filling<'_> {
             let count = self.put_parts(&folder, &sealed).await?;
             item::Place::Parts(Parts { folder, count })
         };
-        Ok(Item { place: Some(place) }.encode_to_vec())
+        Ok(encode(&Item { place: Some(place) }))
     }
 
     async fn put_parts(&self, folder: &str, bytes: &[u8]) -> Result<u32, Unreadable> {

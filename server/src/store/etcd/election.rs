@@ -5,14 +5,15 @@ use std::time::SystemTime;
 
 use centrifuge_core::id::{ManagerId, Term};
 use centrifuge_core::manager::ElectionEvent;
-use prost::Message;
 
 use super::client::EtcdError;
 use super::keys;
+use super::proto::encode;
 use super::proto::items::Leader;
 use super::proto::rpc;
 use super::read::{Led, Standing, Unreadable};
 use super::{Leadership, Shared};
+use crate::plant::{self, DriverPlant};
 use crate::store::Answer;
 use crate::store::decode::decode_time;
 
@@ -139,7 +140,7 @@ impl Shared {
                 keys::written_at(self.keys.standing(), standing.written_at),
             ],
             success: vec![
-                keys::put_with(self.keys.leader(), leader.encode_to_vec(), lease),
+                keys::put_with(self.keys.leader(), encode(&leader), lease),
                 keys::put(self.keys.standing(), Standing::sealed(term, None)),
             ],
             failure: vec![keys::get(keys::one(self.keys.leader()))],
@@ -163,11 +164,20 @@ impl Shared {
     /// Renews the leader lease: etcd's lease lives, and after that the key is still ours. Somebody may have deleted the
     /// key while the lease went on.
     pub(super) async fn renew(self: Rc<Shared>, request: u64, leadership: Leadership) {
-        match self.try_renew(leadership).await {
-            Ok(true) => self.answer(Answer::Election(ElectionEvent::Renewed { request })),
-            Ok(false) => self.lost(leadership),
-            Err(error) => self.complain("renew the leader lease", &error.into()),
+        plant::renewal_sent(leadership.term.0, request);
+        let renewed = self.try_renew(leadership).await;
+        let request = plant::renewal_answered(request).await;
+        match renewed {
+            Ok(false) => return self.lost(leadership),
+            Ok(true) => {}
+            Err(error) => {
+                self.complain("renew the leader lease", &error.into());
+                if !plant::has(DriverPlant::SilenceRenews) {
+                    return;
+                }
+            }
         }
+        self.answer(Answer::Election(ElectionEvent::Renewed { request }));
     }
 
     async fn try_renew(&self, leadership: Leadership) -> Result<bool, EtcdError> {

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use super::client::{EtcdError, Watching};
 use super::keys;
+use super::proto::encode;
 use super::proto::items::Registered;
 use super::proto::rpc;
 use super::proto::rpc::event::EventType;
@@ -115,7 +116,7 @@ async fn keep(shared: &Shared) -> Result<i64, EtcdError> {
     let manager = shared.candidate.manager.to_string();
     let key = shared.keys.manager(&manager);
     let value = Registered { manager, version: env!("CARGO_PKG_VERSION").to_owned() };
-    let success = vec![keys::put_with(key, value.encode_to_vec(), lease)];
+    let success = vec![keys::put_with(key, encode(&value), lease)];
     shared.client.txn(rpc::TxnRequest { success, ..Default::default() }).await?;
     Ok(lease)
 }

@@ -10,15 +10,16 @@ use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::StoreEvent;
 use centrifuge_core::record::Batch;
-use prost::Message;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::client::EtcdError;
 use super::keys;
+use super::proto::encode;
 use super::proto::items::{Item, Parts, item};
 use super::proto::rpc;
 use super::read::{Mirror, Reader, Unreadable, look};
 use super::{Leadership, Shared, random};
+use crate::plant::{self, DriverPlant};
 use crate::store::tables::sealed_batch;
 use crate::store::{Answer, HISTORY, StoreError, StoredBatch};
 
@@ -209,12 +210,16 @@ impl Log {
         item: Vec<u8>,
     ) -> Result<rpc::TxnResponse, EtcdError> {
         let keys = &self.shared.keys;
+        let mut compare = vec![
+            keys::written_at(keys.leader(), leadership.revision),
+            keys::has_value(keys.head(), keys::number(before).into_bytes()),
+            keys::written_at(keys.log(index.0), 0),
+        ];
+        if plant::has(DriverPlant::UncomparedCommit) {
+            compare.clear();
+        }
         let request = rpc::TxnRequest {
-            compare: vec![
-                keys::written_at(keys.leader(), leadership.revision),
-                keys::has_value(keys.head(), keys::number(before).into_bytes()),
-                keys::written_at(keys.log(index.0), 0),
-            ],
+            compare,
             success: vec![
                 keys::put(keys.log(index.0), item),
                 keys::put(keys.head(), keys::number(index.0).into_bytes()),
@@ -252,7 +257,7 @@ impl Log {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             item::Place::Parts(Parts { folder: tried.folder.clone(), count })
         };
-        Ok(Some(Item { place: Some(place) }.encode_to_vec()))
+        Ok(Some(encode(&Item { place: Some(place) })))
     }
 
     /// This try writes nothing. Whatever an earlier one did can be seen, and none can do anything any more: its term is

@@ -11,3 +11,15 @@ pub(super) mod rpc {
 pub(super) mod items {
     tonic::include_proto!("centrifuge.store.etcd");
 }
+
+/// The bytes of what a key contains.
+#[cfg(not(feature = "next-version"))]
+pub(super) fn encode<M: prost::Message + prost::Name>(item: &M) -> Vec<u8> {
+    item.encode_to_vec()
+}
+
+/// The bytes of what a key contains, with more in them than its schema says.
+#[cfg(feature = "next-version")]
+pub(super) fn encode<M: prost::Message + prost::Name>(item: &M) -> Vec<u8> {
+    centrifuge_net::next_version::encode_among(include!(concat!(env!("OUT_DIR"), "/messages.rs")), item)
+}

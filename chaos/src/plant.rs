@@ -1,0 +1,139 @@
+//! What can be wrong on purpose, where, and what the checker must say of it.
+
+use centrifuge_core::plant::Plant as MachinePlant;
+use centrifuge_server::plant::DriverPlant;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::checker::Verdict;
+
+/// Something that is wrong on purpose, which the checker must find. What concerns leaders needs etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Plant {
+    /// An Owner that was stopped answers, once it goes on, for the keys it had before, without checking its lease (S1)
+    UncheckedOwner,
+    /// An Owner's clock runs at half speed: its leases last twice as long as others wait (S1)
+    SlowOwnerClock,
+    /// The Managers' clocks run at double speed: their holds are over before the leases are (S1)
+    FastManagerClock,
+    /// An Owner forgets the state of a key now and then, and keeps the lease (S4)
+    ForgetfulOwner,
+    /// An Owner goes back to an earlier state of a key now and then (S4)
+    BackwardOwner,
+    /// A caller does not pass on what it is told about losses (S4)
+    DeafCaller,
+    /// A caller says that keys are lost which are not
+    CryingCaller,
+    /// One Manager's clock runs at a third of its speed: it leads on when its leader lease is over (S5, seen as S1)
+    OutlivedLeader,
+    /// A leader goes on renewing after its leader lease ran out (S5, seen as S1)
+    DeposedLeaderRenews,
+    /// A keep-alive that etcd did not answer counts as a renewal of the leader lease (S5, seen as S1)
+    SilenceRenews,
+    /// The leader lease counts from the answer to a keep-alive, and answers come late (S5, seen as S1)
+    LeaseFromAnswer,
+    /// A new leader counts holds from its election without waiting for the old leader's lease (S1)
+    LeaderDoesNotWait,
+    /// A new leader takes no stored lease as running (S1)
+    LeaderForgetsHolds,
+    /// A new leader takes over with shorter times than the old one promised (S1)
+    StandbyUsesOwnTimes,
+    /// A new leader numbers generations from what it has granted itself (S2)
+    GenerationReused,
+    /// The Manager answers before the commit is confirmed (S6, seen as S1 or S2)
+    AnswerBeforeCommit,
+    /// After a commit with unknown outcome the leader goes on as if it had succeeded (S6, seen as S1 or S2)
+    UnknownThenNextIndex,
+    /// A commit compares neither the leader's key nor its place in the log (S5, seen as S1, S2, or L1: nobody can lead)
+    UncomparedCommit,
+}
+
+/// What happens to leaders, so that what is wrong with them has consequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaderTrouble {
+    /// A leader is cut off from etcd, with some of the Owners on its side.
+    CutOff,
+    /// ... and etcd forgets its key at once, so that the next leads while it still may.
+    Deposed,
+    /// A leader is cut off from etcd just when it has something to decide.
+    Undecided,
+    /// A leader gets no answers from etcd when it has something to decide, and etcd forgets its key: it writes what it can while the
+    /// next leads.
+    Overwritten,
+}
+
+impl Plant {
+    /// What is wrong in the Managers' machine: the simulator's plant of the same name.
+    pub(crate) fn in_machine(self) -> Option<MachinePlant> {
+        Some(match self {
+            Plant::DeposedLeaderRenews => MachinePlant::DeposedLeaderRenews,
+            Plant::LeaderDoesNotWait => MachinePlant::LeaderDoesNotWait,
+            Plant::LeaderForgetsHolds => MachinePlant::LeaderForgetsHolds,
+            Plant::StandbyUsesOwnTimes => MachinePlant::StandbyUsesOwnTimes,
+            Plant::GenerationReused => MachinePlant::GenerationReused,
+            Plant::AnswerBeforeCommit => MachinePlant::AnswerBeforeCommit,
+            Plant::UnknownThenNextIndex => MachinePlant::UnknownThenNextIndex,
+            _ => return None,
+        })
+    }
+
+    /// What is wrong in what drives it.
+    pub(crate) fn in_driver(self) -> Option<DriverPlant> {
+        Some(match self {
+            Plant::SilenceRenews => DriverPlant::SilenceRenews,
+            Plant::LeaseFromAnswer => DriverPlant::LeaseFromAnswer,
+            Plant::UncomparedCommit => DriverPlant::UncomparedCommit,
+            _ => return None,
+        })
+    }
+
+    /// What must happen to leaders for it to be seen; `None`: it does not concern them.
+    pub(crate) fn trouble(self) -> Option<LeaderTrouble> {
+        Some(match self {
+            Plant::OutlivedLeader
+            | Plant::DeposedLeaderRenews
+            | Plant::SilenceRenews
+            | Plant::LeaseFromAnswer => LeaderTrouble::CutOff,
+            Plant::LeaderDoesNotWait
+            | Plant::LeaderForgetsHolds
+            | Plant::StandbyUsesOwnTimes
+            | Plant::GenerationReused => LeaderTrouble::Deposed,
+            Plant::AnswerBeforeCommit | Plant::UnknownThenNextIndex => LeaderTrouble::Undecided,
+            Plant::UncomparedCommit => LeaderTrouble::Overwritten,
+            _ => return None,
+        })
+    }
+
+    /// Whether the checker found what it had to find, under the right name.
+    pub(crate) fn is_found(self, verdict: &Verdict) -> bool {
+        let violates = |rule: &str| verdict.violations.iter().any(|words| words.starts_with(rule));
+        match self {
+            Plant::BackwardOwner => violates("S4"),
+            Plant::ForgetfulOwner | Plant::DeafCaller => !verdict.missed_losses.is_empty(),
+            Plant::CryingCaller => !verdict.false_losses.is_empty(),
+            Plant::GenerationReused => violates("S2"),
+            Plant::AnswerBeforeCommit | Plant::UnknownThenNextIndex => violates("S1") || violates("S2"),
+            // A log that was written over is noticed, and then nobody leads any more.
+            Plant::UncomparedCommit => violates("S1") || violates("S2") || violates("L1"),
+            _ => violates("S1"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_in_the_machine_has_the_simulators_name() {
+        for plant in Plant::value_variants() {
+            let name = plant.to_possible_value().map(|value| value.get_name().to_owned());
+            if let Some(machine) = plant.in_machine() {
+                assert_eq!(name.as_deref(), Some(machine.name()));
+            }
+            let is_in_manager = plant.in_machine().is_some() || plant.in_driver().is_some();
+            assert!(!is_in_manager || plant.trouble().is_some(), "{plant:?} would never be seen");
+        }
+    }
+}

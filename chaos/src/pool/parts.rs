@@ -1,0 +1,107 @@
+//! Which part each process of a pool plays.
+
+use std::net::SocketAddr;
+
+use super::addresses::Node;
+use super::launch::Pool;
+use crate::plan::{MOST_SKEW_PPM, StoreKind};
+use crate::plant::Plant;
+use crate::roles::{CallerRole, CrowdRole, EtcdRole, ManagerRole, ManagerStore, OwnerRole, Role};
+
+impl Pool {
+    /// How wrong the clock of a process's next life is.
+    pub(super) fn clock_of(&mut self, node: Node) -> i32 {
+        let drawn = self.dice.skew(MOST_SKEW_PPM);
+        match (self.plan.plant, node) {
+            (_, Node::Etcd(_)) => 0,
+            (Some(Plant::SlowOwnerClock), Node::Owner(_)) => -500_000,
+            (Some(Plant::FastManagerClock), Node::Manager(_)) => 1_000_000,
+            (Some(Plant::OutlivedLeader), Node::Manager(0)) => -700_000,
+            _ if self.plan.is_skewed => drawn,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn role(&self, node: Node, life: u32) -> Role {
+        let plan = &self.plan;
+        let journal = plan.directory.join(format!("{node}.{life}.jsonl"));
+        match node {
+            Node::Etcd(index) => Role::Etcd(EtcdRole { arguments: self.etcd_arguments(index) }),
+            Node::Manager(index) => Role::Manager(ManagerRole {
+                grpc: self.addresses.grpc(index).to_string(),
+                http: self.addresses.http(index).to_string(),
+                store: self.store_of(index),
+                leader_lease: plan.leader_lease.clone(),
+                campaign_interval: plan.campaign_interval.clone(),
+            }),
+            Node::Owner(index) => Role::Owner(OwnerRole {
+                name: node.to_string(),
+                managers: self.network.managers_of(node, plan.sizes),
+                listen: self.addresses.application(index).to_string(),
+                url: self.addresses.url(index).to_string(),
+                keys: plan.sizes.keys,
+                migrates: index % 3 != 2,
+                // The harness waits for the end of a process before it starts the next.
+                takes_over: index % 2 == 0 && life > 1,
+                journal,
+            }),
+            Node::Caller(index) => {
+                let is_mine = |key: &u32| key % u32::from(plan.sizes.callers) == u32::from(index);
+                Role::Caller(CallerRole {
+                    name: node.to_string(),
+                    managers: self.network.managers_of(node, plan.sizes),
+                    keys: plan.sizes.keys,
+                    writes: (0..plan.sizes.keys).filter(is_mine).collect(),
+                    journal,
+                })
+            }
+            Node::Crowd(_) => Role::Crowd(CrowdRole {
+                managers: self.network.managers_of(node, plan.sizes),
+                lookups: plan.lookups_each,
+                journal,
+            }),
+        }
+    }
+
+    fn store_of(&self, manager: u8) -> ManagerStore {
+        match self.plan.store {
+            StoreKind::File => ManagerStore::File(self.plan.directory.join("centrifuge.db")),
+            StoreKind::Etcd => {
+                let endpoint = |etcd| format!("http://{}", self.addresses.etcd_for(manager, etcd));
+                ManagerStore::Etcd((0..self.plan.sizes.etcd).map(endpoint).collect())
+            }
+        }
+    }
+
+    fn etcd_arguments(&self, index: u8) -> Vec<String> {
+        let url = |address: SocketAddr| format!("http://{address}");
+        let (client, peer) = (url(self.addresses.etcd(index)), url(self.addresses.etcd_peer(index)));
+        let member = |etcd: u8| format!("{}={}", Node::Etcd(etcd), url(self.addresses.etcd_peer(etcd)));
+        let cluster: Vec<String> = (0..self.plan.sizes.etcd).map(member).collect();
+        let name = Node::Etcd(index).to_string();
+        let data = self.plan.directory.join(format!("{name}.data")).display().to_string();
+        let options: [(&str, &str); 9] = [
+            ("name", &name),
+            ("data-dir", &data),
+            ("listen-client-urls", &client),
+            ("advertise-client-urls", &client),
+            ("listen-peer-urls", &peer),
+            ("initial-advertise-peer-urls", &peer),
+            ("initial-cluster", &cluster.join(",")),
+            ("initial-cluster-state", "new"),
+            ("log-level", "error"),
+        ];
+        options.into_iter().map(|(option, value)| format!("--{option}={value}")).collect()
+    }
+}
+
+/// Whether a plant changes what a process does. Clocks are another matter.
+pub(super) fn concerns(plant: Plant, node: Node) -> bool {
+    match plant {
+        Plant::UncheckedOwner | Plant::ForgetfulOwner | Plant::BackwardOwner => {
+            matches!(node, Node::Owner(_))
+        }
+        Plant::DeafCaller | Plant::CryingCaller => node == Node::Caller(0),
+        _ => matches!(node, Node::Manager(_)),
+    }
+}

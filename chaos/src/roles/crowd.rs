@@ -1,0 +1,50 @@
+//! Many Lookups in one process, as they are by default, that watch the pool and do nothing else.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge::lookup::LossWhy;
+use centrifuge::{Lookup, Managers};
+use centrifuge_server::descriptors::raise_limit;
+use centrifuge_server::stop::told_to_stop;
+use tokio::task::JoinSet;
+
+use super::CrowdRole;
+use crate::lines::{CallerLine, Journal, true_now};
+use crate::plan::NAMESPACE;
+
+/// How long the whole crowd may take to get its tables.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Watches until it is told to stop, and writes down what it is told of losses.
+pub(super) async fn run(role: &CrowdRole) -> Result<(), Box<dyn Error>> {
+    // While it looks for a leader a Lookup may have a connection to every Manager.
+    raise_limit(role.lookups as usize * role.managers.len());
+    let journal = Arc::new(Journal::open(&role.journal)?);
+    let mut connecting = JoinSet::new();
+    for _ in 0..role.lookups {
+        let builder = Lookup::builder(Managers::list(&role.managers)?, NAMESPACE);
+        let journal = Arc::clone(&journal);
+        let builder = builder.connect_timeout(PATIENCE).on_loss(move |loss| {
+            let journal = Arc::clone(&journal);
+            async move { note(&journal, loss.why) }
+        });
+        connecting.spawn(builder.connect());
+    }
+    let mut lookups = Vec::new();
+    while let Some(connected) = connecting.join_next().await {
+        lookups.push(connected??);
+    }
+    told_to_stop().await;
+    drop(lookups);
+    Ok(())
+}
+
+fn note(journal: &Journal, why: LossWhy) {
+    // No keys: a crowd looks nothing up.
+    let line = CallerLine::Lost { why: why.into(), keys: Vec::new(), at: true_now() };
+    if let Err(error) = journal.write(&[line]) {
+        tracing::error!(%error, "what a Lookup was told cannot be written down");
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::sight::{SHORT, is_at_rest};
-use crate::support::{self, Pool, refusal, until};
+use crate::support::{self, Operator, Pool, refusal, until};
 
 #[test]
 fn exit_codes_mean_something() {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::sight::{SHORT, is_at_rest, leases, losses, of};
-use crate::support::{Pool, Running, until};
+use crate::sight::{SHORT, are_served, is_at_rest, leases, losses, of};
+use crate::support::{Operator, Pool, Running, until};
 
 #[test]
 fn killed_owners_and_managers() {
@@ -27,10 +27,7 @@ fn killed_owners_and_managers() {
         .map(|name| pool.run(&["dev", "caller", "--name", name, "--output", "json"]))
         .collect();
     // The callers' load shows at the servers once requests are served.
-    until("requests are served", || {
-        let owners = pool.ask(&["owners", "dev"]);
-        owners["owners"].as_array().is_some_and(|owners| owners.iter().all(|owner| owner["load"] != 0))
-    });
+    until("requests are served", || are_served(&pool));
     assert_eq!(losses(&watch), 0, "nothing was lost yet: {:?}", watch.lines());
 
     // An Owner dies.

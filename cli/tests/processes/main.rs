@@ -1,9 +1,11 @@
 //! The whole system as users run it: processes of their own.
 
 mod commands;
+mod flease;
 mod killed;
 mod moved;
 mod recordings;
+mod replaced;
 mod settings;
 mod sight;
 mod support;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::sight::{is_at_rest, leases, losses};
-use crate::support::{Pool, Running, refusal, until};
+use crate::sight::{are_served, has_heard, is_at_rest, leases, losses};
+use crate::support::{Operator, Pool, Running, refusal, until};
 
 /// Leases that outlast the move of a Manager on a slow machine.
 const LONG: [&str; 12] = [
@@ -23,14 +23,6 @@ const LONG: [&str; 12] = [
     "--virtual-nodes",
     "16",
 ];
-
-/// Whether the Manager has heard from that many Owners in its own life.
-fn has_heard(pool: &Pool, count: usize) -> bool {
-    let owners = pool.ask(&["owners", "dev"]);
-    owners["owners"].as_array().is_some_and(|owners| {
-        owners.len() == count && owners.iter().all(|owner| !owner["heard_seconds_ago"].is_null())
-    })
-}
 
 #[test]
 fn a_manager_that_moves_is_found_through_the_file() {
@@ -49,10 +41,7 @@ fn a_manager_that_moves_is_found_through_the_file() {
     let watch = run(&pool, &["watch", "dev"]);
     watch.await_line("change");
     let caller = run(&pool, &["dev", "caller", "--name", "caller-1"]);
-    until("requests are served", || {
-        let owners = pool.ask(&["owners", "dev"]);
-        owners["owners"].as_array().is_some_and(|owners| owners.iter().all(|owner| owner["load"] != 0))
-    });
+    until("requests are served", || are_served(&pool));
     let (before, changes) = (leases(&pool), watch.lines().len());
 
     assert!(pool.stop_manager().success());

@@ -8,7 +8,7 @@ use centrifuge_core::recording::MachineKind;
 use centrifuge_sim::replay::replay;
 
 use crate::sight::{SHORT, is_at_rest};
-use crate::support::{Pool, Running, refusal, until};
+use crate::support::{Operator, Pool, Running, refusal, until};
 
 #[test]
 fn servers_and_callers_replay() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::{Pool, Running};
+use crate::support::{Operator, Running};
 
 /// Owner and lease of every range.
 pub(crate) type Leases = BTreeMap<String, (String, u64)>;
@@ -26,7 +26,7 @@ pub(crate) const SHORT: [&str; 12] = [
 ];
 
 /// Every range with its owner and its lease.
-pub(crate) fn leases(pool: &Pool) -> Leases {
+pub(crate) fn leases(pool: &impl Operator) -> Leases {
     let table = pool.ask(&["leases", "dev"]);
     let rows = table["leases"].as_array().expect("a list").iter();
     rows.filter(|lease| !lease["owner"].is_null())
@@ -39,9 +39,23 @@ pub(crate) fn leases(pool: &Pool) -> Leases {
 }
 
 /// Whether so many Owners have every key and nothing moves.
-pub(crate) fn is_at_rest(pool: &Pool, owners: u64) -> bool {
+pub(crate) fn is_at_rest(pool: &impl Operator, owners: u64) -> bool {
     let space = pool.ask(&["namespace", "show", "dev"]);
     space["owners"] == owners && space["unowned_ranges"] == 0 && space["moving_ranges"] == 0
+}
+
+/// Whether the leader has heard from that many Owners in its own life.
+pub(crate) fn has_heard(pool: &impl Operator, count: usize) -> bool {
+    let owners = pool.ask(&["owners", "dev"]);
+    owners["owners"].as_array().is_some_and(|owners| {
+        owners.len() == count && owners.iter().all(|owner| !owner["heard_seconds_ago"].is_null())
+    })
+}
+
+/// Whether every Owner has requests to serve.
+pub(crate) fn are_served(pool: &impl Operator) -> bool {
+    let owners = pool.ask(&["owners", "dev"]);
+    owners["owners"].as_array().is_some_and(|owners| owners.iter().all(|owner| owner["load"] != 0))
 }
 
 /// How many losses a watch was told of.

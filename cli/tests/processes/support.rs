@@ -80,6 +80,11 @@ impl Running {
         until(part, || self.lines().iter().any(|line| line.contains(part)));
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it without warning.
     pub(crate) fn kill(mut self) {
         self.end();
@@ -122,6 +127,37 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Runs commands against some Managers.
+pub(crate) trait Operator {
+    /// The Managers, as a command is told.
+    fn managers(&self) -> &str;
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = binary();
+        command.args(args).env("CENTRIFUGE_MANAGERS", self.managers());
+        command
+    }
+
+    /// Runs a command beside the Managers.
+    fn run(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args))
+    }
+
+    /// What a command prints as JSON.
+    fn ask(&self, args: &[&str]) -> Value {
+        let output = self.command(args).args(["--output", "json"]).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        serde_json::from_str(text.lines().last().unwrap_or_default())
+            .unwrap_or_else(|wrong| panic!("{args:?} printed {text:?}: {wrong}"))
+    }
+
+    fn exit_code(&self, args: &[&str]) -> i32 {
+        self.command(args).output().expect("it runs").status.code().expect("it was not killed")
     }
 }
 
@@ -199,30 +235,11 @@ impl Pool {
     pub(crate) fn second_manager(&self) -> Command {
         Pool::listening_on(self.manager_command(), &free_address(), &free_address())
     }
+}
 
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = binary();
-        command.args(args).env("CENTRIFUGE_MANAGERS", &self.grpc);
-        command
-    }
-
-    /// Runs a command beside the Manager.
-    pub(crate) fn run(&self, args: &[&str]) -> Running {
-        Running::start(self.command(args))
-    }
-
-    /// What a command prints as JSON.
-    pub(crate) fn ask(&self, args: &[&str]) -> Value {
-        let output = self.command(args).args(["--output", "json"]).output().expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {error}");
-        serde_json::from_str(text.lines().last().unwrap_or_default())
-            .unwrap_or_else(|wrong| panic!("{args:?} printed {text:?}: {wrong}"))
-    }
-
-    pub(crate) fn exit_code(&self, args: &[&str]) -> i32 {
-        self.command(args).output().expect("it runs").status.code().expect("it was not killed")
+impl Operator for Pool {
+    fn managers(&self) -> &str {
+        &self.grpc
     }
 }
 

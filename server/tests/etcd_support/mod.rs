@@ -1,38 +1,24 @@
 //! A real etcd cluster on loopback: its own data, free ports, and processes that end with it.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
-use std::fs::File;
-use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
+use centrifuge_server::etcd_nodes::{EtcdNodes, NodeOptions};
 use centrifuge_server::store::{Backend, Candidate, EtcdOptions};
-use rustix::process::{Pid, Signal, kill_process};
-
-/// However slow the machine, a cluster is there by then.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Others may take a port between its choice and its use: then all are chosen anew.
-const TRIES: usize = 5;
 
 /// A cluster that ends when it is dropped, also when a test panics.
 pub struct Etcd {
-    /// Behind the processes, which are ended first.
-    nodes: Vec<Mutex<Node>>,
+    nodes: EtcdNodes,
     endpoints: Vec<String>,
     /// What etcdctl needs besides.
     control: Vec<String>,
+    /// Behind the nodes, which are ended first.
     _folder: tempfile::TempDir,
-}
-
-struct Node {
-    arguments: Vec<String>,
-    log: PathBuf,
-    child: Option<Child>,
 }
 
 impl Etcd {
@@ -43,8 +29,8 @@ impl Etcd {
 
     /// The same, with further arguments for each node.
     pub fn start_with(nodes: usize, extra: &[&str]) -> Etcd {
-        let extra: Vec<String> = extra.iter().map(|extra| (*extra).to_owned()).collect();
-        Etcd::try_start(|| Etcd::spawn(nodes, "http", &extra, Vec::new()))
+        let arguments = extra.iter().map(|extra| (*extra).to_owned()).collect();
+        Etcd::started(nodes, &NodeOptions { arguments, tls: false }, Vec::new())
     }
 
     /// One node that speaks TLS and asks for a certificate.
@@ -56,23 +42,20 @@ impl Etcd {
             ("--trusted-ca-file", path("ca.pem")),
         ];
         let node = node.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        let node: Vec<String> = node.chain(["--client-cert-auth".to_owned()]).collect();
+        let arguments = node.chain(["--client-cert-auth".to_owned()]).collect();
         let control = vec![
             format!("--cacert={}", path("ca.pem")),
             format!("--cert={}", path("client.pem")),
             format!("--key={}", path("client.key")),
         ];
-        Etcd::try_start(|| Etcd::spawn(1, "https", &node, control.clone()))
+        Etcd::started(1, &NodeOptions { arguments, tls: true }, control)
     }
 
-    fn try_start(spawn: impl Fn() -> Etcd) -> Etcd {
-        for _ in 0..TRIES {
-            let etcd = spawn();
-            if etcd.wait_until_healthy() {
-                return etcd;
-            }
-        }
-        panic!("no etcd cluster in {TRIES} tries");
+    fn started(count: usize, options: &NodeOptions, control: Vec<String>) -> Etcd {
+        // Memory, where there is such a folder: a test need not wait for a disk.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
+        let nodes = EtcdNodes::start_with(count, folder.path(), options).expect("an etcd");
+        Etcd { endpoints: nodes.endpoints(), nodes, control, _folder: folder }
     }
 
     /// The cluster that the tests of one process share; it ends with the last of them.
@@ -84,54 +67,6 @@ impl Etcd {
             *shared = Arc::downgrade(&etcd);
             etcd
         })
-    }
-
-    fn spawn(count: usize, scheme: &str, extra: &[String], control: Vec<String>) -> Etcd {
-        // Memory, where there is such a folder: a test need not wait for a disk.
-        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
-        let ports = free_ports(count * 2);
-        let (clients, peers) = ports.split_at(count);
-        let url = |port: &u16| format!("http://127.0.0.1:{port}");
-        let client_url = |port: &u16| format!("{scheme}://127.0.0.1:{port}");
-        let cluster: Vec<String> =
-            peers.iter().enumerate().map(|(number, port)| format!("n{number}={}", url(port))).collect();
-        let nodes = (0..count)
-            .map(|number| {
-                let pairs = [
-                    ("--name", format!("n{number}")),
-                    ("--data-dir", folder.path().join(format!("n{number}")).display().to_string()),
-                    ("--listen-client-urls", client_url(&clients[number])),
-                    ("--advertise-client-urls", client_url(&clients[number])),
-                    ("--listen-peer-urls", url(&peers[number])),
-                    ("--initial-advertise-peer-urls", url(&peers[number])),
-                    ("--initial-cluster", cluster.join(",")),
-                    ("--initial-cluster-token", folder.path().display().to_string()),
-                    ("--logger", "zap".to_owned()),
-                ];
-                let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-                let arguments = arguments.chain(extra.iter().cloned()).collect();
-                let log = folder.path().join(format!("n{number}.log"));
-                let mut node = Node { arguments, log, child: None };
-                node.start();
-                Mutex::new(node)
-            })
-            .collect();
-        Etcd { nodes, endpoints: clients.iter().map(client_url).collect(), control, _folder: folder }
-    }
-
-    fn wait_until_healthy(&self) -> bool {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            if self.etcdctl(&["endpoint", "health"]).status.success() {
-                return true;
-            }
-            let ended = |node: &Mutex<Node>| lock(node).has_ended();
-            if self.nodes.iter().any(ended) {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        false
     }
 
     /// Where the nodes are.
@@ -154,7 +89,7 @@ impl Etcd {
             .args(&self.control)
             .args(arguments)
             .output()
-            .expect(INSTALL)
+            .expect("etcdctl is not installed: run `cargo xtask tools`")
     }
 
     /// Runs etcdctl, which must succeed, and gives what it prints.
@@ -170,97 +105,36 @@ impl Etcd {
 
     /// Kills a node, as a failing machine would.
     pub fn kill(&self, number: usize) {
-        lock(&self.nodes[number]).kill();
+        self.nodes.kill(number);
     }
 
     /// Starts a node that was killed, on its data.
     pub fn restart(&self, number: usize) {
-        lock(&self.nodes[number]).start();
+        self.nodes.restart(number).expect("started");
     }
 
     /// Stops a node where it is: connections stay open and nothing is answered.
     pub fn pause(&self, number: usize) {
-        lock(&self.nodes[number]).signal(Signal::STOP);
+        self.nodes.pause(number).expect("the node runs");
     }
 
     /// Lets a node that was stopped go on.
     pub fn resume(&self, number: usize) {
-        lock(&self.nodes[number]).signal(Signal::CONT);
+        self.nodes.resume(number).expect("the node runs");
     }
 
     /// Waits until a node that was started answers.
     pub fn wait_for(&self, number: usize) {
-        let until = Instant::now() + PATIENCE;
-        let endpoint = format!("--endpoints={}", self.endpoints[number]);
-        let healthy = || {
-            let mut health = Command::new("etcdctl");
-            health.env("ETCDCTL_API", "3").args([&endpoint, "endpoint", "health"]);
-            health.output().expect(INSTALL).status.success()
-        };
-        while !healthy() {
-            assert!(Instant::now() < until, "the node does not come back");
-            thread::sleep(Duration::from_millis(50));
-        }
+        self.nodes.await_node(number).expect("the node comes back");
     }
 
     pub fn pause_all(&self) {
-        (0..self.nodes.len()).for_each(|number| self.pause(number));
+        (0..self.endpoints.len()).for_each(|number| self.pause(number));
     }
 
     pub fn resume_all(&self) {
-        (0..self.nodes.len()).for_each(|number| self.resume(number));
+        (0..self.endpoints.len()).for_each(|number| self.resume(number));
     }
-}
-
-const INSTALL: &str = "etcd is not installed: run `cargo xtask tools`";
-
-impl Node {
-    fn start(&mut self) {
-        assert!(self.child.is_none(), "the node runs");
-        let log = File::options().create(true).append(true).open(&self.log).expect("a log");
-        let child = Command::new("etcd")
-            .args(&self.arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a log"))
-            .stderr(log)
-            .spawn()
-            .expect(INSTALL);
-        self.child = Some(child);
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("the node runs");
-        kill_process(Pid::from_child(child), signal).expect("the node runs");
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // One that was stopped ends as well.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn lock(node: &Mutex<Node>) -> MutexGuard<'_, Node> {
-    node.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn free_ports(count: usize) -> Vec<u16> {
-    // All at once, so that none is given twice.
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("bound").port()).collect()
 }
 
 /// A Manager whose etcd lease does not end by itself while a test runs.

@@ -1,8 +1,10 @@
 //! A Manager on a file of its own, and an Owner that is core's machine over a plain client.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
@@ -141,9 +143,13 @@ impl Seen {
     }
 }
 
+/// When each Manager last answered for leases.
+pub type Answered = Arc<Mutex<BTreeMap<ManagerId, std::time::Instant>>>;
+
 /// An Owner that runs until it is dropped; then it is silent, as a crashed one.
 pub struct TestOwner {
     pub seen: watch::Receiver<Seen>,
+    pub answered: Answered,
     pub events: mpsc::Sender<OwnerEvent>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -174,9 +180,10 @@ impl TestOwner {
         let driving = tokio::spawn(async move {
             driver.run(fed).await;
         });
-        let pumping = tokio::spawn(pump(to_send, events.clone()));
+        let answered = Answered::default();
+        let pumping = tokio::spawn(pump(to_send, events.clone(), Arc::clone(&answered)));
         events.try_send(OwnerEvent::Start).expect("room");
-        TestOwner { seen, events, tasks: vec![driving, pumping] }
+        TestOwner { seen, answered, events, tasks: vec![driving, pumping] }
     }
 
     pub async fn until(&mut self, is: impl FnMut(&Seen) -> bool) -> Seen {
@@ -218,7 +225,11 @@ impl Host<OwnerMachine> for OwnerHost {
 }
 
 /// Carries messages over one stream after the other; what cannot be sent is lost.
-async fn pump(mut to_send: mpsc::Receiver<(ManagerId, OwnerToManager)>, events: mpsc::Sender<OwnerEvent>) {
+async fn pump(
+    mut to_send: mpsc::Receiver<(ManagerId, OwnerToManager)>,
+    events: mpsc::Sender<OwnerEvent>,
+    answered: Answered,
+) {
     let mut next = to_send.recv().await;
     while let Some((manager, first)) = next.take() {
         let at = manager.to_string().parse().expect("an address");
@@ -248,6 +259,10 @@ async fn pump(mut to_send: mpsc::Receiver<(ManagerId, OwnerToManager)>, events: 
                 answer = answers.message() => match answer {
                     Ok(Some(message)) => {
                         let message = ManagerToOwner::try_from(message).expect("a message");
+                        if matches!(message, ManagerToOwner::Assign(_)) {
+                            let mut answered = answered.lock().expect("no panic");
+                            answered.insert(manager.clone(), std::time::Instant::now());
+                        }
                         let event = OwnerEvent::FromManager { from: manager.clone(), message };
                         if events.send(event).await.is_err() {
                             return;

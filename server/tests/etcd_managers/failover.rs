@@ -1,56 +1,18 @@
-//! Several Managers on one etcd: whoever leads, leases and generations stay.
-
-mod etcd_support;
-mod support;
+//! Whoever leads, leases and generations stay.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Namespace, Term};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::manager::RoleName;
 use centrifuge_net::proto::v1;
-use centrifuge_server::store::EtcdOptions;
-use centrifuge_server::{Config, Manager, RunningManager};
-use etcd_support::{Etcd, backend};
-use support::{TestOwner, eventually, within};
+use centrifuge_server::{Config, RunningManager};
 use tokio_stream::StreamExt;
 
-const POOL: &str = "pool";
-
-/// The usual times on etcd.
-fn config() -> Config {
-    Config {
-        leader_lease: Duration::from_millis(4_600),
-        campaign_interval: Duration::from_secs(1),
-        ..support::config()
-    }
-}
-
-async fn start(options: &EtcdOptions, config: Config) -> RunningManager {
-    Manager::start(config, backend(options)).await.expect("it starts")
-}
-
-/// Waits until one of them knows who leads and does not lead itself.
-async fn stands_by(manager: &RunningManager, leader: &RunningManager) {
-    let id = leader.id();
-    let mut roles = manager.view().roles();
-    within(roles.wait_for(|role| role.role == RoleName::Standby && role.leader.as_ref() == Some(&id)))
-        .await
-        .expect("it runs");
-}
-
-fn group(manager: &RunningManager) -> Arc<Group> {
-    manager.view().group().expect("it leads")
-}
-
-/// Every lease of the pool: range, owner, number, and since when its state is.
-fn leases(group: &Group) -> Vec<String> {
-    let stored = &group.namespaces[&Namespace::new(POOL).expect("a label")];
-    stored.table.iter().map(|entry| format!("{entry:?}")).collect()
-}
+use crate::clients::POOL;
+use crate::etcd_support::Etcd;
+use crate::managers::{config, leases, stands_by, start, start_with};
+use crate::support::{self, TestOwner, eventually, within};
 
 /// A pool with two Owners that hold everything between them.
 async fn pool(leader: &RunningManager, managers: &[SocketAddr]) -> [TestOwner; 2] {
@@ -64,7 +26,7 @@ async fn pool(leader: &RunningManager, managers: &[SocketAddr]) -> [TestOwner; 2
     }
     // Until nothing moves any more, and both know what they have.
     eventually(async || {
-        let group = group(leader);
+        let group = leader.view().group().expect("it leads");
         let stored = &group.namespaces[&Namespace::new(POOL).expect("a label")];
         let moving = stored.table.iter().any(|(_, entry)| entry.recall.is_some());
         let held = |owner: &TestOwner| {
@@ -98,26 +60,26 @@ async fn sees(manager: &RunningManager, all: &[SocketAddr], term: Term) {
 async fn a_standby_takes_over_from_a_killed_leader_with_the_same_leases() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options, config()).await;
+    let first = start(&options).await;
     within(first.leads()).await;
-    let second = start(&options, config()).await;
+    let second = start(&options).await;
     stands_by(&second, &first).await;
     let managers = [first.grpc_addr(), second.grpc_addr()];
     let mut owners = pool(&first, &managers).await;
-    let before = leases(&group(&first));
+    let before = leases(&first, POOL);
     let held: Vec<_> = owners.iter().map(|owner| owner.seen.borrow().clone()).collect();
     let killed = Instant::now();
     first.crash().await;
     within(second.leads()).await;
     println!("leads {:?} after the kill; leader lease {:?}", killed.elapsed(), config().leader_lease);
-    assert_eq!(leases(&group(&second)), before, "no lease has another number");
+    assert_eq!(leases(&second, POOL), before, "no lease has another number");
     for (owner, held) in owners.iter_mut().zip(held) {
         // It joined the new leader and goes on with what it had.
         let now = owner.until(|seen| seen.joined > held.joined).await;
         println!("an Owner goes on {:?} after the kill", killed.elapsed());
         assert_eq!((now.held, now.granted, now.revoked), (held.held, held.granted, held.revoked));
     }
-    assert_eq!(leases(&group(&second)), before);
+    assert_eq!(leases(&second, POOL), before);
     second.shutdown().await;
 }
 
@@ -127,10 +89,10 @@ async fn a_leader_that_resigns_is_followed_at_once() {
     let options = etcd.options();
     // An etcd lease of a minute: whoever waits for its end is too late.
     let slow = || Config { leader_lease: Duration::from_secs(60), ..config() };
-    let first = start(&options, slow()).await;
+    let first = start_with(&options, slow()).await;
     within(first.leads()).await;
-    let second = start(&options, slow()).await;
-    let third = start(&options, slow()).await;
+    let second = start_with(&options, slow()).await;
+    let third = start_with(&options, slow()).await;
     stands_by(&second, &first).await;
     stands_by(&third, &first).await;
     let managers = [first.grpc_addr(), second.grpc_addr(), third.grpc_addr()];
@@ -138,7 +100,7 @@ async fn a_leader_that_resigns_is_followed_at_once() {
     for manager in [&first, &second, &third] {
         sees(manager, &managers, first.view().role().term).await;
     }
-    let before = leases(&group(&first));
+    let before = leases(&first, POOL);
     let resigned = Instant::now();
     first.shutdown().await;
     let (new, other) = tokio::select! {
@@ -148,7 +110,7 @@ async fn a_leader_that_resigns_is_followed_at_once() {
     let took = resigned.elapsed();
     println!("takeover after a resignation: {took:?}");
     assert!(took < Duration::from_secs(30), "the lease of a minute was waited for");
-    assert_eq!(leases(&group(&new)), before);
+    assert_eq!(leases(&new, POOL), before);
     assert_remembers(&new).await;
     stands_by(&other, &new).await;
     new.shutdown().await;
@@ -159,9 +121,9 @@ async fn a_leader_that_resigns_is_followed_at_once() {
 async fn a_hello_to_a_standby_is_answered_when_it_leads() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options, config()).await;
+    let first = start(&options).await;
     within(first.leads()).await;
-    let second = start(&options, config()).await;
+    let second = start(&options).await;
     stands_by(&second, &first).await;
     support::create(first.grpc_addr(), POOL).await;
     let hello = v1::Hello {
@@ -189,9 +151,9 @@ async fn a_hello_to_a_standby_is_answered_when_it_leads() {
 async fn a_watch_at_a_standby_is_answered_when_it_leads() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options, config()).await;
+    let first = start(&options).await;
     within(first.leads()).await;
-    let second = start(&options, config()).await;
+    let second = start(&options).await;
     stands_by(&second, &first).await;
     support::create(first.grpc_addr(), POOL).await;
     let mut lookup = support::lookup(second.grpc_addr()).await;
@@ -226,13 +188,13 @@ async fn assert_remembers(manager: &RunningManager) {
 async fn a_leader_whose_key_is_deleted_stops_and_another_goes_on() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options, config()).await;
+    let first = start(&options).await;
     within(first.leads()).await;
-    let second = start(&options, config()).await;
+    let second = start(&options).await;
     stands_by(&second, &first).await;
     let managers = [first.grpc_addr(), second.grpc_addr()];
     let _owners = pool(&first, &managers).await;
-    let before = leases(&group(&first));
+    let before = leases(&first, POOL);
     let term = first.view().role().term;
     etcd.control(&["del", &format!("{}leader", options.prefix)]);
     let leader = eventually(async || {
@@ -243,7 +205,7 @@ async fn a_leader_whose_key_is_deleted_stops_and_another_goes_on() {
         [&first, &second].into_iter().find(|manager| led(manager))
     })
     .await;
-    assert_eq!(leases(&group(leader)), before);
+    assert_eq!(leases(leader, POOL), before);
     let other = if std::ptr::eq(leader, &first) { &second } else { &first };
     stands_by(other, leader).await;
     first.shutdown().await;
@@ -254,11 +216,11 @@ async fn a_leader_whose_key_is_deleted_stops_and_another_goes_on() {
 async fn a_leader_without_etcd_stops_and_leads_again_when_it_is_back() {
     let etcd = Etcd::start(3);
     let options = etcd.options();
-    let manager = start(&options, config()).await;
+    let manager = start(&options).await;
     within(manager.leads()).await;
     let managers = [manager.grpc_addr()];
     let _owners = pool(&manager, &managers).await;
-    let before = leases(&group(&manager));
+    let before = leases(&manager, POOL);
     let term = manager.view().role().term;
     etcd.pause_all();
     let mut roles = manager.view().roles();
@@ -266,6 +228,6 @@ async fn a_leader_without_etcd_stops_and_leads_again_when_it_is_back() {
     etcd.resume_all();
     within(manager.leads()).await;
     assert!(manager.view().role().term > term);
-    assert_eq!(leases(&group(&manager)), before, "nothing was lost while etcd was gone");
+    assert_eq!(leases(&manager, POOL), before, "nothing was lost while etcd was gone");
     manager.shutdown().await;
 }

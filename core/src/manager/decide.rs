@@ -5,6 +5,7 @@ use crate::id::{Generation, Namespace, SessionId};
 use crate::key::KeyRange;
 use crate::message::Report;
 use crate::plant::{Plant, Plants};
+use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::settings::Drift;
@@ -227,8 +228,8 @@ impl Decision<'_> {
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
         let Some(talk) = self.live.talks.get(&session) else { return };
-        let taken_over_at = self.live.taken_over_at;
-        let mut findings = reconcile(self.stored(), session, talk, taken_over_at, self.plants);
+        let lists = (self.live.taken_over_at, &self.live.withdrawn);
+        let mut findings = reconcile(self.stored(), session, talk, lists, self.plants);
         if self.plants.has(Plant::AbsenceFromAnySession) {
             findings.extend(absent_anywhere(self.stored(), talk));
         }
@@ -320,12 +321,13 @@ impl Decision<'_> {
 /// Compares what the table gives a session with what its report holds, gave up and refused.
 ///
 /// A lease that the report does not list is over only if the session may have had it: one that is still on its way is
-/// granted again with the next message.
+/// granted again with the next message. Unless it was withdrawn before it was ever sent: it is over once nothing that
+/// was sent can bring it.
 pub(super) fn reconcile(
     stored: &Stored,
     session: SessionId,
     talk: &Talk,
-    taken_over_at: Generation,
+    (taken_over_at, withdrawn): (Generation, &RangeMap<Generation>),
     plants: Plants,
 ) -> Vec<Finding> {
     let Some(report) = &talk.report else { return Vec::new() };
@@ -354,6 +356,8 @@ pub(super) fn reconcile(
         }
         let had = generation <= taken_over_at
             || talk.may_have_had(generation, report.applied)
+            || (withdrawn.overlapping(range).any(|(_, of)| *of == generation)
+                && talk.was_told_without(generation, report.applied))
             || (plants.has(Plant::RacingReportAccepted) && talk.first_sent.contains_key(&generation));
         if had && !plants.has(Plant::AcceptedTwice) {
             findings.extend(missing.iter().map(|range| Finding { range, ..finding }));

@@ -12,6 +12,7 @@ mod overview;
 mod sessions;
 mod talk;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use event::{
@@ -94,8 +95,8 @@ enum Role {
 struct Lead {
     term: Term,
     valid_until: Instant,
-    /// The renewal under way and when it was sent: a lease counts from there.
-    renewal: Option<(u64, Instant)>,
+    /// The renewals under way and when each was sent: a lease counts from there, however late the answer comes.
+    renewals: BTreeMap<u64, Instant>,
     renew_at: Instant,
 }
 
@@ -103,7 +104,7 @@ struct Lead {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ManagerCounters {
     /// Messages that changed nothing, by why.
-    pub skipped: std::collections::BTreeMap<MessageSkip, u64>,
+    pub skipped: BTreeMap<MessageSkip, u64>,
     /// Grants committed.
     pub grants: u64,
     /// Leases that ended without their state.
@@ -331,7 +332,7 @@ impl Role {
             }
             ElectionEvent::Renewed { request } => {
                 if let Some(lead) = self.lead_mut()
-                    && let Some((_, sent_at)) = lead.renewal.take_if(|(current, _)| *current == request)
+                    && let Some(sent_at) = lead.renewals.remove(&request)
                 {
                     lead.valid_until = lead.valid_until.max(sent_at + context.config.leader_lease);
                     lead.renew_at = lead.renew_at.max(now + context.config.leader_lease / 4);
@@ -355,8 +356,12 @@ impl Role {
         if current != request || now >= valid_until {
             return;
         }
-        let lead =
-            Lead { term, valid_until, renewal: None, renew_at: sent_at + context.config.leader_lease / 4 };
+        let lead = Lead {
+            term,
+            valid_until,
+            renewals: BTreeMap::new(),
+            renew_at: sent_at + context.config.leader_lease / 4,
+        };
         let load = context.next_request();
         let retry_at = now + context.config.leader_lease / 4;
         *self = Role::Loading { lead, won_at: now, load, retry_at };
@@ -383,7 +388,8 @@ impl Lead {
     fn renew_if_due(&mut self, context: &mut Context<'_>) {
         if context.now >= self.renew_at {
             let request = context.next_request();
-            self.renewal = Some((request, context.now));
+            self.renewals.retain(|_, sent_at| *sent_at + context.config.leader_lease > context.now);
+            self.renewals.insert(request, context.now);
             self.renew_at = context.now + context.config.leader_lease / 4;
             context.push(ManagerAction::RenewLeadership { request, term: self.term });
         }

@@ -166,8 +166,8 @@ impl Leader {
         });
         let seq = report.seq;
         talk.report = Some(report);
-        talk.undecided =
-            info_differs || !reconcile(stored, session, talk, taken_over_at, context.plants).is_empty();
+        talk.undecided = info_differs
+            || !reconcile(stored, session, talk, (taken_over_at, &live.withdrawn), context.plants).is_empty();
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
             live.dirty = true;
@@ -306,7 +306,8 @@ impl Leader {
         let Some(talk) = live.talks.get(&session) else { return Vec::new() };
         let mut gone = live.withdrawn.keys();
         if talk.undecided {
-            let findings = reconcile(draft, session, talk, live.taken_over_at, context.plants);
+            let findings =
+                reconcile(draft, session, talk, (live.taken_over_at, &live.withdrawn), context.plants);
             findings.iter().for_each(|finding| gone.insert(finding.range));
         }
         let mut orders = Vec::new();

@@ -130,6 +130,14 @@ impl Talk {
             || self.earlier.contains(&generation)
             || self.first_sent.get(&generation).is_some_and(|first| *first <= applied)
     }
+
+    /// Whether the Owner has applied the latest message, and that did not list the lease. Then no earlier message can give it the
+    /// lease any more.
+    pub(super) fn was_told_without(&self, generation: Generation, applied: Seq) -> bool {
+        applied == self.seq
+            && applied > Seq::ZERO
+            && self.told.iter().all(|order| order.generation != generation)
+    }
 }
 
 /// Why a report cannot count at all, if it cannot, where `sent` and `heard` are the highest numbers of both sides.

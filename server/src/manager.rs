@@ -33,6 +33,8 @@ use crate::view::View;
 const RESIGN_TIME: Duration = Duration::from_secs(5);
 /// How long streams have to say that they end.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
+/// How long a Manager rests before it tries again to open a store that is away.
+const STORE_REST: Duration = Duration::from_secs(1);
 /// How many connections may wait to be accepted; the system may allow fewer.
 const BACKLOG: u32 = 4_096;
 
@@ -204,8 +206,26 @@ fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListener, So
     Ok((listener, bound))
 }
 
-/// Opens the store, which may take a while, and reads what was decided lately.
+/// Opens the store, and waits for one that is elsewhere and away: whoever starts a Manager in its outage need not do so again.
 async fn open(
+    backend: Backend,
+    candidate: Candidate,
+    shared: &Arc<Shared>,
+    inbox: &Inbox,
+) -> Result<StoreHandle, StartError> {
+    loop {
+        match try_open(backend.clone(), candidate.clone(), shared, inbox).await {
+            Err(StartError::Store(why @ StoreError::Etcd { .. })) => {
+                warn!(%why, "the Manager waits for its store")
+            }
+            opened => return opened,
+        }
+        tokio::time::sleep(STORE_REST).await;
+    }
+}
+
+/// Opens the store, which may take a while, and reads what was decided lately.
+async fn try_open(
     backend: Backend,
     candidate: Candidate,
     shared: &Arc<Shared>,

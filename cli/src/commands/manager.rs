@@ -1,6 +1,7 @@
 //! `centrifuge manager`.
 
 use std::io::IsTerminal;
+use std::pin::pin;
 
 use centrifuge_server::config::{Config, ConfigArgs, ConfigError, LogFormat};
 use centrifuge_server::manager::Manager;
@@ -27,11 +28,18 @@ pub(crate) async fn run(args: ManagerArgs, matches: Option<&ArgMatches>) -> Resu
     let store = config.store.clone();
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| Failure::failed(format!("no signals: {error}")))?;
-    let manager = Manager::start(config, store).await.map_err(|error| Failure::failed(error.to_string()))?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
+    let mut told_to_stop = pin!(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    });
+    let manager = tokio::select! {
+        started = Manager::start(config, store) => started.map_err(|error| Failure::failed(error.to_string()))?,
+        // Nothing was begun that would have to be ended well: it waits for its store.
+        () = &mut told_to_stop => return Ok(()),
+    };
+    told_to_stop.await;
     manager.shutdown().await;
     Ok(())
 }

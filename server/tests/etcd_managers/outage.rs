@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::clients::{CONTACT, Clients, POOL, Witness, listed};
 use crate::etcd_support::Etcd;
-use crate::managers::{create, leader, leases, settings, shut_down, start_two, stops};
+use crate::managers::{create, leader, leases, settings, shut_down, start, start_two, stops};
 use crate::support::{PATIENCE, TestOwner, eventually, within};
 
 /// A pool of one Owner that notes who answers it.
@@ -112,4 +112,19 @@ async fn an_outage_longer_than_a_lease_ends_everything_and_all_begins_again() {
     }
     witness.assert_one_owner();
     shut_down(managers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_is_started_in_an_outage_waits_for_its_end() {
+    let etcd = Etcd::start(1);
+    let options = etcd.options();
+    etcd.kill(0);
+    let mut starting = tokio::spawn(async move { start(&options).await });
+    // Longer than one try to open the store.
+    let tries = tokio::time::timeout(Duration::from_secs(12), &mut starting);
+    assert!(tries.await.is_err(), "it neither started nor gave up");
+    etcd.restart(0);
+    let manager = within(starting).await.expect("no panic");
+    within(manager.leads()).await;
+    manager.shutdown().await;
 }

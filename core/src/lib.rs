@@ -2,6 +2,7 @@
 
 pub mod change_log;
 pub mod fence;
+pub mod flease;
 pub mod group;
 pub mod id;
 pub mod key;

@@ -163,4 +163,24 @@ plants! {
     UnownedNeverGranted = "unowned-never-granted" breaks "L1",
     /// A Lookup whose changes have a gap waits for the next push instead of asking.
     GapNeverRepaired = "gap-never-repaired" breaks "L1",
+    /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides.
+    FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
+    /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.
+    FleaseExpiryAtWrite = "flease-expiry-at-write" breaks "F1",
+    /// Flease: a restarted peer waits for the length of a lease, and not for clocks that slew nor for old messages.
+    FleaseShortRecovery = "flease-short-recovery" breaks "F1",
+    /// Flease: a recovering peer starts rounds and counts its own vote.
+    FleaseOwnVoteInRecovery = "flease-own-vote-in-recovery" breaks "F1",
+    /// Flease: every acknowledgment counts, also one that arrives twice.
+    FleaseAcksCountedTwice = "flease-acks-counted-twice" breaks "F1",
+    /// Flease: a refusal counts as a reply and ends no round.
+    FleaseNackSwallowed = "flease-nack-swallowed" breaks "F1",
+    /// Flease: a lease is free for others as soon as it has ended by their own clocks.
+    FleaseNoSafetyPeriod = "flease-no-safety-period" breaks "F1",
+    /// Flease: a release empties the register, whoever's lease is in it.
+    FleaseReleaseOfAnyLease = "flease-release-of-any-lease" breaks "F1",
+    /// Flease: a lease that ran out is taken up again under its old epoch.
+    FleaseEpochKept = "flease-epoch-kept" breaks "F2",
+    /// Flease: a round that fails is the last.
+    FleaseNeverRetries = "flease-never-retries" breaks "L3",
 }

@@ -1,4 +1,4 @@
-//! The protocol as scripts: `core/testdata/{owner,manager,lookup}/*.txt` is fed to the real machines, and what they do
+//! The protocol as scripts: `core/testdata/{owner,manager,lookup,flease}/*.txt` is fed to the real machines, and what they do
 //! is compared with what stands there. With `REWRITE=1` the traces are written anew, to be read as a diff.
 //!
 //! A script has prose in lines that begin with `#`, and blocks of commands, `----`, and the trace up to an empty line.
@@ -19,6 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use format::Script;
+use stages::flease::FleaseStage;
 use stages::lookup::LookupStage;
 use stages::manager::ManagerStage;
 use stages::owner::OwnerStage;
@@ -39,6 +40,11 @@ fn lookup_scripts() {
     play_all("lookup", || Box::new(LookupStage::default()));
 }
 
+#[test]
+fn flease_scripts() {
+    play_all("flease", || Box::new(FleaseStage::default()));
+}
+
 fn play_all(directory: &str, stage: impl Fn() -> Box<dyn Stage>) {
     let files = scripts(directory);
     assert!(!files.is_empty(), "there are no scripts in {directory}");
@@ -50,7 +56,7 @@ fn play_all(directory: &str, stage: impl Fn() -> Box<dyn Stage>) {
 fn play(file: &Path, stage: &mut dyn Stage) -> Vec<String> {
     let text = fs::read_to_string(file).expect("a script can be read");
     let opening: String = text.lines().take_while(|line| line.starts_with('#')).collect();
-    if !["DESIGN §", "Centrifuge §", "PRS §"].iter().any(|source| opening.contains(source)) {
+    if !["DESIGN §", "Centrifuge §", "PRS §", "Flease §"].iter().any(|source| opening.contains(source)) {
         return vec![format!("{}: opens with what it specifies, and where that stands", file.display())];
     }
     let played = Script::parse(&text).and_then(|script| script.play(stage).map(|played| (script, played)));

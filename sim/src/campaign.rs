@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use centrifuge_core::plant::Plant;
 
+use crate::flease_world::FleaseWorld;
 use crate::seen::{TrueTime, Violation};
 use crate::trace::Trace;
 use crate::world::{Failure, Options, Outcome, Size, World};
@@ -25,14 +26,34 @@ pub struct Campaign {
     pub jobs: usize,
     /// With which planted fault.
     pub plant: Option<Plant>,
-    /// How large the worlds are.
-    pub size: Size,
+    /// In which worlds.
+    pub world: WorldKind,
     /// Whether every seed runs twice, and must do the same.
     pub twice: bool,
     /// Whether to stop at the first seed that fails.
     pub until_failure: bool,
     /// Whether to say how far it is.
     pub progress: bool,
+}
+
+/// The worlds of which there is one for every seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorldKind {
+    /// Managers, Owners and Lookups.
+    Managers(Size),
+    /// The peers of Flease.
+    Flease,
+}
+
+impl WorldKind {
+    /// The world in which a planted fault shows.
+    #[must_use]
+    pub fn of(plant: Plant) -> WorldKind {
+        match plant.invariant() {
+            "F1" | "F2" | "L3" => WorldKind::Flease,
+            _ => WorldKind::Managers(Size::Usual),
+        }
+    }
 }
 
 /// What many seeds add up to.
@@ -96,11 +117,11 @@ impl Campaign {
     }
 
     fn run_seed(&self, seed: u64) -> Outcome {
-        let outcome = run_one(seed, self.plant, self.size, Trace::Off);
+        let outcome = run_one(seed, self.plant, self.world, Trace::Off);
         if !self.twice || outcome.failure.is_some() {
             return outcome;
         }
-        let again = run_one(seed, self.plant, self.size, Trace::Off);
+        let again = run_one(seed, self.plant, self.world, Trace::Off);
         if (again.digest, again.events) == (outcome.digest, outcome.events) {
             return outcome;
         }
@@ -147,8 +168,11 @@ impl Summary {
 
 /// Runs one seed; a machine that panics fails it.
 #[must_use]
-pub fn run_one(seed: u64, plant: Option<Plant>, size: Size, trace: Trace) -> Outcome {
-    let run = || World::new(seed, Options { plant, trace, size }).run();
+pub fn run_one(seed: u64, plant: Option<Plant>, world: WorldKind, trace: Trace) -> Outcome {
+    let run = || match world {
+        WorldKind::Managers(size) => World::new(seed, Options { plant, trace, size }).run(),
+        WorldKind::Flease => FleaseWorld::new(seed, Options { plant, trace, ..Options::default() }).run(),
+    };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let what = LAST_PANIC.take();
         Outcome {
@@ -198,12 +222,14 @@ fn clear_progress() {
 mod tests {
     use super::*;
 
+    const WORLDS: [WorldKind; 2] = [WorldKind::Managers(Size::Usual), WorldKind::Flease];
+
     #[test]
     fn a_seed_gives_the_same_trace_byte_for_byte() {
-        for seed in [1, 7, 23] {
-            let one = run_one(seed, None, Size::Usual, Trace::Keep(String::new()));
-            let two = run_one(seed, None, Size::Usual, Trace::Keep(String::new()));
-            let untraced = run_one(seed, None, Size::Usual, Trace::Off);
+        for (seed, world) in [1, 7, 23].into_iter().flat_map(|seed| WORLDS.map(|world| (seed, world))) {
+            let one = run_one(seed, None, world, Trace::Keep(String::new()));
+            let two = run_one(seed, None, world, Trace::Keep(String::new()));
+            let untraced = run_one(seed, None, world, Trace::Off);
             assert_eq!((one.digest, one.events), (untraced.digest, untraced.events), "seed {seed}");
             let (Trace::Keep(one), Trace::Keep(two)) = (one.trace, two.trace) else {
                 panic!("the traces were kept");
@@ -219,7 +245,7 @@ mod tests {
             seeds: 6,
             jobs: 1,
             plant: None,
-            size: Size::Usual,
+            world: WorldKind::Managers(Size::Usual),
             twice: true,
             until_failure: false,
             progress: false,

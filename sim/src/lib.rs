@@ -4,6 +4,7 @@ pub mod bench;
 pub mod campaign;
 pub mod check;
 pub mod clock;
+pub mod flease_world;
 pub mod invariants;
 pub mod load_world;
 pub mod oracle;

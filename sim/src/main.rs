@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use centrifuge_core::plant::Plant;
-use centrifuge_sim::campaign::{self, Campaign, Summary};
+use centrifuge_sim::campaign::{self, Campaign, Summary, WorldKind};
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, Size, drift_control};
 use centrifuge_sim::{bench, check, load_world, replay};
@@ -97,11 +97,17 @@ enum WorldName {
     Load,
     /// Clock rates at the drift bound and beyond it: the negative control.
     Drift,
+    /// The peers of Flease under faults.
+    Flease,
 }
 
 impl WorldName {
-    fn size(self) -> Size {
-        if self == WorldName::Rack { Size::Rack } else { Size::Usual }
+    fn kind(self) -> WorldKind {
+        match self {
+            WorldName::Flease => WorldKind::Flease,
+            WorldName::Rack => WorldKind::Managers(Size::Rack),
+            _ => WorldKind::Managers(Size::Usual),
+        }
     }
 }
 
@@ -134,8 +140,8 @@ enum Bench {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => match args.world {
-            WorldName::Manager | WorldName::Rack if args.trace => trace(&args),
-            WorldName::Manager | WorldName::Rack => run(&args),
+            WorldName::Manager | WorldName::Rack | WorldName::Flease if args.trace => trace(&args),
+            WorldName::Manager | WorldName::Rack | WorldName::Flease => run(&args),
             WorldName::Load => {
                 load_world::run(args.seed.unwrap_or(args.first), args.json);
                 ExitCode::SUCCESS
@@ -159,7 +165,7 @@ fn run(args: &RunArgs) -> ExitCode {
         seeds: if args.seed.is_some() { 1 } else { args.seeds },
         jobs: threads(args.jobs),
         plant: args.plant,
-        size: args.world.size(),
+        world: args.world.kind(),
         twice: args.twice,
         until_failure: false,
         progress: !args.json && campaign::somebody_watches(),
@@ -214,7 +220,11 @@ fn print_summary(campaign: &Campaign, summary: &Summary) {
 fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     let violation = &failure.violation;
     let plant = args.plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
-    let world = if args.world == WorldName::Rack { " --world rack" } else { "" };
+    let world = match args.world {
+        WorldName::Rack => " --world rack",
+        WorldName::Flease => " --world flease",
+        _ => "",
+    };
     format!(
         "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run{world} --seed {seed}{plant} --trace",
         violation.invariant, violation.at, violation.what, failure.history
@@ -223,7 +233,7 @@ fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
 
 fn trace(args: &RunArgs) -> ExitCode {
     let seed = args.seed.unwrap_or(args.first);
-    let outcome = campaign::run_one(seed, args.plant, args.world.size(), Trace::Print);
+    let outcome = campaign::run_one(seed, args.plant, args.world.kind(), Trace::Print);
     match &outcome.failure {
         Some(failure) => eprintln!("{}", explain(seed, failure, args)),
         None => eprintln!("seed {seed} holds: {} events, digest {:016x}", outcome.events, outcome.digest),
@@ -271,7 +281,7 @@ fn plants(args: &PlantsArgs) -> ExitCode {
             seeds: args.seeds,
             jobs: threads(args.jobs),
             plant: Some(*plant),
-            size: Size::Usual,
+            world: WorldKind::of(*plant),
             twice: false,
             until_failure: true,
             progress: !args.json && campaign::somebody_watches(),

@@ -10,6 +10,8 @@ use crate::{claims, tidy, tools, walls};
 const CAMPAIGNS: &[(&str, &str)] = &[
     // Seeded worlds of Managers, Owners and Lookups under faults; fails on a violated invariant.
     ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
+    // Seeded worlds of Flease: peers that crash, clocks that slew; fails on a violated invariant.
+    ("flease", "run --release -p centrifuge-sim -- run --world flease --seeds 1000"),
     // The same seed gives the same run.
     ("determinism", "run --release -p centrifuge-sim -- run --first 5000 --seeds 50 --twice"),
     // 250 Owners that lose racks of 50.

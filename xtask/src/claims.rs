@@ -25,6 +25,7 @@ struct Paper {
 const PAPERS: &[Paper] = &[
     Paper { letter: "C", name: "Centrifuge", prefix: "centrifuge" },
     Paper { letter: "P", name: "PRS", prefix: "prs" },
+    Paper { letter: "F", name: "Flease", prefix: "flease" },
 ];
 
 /// Prints the claims with their tests; fails if one has none, or if the list itself is faulty.

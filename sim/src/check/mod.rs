@@ -9,6 +9,7 @@ mod app;
 mod deeds;
 mod explain;
 mod feed;
+mod flease;
 mod memo;
 mod models;
 mod network;
@@ -32,6 +33,8 @@ use std::process::ExitCode;
 use centrifuge_core::plant::{Plant, Plants};
 use serde_json::{Value, json};
 
+use crate::campaign::WorldKind;
+
 use runner::{Example, Findings, exhaust, for_all, hunt};
 use scenario::{Expect, Scenario};
 
@@ -40,17 +43,67 @@ use scenario::{Expect, Scenario};
 pub struct Chosen<'a>(pub &'a [String]);
 
 impl Chosen<'_> {
-    fn scenarios(self) -> impl Iterator<Item = Scenario> {
-        models::all()
-            .into_iter()
-            .filter(move |model| self.0.is_empty() || self.0.iter().any(|name| name == model.name))
+    fn models(self) -> impl Iterator<Item = Small> {
+        all().filter(move |model| self.0.is_empty() || self.0.iter().any(|name| name == model.name()))
     }
+}
+
+/// A small world of either kind.
+#[derive(Clone)]
+enum Small {
+    Managers(Box<Scenario>),
+    Flease(flease::Scenario),
+}
+
+impl Small {
+    fn name(&self) -> &'static str {
+        match self {
+            Small::Managers(scenario) => scenario.name,
+            Small::Flease(scenario) => scenario.name,
+        }
+    }
+
+    /// Whether a planted fault could show here.
+    fn can_show(&self, plant: Plant) -> bool {
+        let (is_flease, expect) = match self {
+            Small::Managers(scenario) => (false, scenario.expect),
+            Small::Flease(scenario) => (true, scenario.expect),
+        };
+        expect == Expect::Clean && is_flease == (WorldKind::of(plant) == WorldKind::Flease)
+    }
+
+    fn plant(mut self, plant: Plant) -> Small {
+        match &mut self {
+            Small::Managers(scenario) => scenario.plants = Plants::only(plant),
+            Small::Flease(scenario) => scenario.plant(plant),
+        }
+        self
+    }
+
+    fn exhaust(self) -> Findings {
+        match self {
+            Small::Managers(scenario) => exhaust(world::World::new(*scenario)),
+            Small::Flease(scenario) => exhaust(flease::World::new(scenario)),
+        }
+    }
+
+    fn hunt(self) -> Findings {
+        match self {
+            Small::Managers(scenario) => hunt(world::World::new(*scenario)),
+            Small::Flease(scenario) => hunt(flease::World::new(scenario)),
+        }
+    }
+}
+
+fn all() -> impl Iterator<Item = Small> {
+    let managers = models::all().into_iter().map(|scenario| Small::Managers(Box::new(scenario)));
+    managers.chain(flease::all().into_iter().map(Small::Flease))
 }
 
 /// The names of the models.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    models::all().iter().map(|model| model.name).collect()
+    all().map(|model| model.name()).collect()
 }
 
 /// Exhausts the chosen models, or, with a planted fault, looks for one among them that finds it.
@@ -65,7 +118,7 @@ pub fn run(json: bool, plant: Option<Plant>, chosen: Chosen) -> ExitCode {
 }
 
 fn check(json: bool, chosen: Chosen) -> bool {
-    let findings = for_all(chosen.scenarios().collect(), exhaust, |found| progress(json, found));
+    let findings = for_all(chosen.models().collect(), Small::exhaust, |found| progress(json, found));
     let well = findings.iter().all(Findings::as_expected);
     if json {
         println!("{}", json!({ "models": findings.iter().map(as_json).collect::<Vec<_>>() }));
@@ -81,9 +134,9 @@ fn check(json: bool, chosen: Chosen) -> bool {
 }
 
 fn find(json: bool, plant: Plant, chosen: Chosen) -> bool {
-    let planted = |scenario: Scenario| Scenario { plants: Plants::only(plant), ..scenario };
-    let clean = chosen.scenarios().filter(|scenario| scenario.expect == Expect::Clean);
-    let findings = for_all(clean.map(planted).collect(), hunt, |found| progress(json, found));
+    let models = chosen.models().filter(|model| model.can_show(plant));
+    let planted = models.map(|model| model.plant(plant)).collect();
+    let findings = for_all(planted, Small::hunt, |found| progress(json, found));
     let shortest =
         findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);
     if json {

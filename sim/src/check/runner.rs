@@ -1,19 +1,40 @@
 //! Explores small worlds, two or more at a time, each with one thread so that the shortest way is found first.
 
+use std::hash::Hash;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use stateright::{Checker, CheckerBuilder, Expectation, HasDiscoveries, Model};
 
-use super::explain::story;
-use super::scenario::{Expect, Scenario};
-use super::world::{Action, State, World};
+use super::scenario::Expect;
 
 /// After how many steps an exploration is given up: far beyond every model, in reach of a planted fault.
 const LIMIT: usize = 40_000_000;
 /// The same while a planted fault is sought, which may make a world endless.
 const PLANTED_LIMIT: usize = 6_000_000;
+
+/// What the checker must know of a world beside its states.
+pub(super) trait SmallWorld: Model + Clone + Send + Sync + 'static
+where
+    Self::State: Clone + Hash + PartialEq + Send + Sync,
+    Self::Action: Clone + PartialEq + Send + Sync,
+{
+    /// Its name, what it covers, and what is expected of it.
+    fn about(&self) -> (&'static str, &'static str, Expect);
+
+    /// The sentence that a state breaks.
+    fn broken(state: &Self::State) -> Option<&'static str>;
+
+    /// How the state came to be in which the exploration begins.
+    fn prelude(&self) -> Path<Self>;
+
+    /// A path in plain words.
+    fn story(&self, path: &Path<Self>) -> String;
+}
+
+/// A path as the checker knows it.
+pub(super) type Path<W> = Vec<(<W as Model>::State, Option<<W as Model>::Action>)>;
 
 /// What came of a model.
 pub(super) struct Findings {
@@ -55,27 +76,35 @@ impl Findings {
     }
 }
 
-/// A path as the checker knows it.
-type Path = Vec<(State, Option<Action>)>;
-
 /// Visits every state of a world.
-pub(super) fn exhaust(scenario: Scenario) -> Findings {
-    explore(scenario, LIMIT, |checker| checker)
+pub(super) fn exhaust<W: SmallWorld>(world: W) -> Findings
+where
+    W::State: Clone + Hash + PartialEq + Send + Sync,
+    W::Action: Clone + PartialEq + Send + Sync,
+{
+    explore(world, LIMIT, |checker| checker)
 }
 
 /// Visits states of a world until one breaks a sentence.
-pub(super) fn hunt(scenario: Scenario) -> Findings {
-    explore(scenario, PLANTED_LIMIT, |checker| checker.finish_when(HasDiscoveries::AnyFailures))
+pub(super) fn hunt<W: SmallWorld>(world: W) -> Findings
+where
+    W::State: Clone + Hash + PartialEq + Send + Sync,
+    W::Action: Clone + PartialEq + Send + Sync,
+{
+    explore(world, PLANTED_LIMIT, |checker| checker.finish_when(HasDiscoveries::AnyFailures))
 }
 
-fn explore(
-    scenario: Scenario,
+fn explore<W: SmallWorld>(
+    world: W,
     limit: usize,
-    until: impl FnOnce(CheckerBuilder<World>) -> CheckerBuilder<World>,
-) -> Findings {
+    until: impl FnOnce(CheckerBuilder<W>) -> CheckerBuilder<W>,
+) -> Findings
+where
+    W::State: Clone + Hash + PartialEq + Send + Sync,
+    W::Action: Clone + PartialEq + Send + Sync,
+{
     let begun = Instant::now();
-    let (name, covers, expect) = (scenario.name, scenario.covers, scenario.expect);
-    let world = World::new(scenario);
+    let (name, covers, expect) = world.about();
     let checker = until(world.clone().checker().target_state_count(limit)).spawn_bfs().join();
     let discoveries = checker.discoveries();
     let (mut broken, mut missing) = (Vec::new(), Vec::new());
@@ -103,11 +132,15 @@ fn explore(
 }
 
 /// The shortest way to break a sentence, given one: looks again and again for one that is shorter still.
-fn shortest(world: &World, mut path: Path) -> Path {
+fn shortest<W: SmallWorld>(world: &W, mut path: Path<W>) -> Path<W>
+where
+    W::State: Clone + Hash + PartialEq + Send + Sync,
+    W::Action: Clone + PartialEq + Send + Sync,
+{
     loop {
         let checker = world.clone().checker().finish_when(HasDiscoveries::AnyFailures);
         let checker = checker.target_max_depth(path.len()).spawn_bfs().join();
-        let breaks = |path: &Path| path.last().is_some_and(|(state, _)| state.breach.is_some());
+        let breaks = |path: &Path<W>| path.last().is_some_and(|(state, _)| W::broken(state).is_some());
         let paths = checker.discoveries().into_values().map(stateright::Path::into_vec);
         match paths.filter(breaks).min_by_key(Vec::len) {
             Some(shorter) if shorter.len() < path.len() => path = shorter,
@@ -117,20 +150,20 @@ fn shortest(world: &World, mut path: Path) -> Path {
 }
 
 /// If the prelude itself breaks a sentence, its steps are the way.
-fn example(world: &World, path: Path) -> Example {
-    let path = if path.len() > 1 { path } else { world.prelude.clone() };
-    let breach = path.last().and_then(|(state, _)| state.breach);
-    Example {
-        sentence: breach.map_or("", |breach| breach.sentence()),
-        steps: path.len() - 1,
-        story: story(world, &path),
-    }
+fn example<W: SmallWorld>(world: &W, path: Path<W>) -> Example
+where
+    W::State: Clone + Hash + PartialEq + Send + Sync,
+    W::Action: Clone + PartialEq + Send + Sync,
+{
+    let path = if path.len() > 1 { path } else { world.prelude() };
+    let broken = path.last().and_then(|(state, _)| W::broken(state));
+    Example { sentence: broken.unwrap_or_default(), steps: path.len() - 1, story: world.story(&path) }
 }
 
 /// Does the same to all scenarios, on all cores, and tells of each that is done.
-pub(super) fn for_all(
-    scenarios: Vec<Scenario>,
-    what: impl Fn(Scenario) -> Findings + Sync,
+pub(super) fn for_all<S: Clone + Sync>(
+    scenarios: Vec<S>,
+    what: impl Fn(S) -> Findings + Sync,
     done: impl Fn(&Findings) + Sync,
 ) -> Vec<Findings> {
     let next = AtomicUsize::new(0);

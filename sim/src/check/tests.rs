@@ -11,9 +11,18 @@ use centrifuge_core::time::Instant;
 use super::models;
 use super::network::{Body, Network, Node, Packet};
 use super::nodes::{Input, OwnerNode};
-use super::runner::{exhaust, hunt};
+use super::runner::{self, Findings};
 use super::scenario::{Expect, Scenario, manager_id};
 use super::store::{Append, Store};
+use super::world::World;
+
+fn exhaust(scenario: Scenario) -> Findings {
+    runner::exhaust(World::new(scenario))
+}
+
+fn hunt(scenario: Scenario) -> Findings {
+    runner::hunt(World::new(scenario))
+}
 
 fn model(name: &str) -> Scenario {
     models::all().into_iter().find(|scenario| scenario.name == name).expect("a model of that name")
@@ -68,7 +77,7 @@ fn what_only_counts_does_not_tell_processes_apart() {
 }
 
 fn stray_message() -> centrifuge_core::message::Assign {
-    let world = super::world::World::new(model("race"));
+    let world = World::new(model("race"));
     let sent = world.start.network.iter().find_map(|packet| match &packet.body {
         Body::ToOwner(ManagerToOwner::Assign(assign)) => Some(assign.clone()),
         _ => None,

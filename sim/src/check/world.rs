@@ -4,12 +4,14 @@ use centrifuge_core::message::OwnerToManager;
 use stateright::{Model, Property};
 
 use super::app::{Apps, Task, TaskKind};
+use super::explain;
 use super::network::{Body, Network, Node, Packet};
 use super::nodes::{ManagerNode, OwnerNode};
 use super::prelude::play;
 use super::print::Shared;
 use super::properties::{Breach, Memory, sentences};
-use super::scenario::{Boundary, Command, Scenario};
+use super::runner::{Path, SmallWorld};
+use super::scenario::{Boundary, Command, Expect, Scenario};
 use super::stage::Stage;
 use super::step::Step;
 use super::store::{Election, Store};
@@ -237,5 +239,23 @@ impl Model for World {
 
     fn within_boundary(&self, state: &State) -> bool {
         state.network.len() <= self.start.network.len() + self.boundary().messages
+    }
+}
+
+impl SmallWorld for World {
+    fn about(&self) -> (&'static str, &'static str, Expect) {
+        (self.stage.scenario.name, self.stage.scenario.covers, self.stage.scenario.expect)
+    }
+
+    fn broken(state: &State) -> Option<&'static str> {
+        state.breach.map(Breach::sentence)
+    }
+
+    fn prelude(&self) -> Path<World> {
+        self.prelude.clone()
+    }
+
+    fn story(&self, path: &Path<World>) -> String {
+        explain::story(self, path)
     }
 }

@@ -1,10 +1,13 @@
 //! The sentences of DESIGN §10 that the oracle guards, one file each, and the facts by which it judges them.
 
 pub mod answers_are_committed;
+pub mod at_most_one_holder;
 pub mod at_most_one_owner;
 pub mod changes_equal_snapshots;
 pub mod continuous_means_continuous;
+pub mod epochs_rise;
 pub mod every_key_gets_an_owner;
+pub mod free_cells_are_acquired;
 pub mod generations_rise;
 pub mod losses_are_raised;
 pub mod namespaces_share_nothing;

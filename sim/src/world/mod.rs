@@ -5,7 +5,7 @@ mod ambush;
 mod app;
 mod crowds;
 mod cuts;
-mod dice;
+pub(crate) mod dice;
 mod draw;
 mod drift;
 mod faults;

@@ -1,0 +1,91 @@
+//! One peer's part of a cell's register: what it promised, and what was last written (Flease Alg. 1).
+
+use std::time::Duration;
+
+use super::message::{Ballot, Lease};
+use crate::plant::{Plant, Plants};
+use crate::time::Instant;
+
+/// How ballots compare: by time, then by peer.
+///
+/// The paper takes times within epsilon for equal (Flease §3.6). That is no order: with epsilon 2, (5, p1) would be below
+/// (3, p2), that below (1, p3), and that below (5, p1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Order {
+    epsilon: Duration,
+    plants: Plants,
+}
+
+impl Order {
+    /// The order among peers whose clocks differ by at most `epsilon`; only a planted fault asks for that.
+    #[must_use]
+    pub fn new(epsilon: Duration, plants: Plants) -> Order {
+        Order { epsilon, plants }
+    }
+
+    /// Whether `one` is above `other`.
+    #[must_use]
+    pub fn is_above(self, one: Ballot, other: Ballot) -> bool {
+        if self.plants.has(Plant::FleaseBallotRanges) && one.peer != other.peer {
+            let apart = one.time.since(other.time).max(other.time.since(one.time));
+            if apart <= self.epsilon {
+                return one.peer > other.peer;
+            }
+        }
+        one > other
+    }
+}
+
+/// One peer's part of the register. Two requests of one round are as good as one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Register {
+    promised: Ballot,
+    written: Ballot,
+    lease: Option<Lease>,
+}
+
+impl Register {
+    /// Promises to take part in no lower round, and tells what was last written; or tells what was promised already.
+    pub fn read(&mut self, ballot: Ballot, order: Order) -> Result<(Ballot, Option<Lease>), Ballot> {
+        if order.is_above(self.promised, ballot) {
+            return Err(self.promised);
+        }
+        self.promised = ballot;
+        Ok((self.written, self.lease))
+    }
+
+    /// Writes, unless a higher round was there first. A write is a promise too.
+    pub fn write(&mut self, ballot: Ballot, lease: Option<Lease>, order: Order) -> Result<(), Ballot> {
+        if order.is_above(self.promised, ballot) {
+            return Err(self.promised);
+        }
+        (self.promised, self.written, self.lease) = (ballot, ballot, lease);
+        Ok(())
+    }
+
+    /// The highest round that it takes part in.
+    #[must_use]
+    pub fn promised(&self) -> Ballot {
+        self.promised
+    }
+
+    /// The ballot that wrote last.
+    #[must_use]
+    pub fn written(&self) -> Ballot {
+        self.written
+    }
+
+    /// What was last written; it need not have committed.
+    #[must_use]
+    pub fn lease(&self) -> Option<Lease> {
+        self.lease
+    }
+
+    /// Whether an empty register would do the same from now on: requests of its rounds come too late, and its lease is over
+    /// for everybody.
+    #[must_use]
+    pub fn is_forgettable(&self, now: Instant, oldest: Duration, epsilon: Duration) -> bool {
+        let is_over = |lease: Lease| lease.until + epsilon < now;
+        self.promised.time + oldest < now && self.lease.is_none_or(is_over)
+    }
+}

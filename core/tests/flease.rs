@@ -1,0 +1,253 @@
+//! What a peer of Flease promises beyond the paper: batches, cells that cost nothing, epochs, release, watched clocks.
+
+mod flease_peers;
+
+use std::time::Duration;
+
+use centrifuge_core::flease::{Cell, EndedWhy, FleaseAction, FleaseConfigError, FleaseEvent, PeerId};
+use centrifuge_core::machine::Machine;
+
+use flease_peers::{EPSILON, LEASE, Peers, ROUND, cell, config};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn cells(count: usize) -> Vec<Cell> {
+    (0..count).map(|number| cell(&format!("cell-{number}"))).collect()
+}
+
+#[test]
+fn renewals_of_many_cells_go_in_one_packet_to_each_peer() {
+    let mut peers = Peers::new(3);
+    for cell in cells(100) {
+        peers.acquire(0, &cell);
+        peers.deliver();
+        peers.pass(Duration::from_millis(2));
+    }
+    peers.now = peers.now.max(peers.held(0, &cell("cell-99")).expect("it is held").until - LEASE / 2);
+    peers.wake(0);
+    assert_eq!(peers.flying.len(), 2, "one packet for each of the two others");
+    assert!(peers.flying.iter().all(|flying| flying.packet.messages.len() == 100));
+    peers.deliver();
+    assert!(cells(100).iter().all(|cell| peers.holders(cell) == [0]));
+}
+
+#[test]
+fn cells_of_others_have_no_timer_and_are_forgotten_when_they_are_over() {
+    let mut peers = Peers::new(3);
+    for cell in cells(50) {
+        peers.acquire(0, &cell);
+    }
+    peers.deliver();
+    let now = peers.clock(1);
+    assert_eq!((peers.machines[1].cells(), peers.machines[1].on_wake(now).wake), (50, None));
+    for cell in cells(50) {
+        peers.release(0, &cell);
+    }
+    peers.deliver();
+    peers.pass(LEASE * 2);
+    let last = cell("last");
+    for _ in 0..30 {
+        peers.acquire(0, &last);
+        peers.deliver();
+        peers.release(0, &last);
+        peers.deliver();
+        peers.pass(SECOND);
+    }
+    assert!((0..3).all(|place| peers.machines[place].cells() <= 1), "only the last is in use");
+}
+
+#[test]
+fn a_released_cell_is_taken_by_one_who_waits_without_waiting_for_its_end() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    peers.acquire(1, &cell);
+    peers.deliver();
+    let first = peers.epoch(0, &cell);
+    peers.release(0, &cell);
+    assert!(peers.holders(&cell).is_empty(), "it is not held any more when the first message leaves");
+    peers.deliver();
+    peers.pass(LEASE / 8);
+    assert_eq!(peers.holders(&cell), [1]);
+    assert!(peers.epoch(1, &cell) > first);
+}
+
+#[test]
+fn who_waits_for_a_held_cell_sends_nothing() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    peers.acquire(1, &cell);
+    peers.deliver();
+    peers.pass(SECOND);
+    let before = peers.machines[1].counters().rounds;
+    peers.pass(LEASE * 20);
+    let counters = peers.machines[1].counters();
+    assert_eq!(counters.rounds, before);
+    assert!(counters.kept_silent > 0, "its own register saw the renewals");
+    assert_eq!(peers.holders(&cell), [0]);
+}
+
+#[test]
+fn a_lease_that_ran_out_is_acquired_anew_under_a_higher_epoch() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    let first = peers.epoch(0, &cell).expect("it is held");
+    peers.pass_among(LEASE + SECOND, |place| place == 0);
+    let ended = FleaseAction::Ended { cell: cell.clone(), epoch: first, why: EndedWhy::Expired };
+    assert!(peers.done.contains(&(0, ended)), "{:?}", peers.done);
+    peers.pass(LEASE);
+    assert!(peers.epoch(0, &cell) > Some(first));
+}
+
+#[test]
+fn a_renewal_that_commits_too_late_revives_nothing() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    let held = peers.held(0, &cell).expect("it is held");
+    // The round starts just before the end, and its replies come just after.
+    peers.now = held.until - SECOND / 2;
+    peers.wake(0);
+    let requests = std::mem::take(&mut peers.flying);
+    requests.into_iter().for_each(|request| peers.arrive(request));
+    let replies = std::mem::take(&mut peers.flying);
+    peers.now = held.until + SECOND / 2;
+    replies.into_iter().for_each(|reply| peers.arrive(reply));
+    assert!(peers.held(0, &cell).is_none());
+    peers.deliver();
+    peers.pass(SECOND);
+    assert!(peers.epoch(0, &cell) > Some(held.epoch));
+}
+
+#[test]
+fn a_restarted_holder_does_not_go_on_with_the_lease_of_its_earlier_life() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    let first = peers.epoch(0, &cell);
+    let holder = peers.machines[0].holder();
+    peers.restart(0);
+    peers.acquire(0, &cell);
+    assert_ne!(peers.machines[0].holder(), holder);
+    let recovery = LEASE + EPSILON * 3 + ROUND;
+    peers.pass(recovery - SECOND);
+    assert!(peers.holders(&cell).is_empty());
+    peers.pass(SECOND * 3);
+    assert!(peers.epoch(0, &cell) > first);
+}
+
+#[test]
+fn a_duplicated_acknowledgment_counts_once() {
+    let mut peers = Peers::new(5);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver_among(|place| place < 2);
+    assert!(peers.flying.is_empty() && peers.holders(&cell).is_empty());
+    // Only p2 answers, and its answer arrives again and again.
+    peers.pass_among(ROUND + SECOND, |place| place == 0);
+    let request = peers.flying.iter().find(|flying| flying.to == 1).cloned();
+    for request in request.into_iter().cycle().take(5) {
+        peers.arrive(request);
+    }
+    peers.deliver_among(|place| place < 2);
+    assert!(peers.holders(&cell).is_empty(), "two of five are no majority");
+}
+
+#[test]
+fn peers_that_were_told_different_things_do_not_hear_each_other() {
+    let agreement = config(0, 3).agreement();
+    assert_eq!(agreement, config(2, 3).agreement(), "who one is does not matter");
+    assert_ne!(agreement, config(0, 5).agreement());
+    for other in [(LEASE * 2, EPSILON, ROUND), (LEASE, EPSILON * 2, ROUND), (LEASE, EPSILON, ROUND * 2)] {
+        assert_ne!(agreement, config(0, 3).with_times(other.0, other.1, other.2).agreement());
+    }
+}
+
+#[test]
+fn impossible_lists_of_peers_are_refused() {
+    let mut config = config(0, 3);
+    config.me = PeerId(9);
+    assert_eq!(config.check(), Err(FleaseConfigError::NotAPeer(PeerId(9))));
+    config.peers = [2, 1].map(PeerId).into();
+    assert_eq!(config.check(), Err(FleaseConfigError::PeersNotInOrder));
+}
+
+#[test]
+fn a_peer_whose_clock_is_apart_gives_up_its_leases_and_says_so() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    peers.acquire(1, &cell);
+    peers.deliver();
+    assert_eq!(peers.holders(&cell), [0]);
+    peers.ahead[0] = EPSILON * 3;
+    peers.done.clear();
+    peers.pass(LEASE / 2 + SECOND);
+    assert!(peers.holders(&cell).is_empty(), "{:?}", peers.done);
+    let says =
+        |wanted: &FleaseAction| peers.done.iter().any(|(place, action)| *place == 0 && action == wanted);
+    assert!(says(&FleaseAction::ClockApart { from: vec![PeerId(2), PeerId(3)] }), "{:?}", peers.done);
+    assert!(!peers.machines[0].takes_part(peers.clock(0)));
+    peers.pass(LEASE * 2);
+    assert_eq!(peers.holders(&cell), [1], "the others go on without it");
+    // Its clock is set right, and it waits out a recovery.
+    peers.ahead[0] = Duration::ZERO;
+    peers.now = peers.now + EPSILON * 3;
+    peers.pass(ROUND * 2);
+    assert!(peers.done.contains(&(0, FleaseAction::ClockAgrees)), "{:?}", peers.done);
+    peers.release(1, &cell);
+    peers.pass(LEASE * 3);
+    assert_eq!(peers.holders(&cell), [0]);
+}
+
+#[test]
+fn an_early_wake_changes_nothing() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    let before = peers.machines[0].clone();
+    let now = peers.clock(0);
+    let output = peers.machines[0].on_wake(now);
+    assert!(output.actions.is_empty() && output.wake.is_some());
+    assert_eq!(peers.machines[0], before);
+}
+
+/// Three peers wait for what a fourth holds, and take it when it is released.
+#[test]
+fn under_equal_contention_every_peer_wins_its_share_whatever_its_clock() {
+    let mut peers = Peers::new(4);
+    peers.ahead = vec![Duration::ZERO, EPSILON / 2, EPSILON, EPSILON / 2];
+    let cell = cell("cell");
+    let mut won = [0; 3];
+    for _ in 0..300 {
+        peers.acquire(3, &cell);
+        peers.deliver();
+        peers.pass(SECOND);
+        assert_eq!(peers.holders(&cell), [3]);
+        for place in 0..3 {
+            peers.acquire(place, &cell);
+            peers.deliver();
+        }
+        peers.release(3, &cell);
+        peers.deliver();
+        peers.pass(SECOND * 3);
+        let [winner] = peers.holders(&cell)[..] else { panic!("nobody won") };
+        won[winner] += 1;
+        for place in 0..3 {
+            peers.event(place, FleaseEvent::Release(cell.clone()));
+            peers.deliver();
+        }
+        peers.pass(SECOND * 3);
+    }
+    println!("won by the slowest, the middle and the fastest clock: {won:?}");
+    assert!(won.iter().all(|share| *share >= 60), "an even share is 100: {won:?}");
+}

@@ -1,0 +1,34 @@
+//! What is checked of the small worlds of Flease: that each broken reading of the paper is found in one of them.
+
+use centrifuge_core::plant::Plant;
+
+use super::{World, all};
+use crate::check::runner::{Findings, exhaust, hunt};
+
+fn planted(name: &str, plant: Plant) -> Findings {
+    let mut model = all().into_iter().find(|model| model.name == name).expect("a model of that name");
+    model.plant(plant);
+    hunt(World::new(model))
+}
+
+fn assert_found(name: &str, plant: Plant) {
+    let found = planted(name, plant);
+    assert_eq!(found.broken, [plant.invariant()], "{name} with {}", plant.name());
+    let story = found.example.expect("a way to break it").story;
+    assert!(story.contains("is broken"), "{story}");
+}
+
+#[test]
+fn clocks_that_are_apart_are_found_to_break_f1() {
+    let model = all().into_iter().find(|model| model.name == "f-apart").expect("the control");
+    let found = exhaust(World::new(model));
+    assert!(found.as_expected(), "{:?} {:?}", found.broken, found.missing);
+}
+
+#[test]
+fn quick_breaks_are_found() {
+    assert_found("f-contend", Plant::FleaseNackSwallowed);
+    assert_found("f-expiry", Plant::FleaseNoSafetyPeriod);
+    assert_found("f-quorum", Plant::FleaseAcksCountedTwice);
+    assert_found("f-expiry", Plant::FleaseEpochKept);
+}

@@ -1,0 +1,108 @@
+//! What the seed draws before anything happens: peers, cells, times, and how unkind the world is.
+
+use std::time::Duration;
+
+use centrifuge_core::flease::{Cell, FleaseConfig, PeerId};
+
+use crate::world::dice::Dice;
+
+pub(super) const MILLISECOND: u64 = 1_000_000;
+
+/// How packets fare. Times in nanoseconds, shares in a thousand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Profile {
+    pub(super) shortest: u64,
+    pub(super) longest: u64,
+    /// Some take up to `slowest`.
+    pub(super) slow: u64,
+    pub(super) slowest: u64,
+    pub(super) lost: u64,
+    pub(super) duplicated: u64,
+    /// Some arrive again up to `straggle` later, whatever has happened by then.
+    pub(super) straggling: u64,
+    pub(super) straggle: u64,
+}
+
+/// One seed's world.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) config: FleaseConfig,
+    pub(super) cells: Vec<Cell>,
+    pub(super) network: Profile,
+    /// How long a clock may take to slew by one nanosecond, in nanoseconds.
+    pub(super) slowness: u64,
+    /// How often a clock turns, a fault happens, an application changes its mind, on average.
+    pub(super) turn_every: u64,
+    pub(super) fault_every: u64,
+    pub(super) whim_every: u64,
+    /// In a thousand acquisitions, how often the holder is cut off and a voter struck just then.
+    pub(super) ambush: u64,
+    /// When faults end, when every cell must be held, and when the run is over.
+    pub(super) faults_end: u64,
+    pub(super) settled: u64,
+    pub(super) end: u64,
+}
+
+impl Plan {
+    pub(super) fn draw(dice: &mut Dice) -> Plan {
+        let peers = dice.weighted(&[(3, 55), (4, 10), (5, 30), (1, 2), (2, 3)]);
+        let config = config(dice, peers);
+        let [lease, epsilon, round] = [config.lease, config.epsilon, config.round].map(nanos);
+        let recovery = nanos(config.recovery);
+        let cells = (0..dice.between(1, 3)).map(|number| cell(dice, number, peers)).collect();
+        let faults_end = lease * dice.between(20, 60);
+        let settled = faults_end + recovery + 2 * lease + 4 * epsilon + 5 * lease;
+        Plan {
+            config,
+            cells,
+            network: network(dice, round, recovery),
+            slowness: dice.spread(2, 40),
+            turn_every: dice.between(lease / 4, lease * 2),
+            fault_every: dice.between(lease / 3, lease * 4),
+            whim_every: dice.between(lease / 4, lease * 3),
+            ambush: dice.pick(&[0, 50, 300]),
+            faults_end,
+            settled,
+            end: settled + 10 * lease,
+        }
+    }
+}
+
+fn config(dice: &mut Dice, peers: u16) -> FleaseConfig {
+    let lease = dice.between(1_000, 10_000) * MILLISECOND;
+    let epsilon = lease / dice.between(4, 40);
+    // What the bounds leave for a round, of which it takes some.
+    let room = lease - 2 * epsilon;
+    let round = room * dice.between(20, 90) / 100;
+    let [lease, epsilon, round] = [lease, epsilon, round].map(Duration::from_nanos);
+    let config = FleaseConfig::new(PeerId(1), (1..=peers).map(PeerId));
+    FleaseConfig { window: lease / 20, ..config.with_times(lease, epsilon, round) }
+}
+
+/// Most cells are for all peers; some name a part of them.
+fn cell(dice: &mut Dice, number: u64, peers: u16) -> Cell {
+    let cell = Cell::new(&format!("cell-{number}")).expect("a name");
+    if peers < 4 || !dice.chance(250) {
+        return cell;
+    }
+    let leave_out = PeerId(dice.between(1, u64::from(peers)) as u16);
+    cell.among((1..=peers).map(PeerId).filter(|peer| *peer != leave_out))
+}
+
+fn network(dice: &mut Dice, round: u64, recovery: u64) -> Profile {
+    let longest = (round / 8).min(dice.spread(2, 400) * MILLISECOND).max(MILLISECOND);
+    Profile {
+        shortest: MILLISECOND / 2,
+        longest,
+        slow: dice.pick(&[0, 20, 200]),
+        slowest: dice.pick(&[round * 2, round * 2, recovery * 2]),
+        lost: dice.pick(&[0, 10, 50, 150]),
+        duplicated: dice.pick(&[0, 20, 150]),
+        straggling: dice.pick(&[0, 20, 150]),
+        straggle: recovery * 2,
+    }
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

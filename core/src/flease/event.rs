@@ -59,6 +59,8 @@ pub enum FleaseAction {
         /// The lease.
         lease: Lease,
     },
+    /// A release is over: others have heard of it, or the lease would have ended by now.
+    Released(Cell),
     /// The cell cannot be acquired here: this peer is not one of its members, or they are not all peers.
     NotAMember(Cell),
     /// This peer's clock is certainly more than epsilon away from so many others that no majority is left: it takes no

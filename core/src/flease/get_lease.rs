@@ -76,7 +76,7 @@ impl FleaseMachine {
         let members = self.config.members(cell).len();
         let Some(seeker) = self.seeker(cell) else { return };
         if seeker.aim == Aim::Release && seeker.wrote <= step.now {
-            return self.stop_seeking(cell);
+            return self.stop_seeking(step, cell);
         }
         seeker.round = Some(Round::new(ballot, members));
         self.counters.rounds += 1;
@@ -159,7 +159,7 @@ impl FleaseMachine {
             (Aim::Release, Finding::Theirs(_)) if self.plants.has(Plant::FleaseReleaseOfAnyLease) => {
                 self.write(step, cell, ballot, None);
             }
-            (Aim::Release, _) => self.stop_seeking(cell),
+            (Aim::Release, _) => self.stop_seeking(step, cell),
         }
     }
 
@@ -198,7 +198,7 @@ impl FleaseMachine {
             Some(lease) if lease.holder == me => self.take(step, cell, ballot, lease),
             Some(lease) => self.wait_for(step, cell, lease),
             None if seeker.aim == Aim::Hold => seeker.go_on_at(step.now + TICK),
-            None => self.stop_seeking(cell),
+            None => self.stop_seeking(step, cell),
         }
     }
 
@@ -248,11 +248,12 @@ impl FleaseMachine {
         seeker.go_on_at(if never { Instant::NEVER } else { next });
     }
 
-    fn stop_seeking(&mut self, cell: &Cell) {
+    fn stop_seeking(&mut self, step: &mut Step, cell: &Cell) {
         if let Some(state) = self.cells.get_mut(cell) {
             state.seeker = None;
         }
         self.timers.clear(cell);
+        step.actions.push(FleaseAction::Released(cell.clone()));
     }
 }
 

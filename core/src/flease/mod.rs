@@ -137,6 +137,12 @@ impl FleaseMachine {
         self.cells.get(cell)?.seeker.as_ref()?.round.as_ref()
     }
 
+    /// The leases that this peer's own registers have and that are valid by this peer's clock. Hints, as from `known`.
+    pub fn known_cells(&self, now: Instant) -> impl Iterator<Item = (&Cell, Lease)> {
+        let valid = move |lease: &Lease| now < lease.until;
+        self.cells.iter().filter_map(move |(cell, state)| Some((cell, state.register.lease().filter(valid)?)))
+    }
+
     /// Whether recovery is over.
     #[must_use]
     pub fn takes_part(&self, now: Instant) -> bool {
@@ -234,7 +240,9 @@ impl FleaseMachine {
 
     fn release(&mut self, step: &mut Step, cell: &Cell) {
         self.end(step, cell, EndedWhy::Released);
-        let Some(seeker) = self.seeker(cell) else { return };
+        let Some(seeker) = self.seeker(cell) else {
+            return step.actions.push(FleaseAction::Released(cell.clone()));
+        };
         seeker.aim = Aim::Release;
         seeker.go_on_at(step.now);
         self.tick(step, cell);
@@ -246,7 +254,9 @@ impl FleaseMachine {
             self.end(step, &cell, EndedWhy::Clock);
             let Some(state) = self.cells.get_mut(&cell) else { continue };
             state.register = Register::default();
-            state.seeker.take_if(|seeker| seeker.aim == Aim::Release);
+            if state.seeker.take_if(|seeker| seeker.aim == Aim::Release).is_some() {
+                step.actions.push(FleaseAction::Released(cell));
+            }
         }
         if self.takes_part_from != Instant::NEVER {
             self.recover(step.now);

@@ -138,6 +138,7 @@ impl FleaseStage {
                 format!("ended {cell} epoch={}: {}", show_ballot(*epoch), spaced(why))
             }
             FleaseAction::HeldByOther { cell, lease } => format!("{cell} is held by {}", show_lease(*lease)),
+            FleaseAction::Released(cell) => format!("{cell} is released"),
             FleaseAction::NotAMember(cell) => format!("not a member of {cell}"),
             FleaseAction::ClockApart { from } => format!("clock apart from {from:?}"),
             FleaseAction::ClockAgrees => "clock agrees".into(),

@@ -10,47 +10,54 @@ use tonic::{Code, Status};
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    kind: Kind,
+    code: u8,
     what: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Failed = 1,
-    Usage = 2,
-    NoManager = 3,
-    NotFound = 4,
-}
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const NO_MANAGER: u8 = 3;
+const NOT_FOUND: u8 = 4;
 
 impl Failure {
     /// It was refused, or something broke.
     pub(crate) fn failed(what: impl Into<String>) -> Failure {
-        Failure { kind: Kind::Failed, what: what.into() }
+        Failure { code: FAILED, what: what.into() }
     }
 
     /// What was asked makes no sense.
     pub(crate) fn usage(what: impl Into<String>) -> Failure {
-        Failure { kind: Kind::Usage, what: what.into() }
+        Failure { code: USAGE, what: what.into() }
     }
 
     /// Nobody could be asked.
     pub(crate) fn no_manager(what: impl Into<String>) -> Failure {
-        Failure { kind: Kind::NoManager, what: what.into() }
+        Failure { code: NO_MANAGER, what: what.into() }
     }
 
     /// What was asked about does not exist.
     pub(crate) fn not_found(what: impl Into<String>) -> Failure {
-        Failure { kind: Kind::NotFound, what: what.into() }
+        Failure { code: NOT_FOUND, what: what.into() }
+    }
+
+    /// A command with codes of its own failed. Without words nothing is printed: somebody else has said what there is to say.
+    pub(crate) fn with_code(code: u8, what: impl Into<String>) -> Failure {
+        Failure { code, what: what.into() }
+    }
+
+    /// Whether there is nothing to print.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.what.is_empty()
     }
 
     /// Whether what was asked makes no sense.
     pub(crate) fn is_usage(&self) -> bool {
-        self.kind == Kind::Usage
+        self.code == USAGE
     }
 
     /// What a script gets.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.kind as u8)
+        ExitCode::from(self.code)
     }
 }
 

@@ -15,7 +15,7 @@ use centrifuge::Managers;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    completions, history, leases, lookup, manager, namespace, operate, owners, status, store, watch,
+    completions, flease, history, leases, lookup, manager, namespace, operate, owners, status, store, watch,
 };
 use failure::Failure;
 use output::Output;
@@ -70,6 +70,9 @@ enum Command {
     /// Back up, restore and migrate the store of a Manager
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Leases among peers, with no Manager: run a peer, hold a cell while a command runs
+    #[command(subcommand)]
+    Flease(flease::FleaseCommand),
     /// Measure, as ratios within one run
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -106,7 +109,9 @@ fn main() -> ExitCode {
     match run(cli.command, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("centrifuge: {failure}");
+            if !failure.is_silent() {
+                eprintln!("centrifuge: {failure}");
+            }
             failure.exit_code()
         }
     }
@@ -134,6 +139,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Move(args) => operate::move_range(args).await,
             Command::Evict(args) => operate::evict(args).await,
             Command::Store(command) => store::run(command),
+            Command::Flease(command) => flease::run(command).await,
             Command::Bench(command) => bench::run(command).await,
             Command::Completions(args) => completions::run::<Cli>(&args),
         }

@@ -37,8 +37,11 @@
 //!
 //! On top of these: [`LeasedMap`] keeps state by the papers' rules and moves it, [`Router`] sends a request to wherever the
 //! owner is, [`Fence`] is the receiver's side of leases, and [`TestCluster`] is all of it in one process on virtual time.
+//!
+//! Apart from these: [`flease`] gives leases on names among a few peers, with no Manager at all.
 
 pub mod fence;
+pub mod flease;
 pub mod hot;
 pub mod leased_map;
 pub mod lookup;
@@ -53,6 +56,7 @@ pub use centrifuge_core::id::{Generation, SessionId};
 pub use centrifuge_core::key::{Key, KeyRange};
 pub use centrifuge_net::record::RecordError;
 pub use fence::Fence;
+pub use flease::Flease;
 pub use hot::{Lease, NoOwner, NotOwner, Route};
 pub use leased_map::LeasedMap;
 pub use lookup::Lookup;

@@ -36,6 +36,19 @@ fn wall() -> i64 {
     skewed(Reading::Wall, nanos(clock_gettime(ClockId::RealtimeCoarse))).cast_signed()
 }
 
+/// Boot time before and after, and between them wall time to the nanosecond: what two clocks say of one moment.
+pub(crate) fn wall_between() -> (Instant, u64, Instant) {
+    let before = now();
+    let wall = skewed(Reading::Wall, nanos(clock_gettime(ClockId::Realtime)));
+    (before, wall, now())
+}
+
+/// For how long the machine has been suspended since its boot; a little more if this process was held up in between.
+pub(crate) fn suspended() -> u64 {
+    let monotonic = nanos(clock_gettime(ClockId::Monotonic));
+    nanos(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic)
+}
+
 /// The two clocks that are read.
 #[derive(Clone, Copy)]
 enum Reading {

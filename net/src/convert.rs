@@ -3,7 +3,9 @@
 //! Messages of the core become messages of the wire by `From`, which cannot fail, and come back by `TryFrom`, which refuses
 //! whatever the schemas do not allow and names the field. Whether a well-formed message makes sense is for the machines to say.
 //!
-//! In this order: errors and fields, Owners, Lookups, operators.
+//! In this order: errors and fields, Owners, Lookups, operators. Flease has a file of its own, `convert/flease.rs`.
+
+pub mod flease;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -111,6 +113,9 @@ pub enum Problem {
     /// A text has a character that it must not have.
     #[error("has a space or a control character")]
     Character,
+    /// A list is not in order, or has something twice.
+    #[error("does not rise from each item to the next")]
+    OutOfOrder,
     /// A field is set that contradicts another.
     #[error("contradicts {other}")]
     Contradiction {

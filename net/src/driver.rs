@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use centrifuge_core::flease::FleaseEvent;
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::ManagerEvent;
@@ -38,6 +39,33 @@ impl DrivenEvent for ManagerEvent {
     }
 }
 
+impl DrivenEvent for FleaseEvent {
+    fn clock_jumped() -> Self {
+        FleaseEvent::ClockJumped
+    }
+}
+
+/// Where a driver takes the time that it tells its machine.
+pub trait Clock: Send + Sync {
+    /// The time, which never goes backwards, and whether the clock jumped since it was last asked.
+    fn read(&mut self) -> (Instant, bool);
+
+    /// How long it is until the clock shows `wake`; zero if it does already.
+    fn rest(&self, wake: Instant) -> Duration;
+}
+
+/// Boot time: the clock of all machines that count with their own clock alone.
+impl Clock for JumpWatch {
+    fn read(&mut self) -> (Instant, bool) {
+        let now = clock::now();
+        (now, self.take_jump(now))
+    }
+
+    fn rest(&self, wake: Instant) -> Duration {
+        wake.since(clock::now())
+    }
+}
+
 /// Performs what a machine decides. Nothing here waits: what takes time is started, and its outcome is sent to the
 /// driver as an event.
 pub trait Host<M: Machine> {
@@ -55,10 +83,10 @@ pub trait Tee<M: Machine>: Send {
 }
 
 /// A machine with its host.
-pub struct Driver<M: Machine, H> {
+pub struct Driver<M: Machine, H, C = JumpWatch> {
     machine: M,
     host: H,
-    watch: JumpWatch,
+    clock: C,
     wake: Option<Instant>,
     tee: Option<Box<dyn Tee<M>>>,
 }
@@ -71,12 +99,25 @@ where
 {
     /// A machine that has not been fed anything. Clocks that move against each other by more than `slack` are a jump.
     pub fn new(machine: M, host: H, slack: Duration) -> Driver<M, H> {
-        Driver { machine, host, watch: JumpWatch::new(slack), wake: None, tee: None }
+        Driver::with_clock(machine, host, JumpWatch::new(slack))
+    }
+}
+
+impl<M, H, C> Driver<M, H, C>
+where
+    M: Machine,
+    M::Event: DrivenEvent + Clone,
+    H: Host<M>,
+    C: Clock,
+{
+    /// A machine that has not been fed anything, and that counts with a clock of its own.
+    pub fn with_clock(machine: M, host: H, clock: C) -> Driver<M, H, C> {
+        Driver { machine, host, clock, wake: None, tee: None }
     }
 
     /// Shows every step to `tee` as well.
     #[must_use]
-    pub fn with_tee(mut self, tee: Box<dyn Tee<M>>) -> Driver<M, H> {
+    pub fn with_tee(mut self, tee: Box<dyn Tee<M>>) -> Driver<M, H, C> {
         self.tee = Some(tee);
         self
     }
@@ -86,7 +127,7 @@ where
         loop {
             let event = tokio::select! {
                 biased;
-                () = sleep_until(self.wake) => None,
+                () = sleep_until(&self.clock, self.wake) => None,
                 event = events.recv() => match event {
                     Some(event) => Some(event),
                     None => return (self.machine, self.host),
@@ -97,8 +138,8 @@ where
     }
 
     fn step(&mut self, event: Option<M::Event>) {
-        let now = clock::now();
-        if self.watch.take_jump(now) {
+        let (now, has_jumped) = self.clock.read();
+        if has_jumped {
             self.feed(now, Some(M::Event::clock_jumped()));
         }
         self.feed(now, event);
@@ -121,14 +162,14 @@ where
     }
 }
 
-/// Sleeps until the boot-time clock shows `wake`; for ever without one.
+/// Sleeps until the clock shows `wake`; for ever without one.
 ///
 /// Does not sleep at all if the clock shows it already: even the shortest sleep waits for the timer's next tick, and a flood of
 /// events would put a wake off again and again. Sleeps in pieces, because the timer stands still while the machine is suspended.
-async fn sleep_until(wake: Option<Instant>) {
+async fn sleep_until(clock: &impl Clock, wake: Option<Instant>) {
     let Some(wake) = wake else { return std::future::pending().await };
     loop {
-        let rest = wake.since(clock::now());
+        let rest = clock.rest(wake);
         if rest.is_zero() {
             return;
         }

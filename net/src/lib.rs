@@ -4,8 +4,10 @@ pub mod clock;
 pub mod convert;
 pub mod dial;
 pub mod driver;
+pub mod flease;
 pub mod limits;
 #[cfg(feature = "next-version")]
 pub mod next_version;
 pub mod proto;
+pub mod quiet_log;
 pub mod record;

@@ -34,3 +34,9 @@ pub const HISTORY_DEFAULT: usize = 100;
 
 /// The most decisions that a request for history gets.
 pub const HISTORY_MOST: usize = 10_000;
+
+/// The most Flease peers. A message that names them all then fits a datagram beside the longest name of a cell.
+pub const FLEASE_PEERS: usize = 128;
+
+/// The most bytes of a datagram between Flease peers that has more than one message: below what a network carries in one piece.
+pub const FLEASE_DATAGRAM: usize = 1_400;

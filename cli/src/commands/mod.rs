@@ -1,6 +1,7 @@
 //! A module for each command.
 
 pub(crate) mod completions;
+pub(crate) mod flease;
 pub(crate) mod history;
 pub(crate) mod leases;
 pub(crate) mod lookup;

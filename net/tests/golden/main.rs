@@ -2,6 +2,7 @@
 
 mod admin;
 mod files;
+mod flease;
 mod lookup;
 mod owner;
 
@@ -20,6 +21,7 @@ fn every_version_of_every_message_is_read() {
     owner::check(&mut golden);
     lookup::check(&mut golden);
     admin::check(&mut golden);
+    flease::check(&mut golden);
     golden.are_all();
 }
 

@@ -1,0 +1,62 @@
+//! The secret that peers share, and the codes by which they know each other's datagrams.
+
+use std::fmt;
+
+use ring::hmac;
+
+/// The fewest bytes of a secret.
+const SHORTEST: usize = 16;
+/// What makes the key of the codes from the secret: whatever else the secret is used for has other keys.
+const PURPOSE: &[u8] = b"centrifuge flease v1";
+
+/// A secret that all peers share and nobody else knows. Whoever has it can speak as any of them.
+#[derive(Clone)]
+pub struct Secret {
+    key: hmac::Key,
+}
+
+/// Why a secret is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    /// It could be guessed.
+    #[error(
+        "the secret has {len} bytes and needs at least 16: make one with `head -c 32 /dev/urandom | base64` and give it to every peer"
+    )]
+    TooShort {
+        /// The bytes it has.
+        len: usize,
+    },
+}
+
+impl Secret {
+    /// The bytes of a code.
+    pub(super) const CODE_LEN: usize = 32;
+
+    /// A secret of at least 16 bytes; they should be random.
+    pub fn new(bytes: &[u8]) -> Result<Secret, SecretError> {
+        match bytes.len() {
+            len if len < SHORTEST => Err(SecretError::TooShort { len }),
+            _ => {
+                let secret = hmac::Key::new(hmac::HMAC_SHA256, bytes);
+                let key = hmac::sign(&secret, PURPOSE);
+                Ok(Secret { key: hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()) })
+            }
+        }
+    }
+
+    /// The code of some bytes.
+    pub(super) fn code(&self, bytes: &[u8]) -> hmac::Tag {
+        hmac::sign(&self.key, bytes)
+    }
+
+    /// Whether this is the code of these bytes. Takes as long for a code that is almost right as for any other.
+    pub(super) fn fits(&self, code: &[u8], bytes: &[u8]) -> bool {
+        hmac::verify(&self.key, bytes, code).is_ok()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}

@@ -25,10 +25,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
         Output::Table => line(&words),
     };
     let address = flease.address();
-    let rest = flease.status().ready_in.unwrap_or_default().as_secs();
     say(
         json!({ "event": "started", "peer": args.peer.peer_id, "address": address.to_string() }),
-        format!("peer {} at {address}; it takes part after its recovery, {rest} s", args.peer.peer_id),
+        format!("peer {} at {address}; it takes part after its recovery", args.peer.peer_id),
     );
     let stopped = told_to_stop();
     tokio::pin!(stopped);

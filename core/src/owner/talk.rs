@@ -267,7 +267,8 @@ impl OwnerMachine {
             self.counters.malformed += 1;
             return false;
         }
-        if assign.seq <= talk.heard && !self.plants.has(Plant::SeqNotChecked) {
+        let is_straggler = assign.seq <= talk.heard;
+        if is_straggler && !self.plants.has(Plant::SeqNotChecked) {
             self.counters.duplicates += 1;
             return false;
         }
@@ -275,7 +276,8 @@ impl OwnerMachine {
         talk.heard_at = now;
         self.seeking = None;
         self.timers.clear(&Timer::Hello);
-        if assign.heard < talk.seq && !self.plants.has(Plant::RacingAssignAccepted) {
+        // The planted fault takes stragglers as they are: that they crossed a report would give them away.
+        if assign.heard < talk.seq && !is_straggler && !self.plants.has(Plant::RacingAssignAccepted) {
             self.counters.races += 1;
             talk.stumbles = talk.stumbles.saturating_add(1);
             let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);

@@ -11,7 +11,7 @@ use tokio_stream::StreamExt;
 
 use crate::clients::POOL;
 use crate::etcd_support::Etcd;
-use crate::managers::{config, leases, stands_by, start, start_with};
+use crate::managers::{config, leases, stands_by, start, start_two, start_with};
 use crate::support::{self, TestOwner, eventually, within};
 
 /// A pool with two Owners that hold everything between them.
@@ -60,10 +60,7 @@ async fn sees(manager: &RunningManager, all: &[SocketAddr], term: Term) {
 async fn a_standby_takes_over_from_a_killed_leader_with_the_same_leases() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options).await;
-    within(first.leads()).await;
-    let second = start(&options).await;
-    stands_by(&second, &first).await;
+    let [first, second] = start_two(&options, &options).await;
     let managers = [first.grpc_addr(), second.grpc_addr()];
     let mut owners = pool(&first, &managers).await;
     let before = leases(&first, POOL);
@@ -121,10 +118,7 @@ async fn a_leader_that_resigns_is_followed_at_once() {
 async fn a_hello_to_a_standby_is_answered_when_it_leads() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options).await;
-    within(first.leads()).await;
-    let second = start(&options).await;
-    stands_by(&second, &first).await;
+    let [first, second] = start_two(&options, &options).await;
     support::create(first.grpc_addr(), POOL).await;
     let hello = v1::Hello {
         namespace: POOL.to_owned(),
@@ -151,10 +145,7 @@ async fn a_hello_to_a_standby_is_answered_when_it_leads() {
 async fn a_watch_at_a_standby_is_answered_when_it_leads() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options).await;
-    within(first.leads()).await;
-    let second = start(&options).await;
-    stands_by(&second, &first).await;
+    let [first, second] = start_two(&options, &options).await;
     support::create(first.grpc_addr(), POOL).await;
     let mut lookup = support::lookup(second.grpc_addr()).await;
     let mut watches = Vec::new();
@@ -188,10 +179,7 @@ async fn assert_remembers(manager: &RunningManager) {
 async fn a_leader_whose_key_is_deleted_stops_and_another_goes_on() {
     let etcd = Etcd::shared();
     let options = etcd.options();
-    let first = start(&options).await;
-    within(first.leads()).await;
-    let second = start(&options).await;
-    stands_by(&second, &first).await;
+    let [first, second] = start_two(&options, &options).await;
     let managers = [first.grpc_addr(), second.grpc_addr()];
     let _owners = pool(&first, &managers).await;
     let before = leases(&first, POOL);

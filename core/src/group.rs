@@ -96,9 +96,12 @@ impl Group {
         plants: Plants,
     ) -> Vec<PublishedEntry> {
         match change {
-            Change::Created { settings, log } => {
-                let floor = self.removed.remove(namespace).unwrap_or_default();
-                self.namespaces.insert(namespace.clone(), Stored::new(settings.clone(), *log, floor));
+            Change::Created { settings, log, floor } => {
+                let last = self.removed.remove(namespace).unwrap_or_default().max(*floor);
+                let mut stored = Stored::new(settings.clone(), *log, last);
+                let unclaimed = Entry { generation: *floor, state_since: *floor, ..Entry::default() };
+                stored.table.set(KeyRange::ALL, unclaimed);
+                self.namespaces.insert(namespace.clone(), stored);
                 Vec::new()
             }
             Change::Removed => {
@@ -169,6 +172,9 @@ impl Stored {
             Change::Granted { range, generation, session, source } => {
                 return self.grant(*range, *generation, *session, *source, plants);
             }
+            Change::Claimed { range, generation, state_since, session } => {
+                return self.claim(*range, *generation, *state_since, *session);
+            }
             Change::Released { range, generation } => return self.release(*range, *generation),
             Change::Recalled { range, generation, to } => {
                 self.mark(*range, *generation, Some(Recall { to: *to }));
@@ -198,6 +204,19 @@ impl Stored {
             let entry = Entry { owner: Some(session), generation, state_since, source, recall: None };
             self.table.set(part, entry);
         }
+        self.publish(range)
+    }
+
+    fn claim(
+        &mut self,
+        range: KeyRange,
+        generation: Generation,
+        state_since: Generation,
+        session: SessionId,
+    ) -> Vec<PublishedEntry> {
+        self.last_generation = self.last_generation.max(generation);
+        let entry = Entry { owner: Some(session), generation, state_since, source: None, recall: None };
+        self.table.set(range, entry);
         self.publish(range)
     }
 

@@ -39,6 +39,24 @@ number!(
     /// The number of a lease. Strictly rises with every grant in a namespace and is never reused; zero was never granted.
     Generation
 );
+impl Generation {
+    /// How many bits of a generation count the grants of one term, where there is no store to number on from (ADR 15).
+    const COUNTER_BITS: u32 = 24;
+
+    /// The number before the first of a term, where there is no store; `None` if the term does not fit.
+    #[must_use]
+    pub fn before(term: Term) -> Option<Generation> {
+        let fits = term.0 < 1 << (u64::BITS - Self::COUNTER_BITS);
+        fits.then_some(Generation(term.0 << Self::COUNTER_BITS))
+    }
+
+    /// Whether this is a number of the term that begins after `before`.
+    #[must_use]
+    pub fn is_of_term_after(self, before: Generation) -> bool {
+        self > before && self.0 >> Self::COUNTER_BITS == before.0 >> Self::COUNTER_BITS
+    }
+}
+
 number!(
     /// A position in a namespace's change log.
     Lsn

@@ -84,6 +84,25 @@ pub struct HeldLease {
     pub generation: Generation,
     /// When the state of these keys last began empty.
     pub state_since: Generation,
+    /// What shows a leader that has no store that a Manager granted it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub warrant: Option<Warrant>,
+}
+
+/// A Manager's word that it granted a lease, for a leader that knows nothing (ADR 15). Owners keep and repeat it, and read
+/// nothing in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Warrant {
+    /// The keys; whoever holds a part of them can claim that part.
+    pub range: KeyRange,
+    /// How long the lease lasts.
+    pub lease: Duration,
+    /// The Owner's virtual nodes.
+    pub virtual_nodes: u32,
+    /// A code over these, the namespace, the session, the generation and the state's age. The core neither makes nor
+    /// checks it: that happens where messages leave and enter a Manager.
+    pub code: [u8; 32],
 }
 
 /// A lease given up on purpose.
@@ -222,6 +241,9 @@ pub struct LeaseOrder {
     pub kind: OrderKind,
     /// The Manager wants it back.
     pub recall: Option<RecallOrder>,
+    /// What its Owner shows to a leader that has no store.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub warrant: Option<Warrant>,
 }
 
 /// Whether a lease is new to its Owner. A restarted Owner accepts grants alone (Centrifuge §2.3).
@@ -327,6 +349,12 @@ pub struct Update {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum UpdateBody {
+    /// A leader that has no store learns the table from the Owners and knows of no change: whatever the Lookup has, it
+    /// keeps.
+    Unchanged {
+        /// How long learning can take: knowledge may be that much older than usual.
+        hold: Duration,
+    },
     /// Nothing is new since `lsn`.
     Heartbeat {
         /// The log's end.

@@ -163,6 +163,22 @@ plants! {
     UnownedNeverGranted = "unowned-never-granted" breaks "L1",
     /// A Lookup whose changes have a gap waits for the next push instead of asking.
     GapNeverRepaired = "gap-never-repaired" breaks "L1",
+    /// Without a store: a leader takes what Owners told an earlier leader for claims.
+    ClaimFromBeforeTerm = "claim-from-before-term" breaks "S1",
+    /// Without a store: a leader frees what a session says it released, though it did not claim it.
+    UnclaimedReleaseHonoured = "unclaimed-release-honoured" breaks "S1",
+    /// Without a store: a leader grants what nobody has claimed so far as soon as it leads.
+    UnclaimedGrantedEarly = "unclaimed-granted-early" breaks "S1",
+    /// Without a store: a leader keeps the number of a claimed lease, but not its state's age.
+    ClaimForgetsStateSince = "claim-forgets-state-since" breaks "S4",
+    /// Without a store: a leader numbers from its own clock at the start of its term, not from the ballot that elected it.
+    GenerationFromOwnClock = "generation-from-own-clock" breaks "S2",
+    /// Without a store: every leader's change log has the same identity, so that a position of an earlier one is accepted.
+    EarlierLogAccepted = "earlier-log-accepted" breaks "S4",
+    /// Without a store: a Manager that campaigns again while it holds the cell wins under the term that it has led already.
+    TermAnnouncedTwice = "term-announced-twice" breaks "S2",
+    /// Without a store: a renewal of the leader lease is answered by a round that began before it was asked.
+    RenewalByOldRound = "renewal-by-old-round" breaks "S5",
     /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.

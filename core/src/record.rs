@@ -48,6 +48,8 @@ pub enum Change {
         settings: Arc<Settings>,
         /// The identity of its change log.
         log: Nonce,
+        /// Its generations are above this one, and so is the age of whatever state nobody claims.
+        floor: Generation,
     },
     /// The namespace is gone; its generations stay used up.
     Removed,
@@ -87,6 +89,17 @@ pub enum Change {
         session: SessionId,
         /// The lease under which the state that comes along was held. `None`: the state begins empty.
         source: Option<Generation>,
+    },
+    /// A leader that has no store learns of a lease that an earlier one granted.
+    Claimed {
+        /// The keys.
+        range: KeyRange,
+        /// The lease.
+        generation: Generation,
+        /// When the state of these keys last began empty.
+        state_since: Generation,
+        /// Who holds it.
+        session: SessionId,
     },
     /// A range has no owner any more, and its state is gone.
     Released {
@@ -165,6 +178,8 @@ pub enum Reason {
     Migrated,
     /// The state was moved to a process that is gone.
     DestinationGone,
+    /// Its owner said so to a leader that has no store.
+    Claimed,
     /// It had no owner, and the partitioner names this one.
     Unowned,
     /// The partitioner names another owner.

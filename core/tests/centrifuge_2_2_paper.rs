@@ -215,7 +215,7 @@ fn centrifuge_2_2_1_the_smaller_of_changes_and_snapshot_is_sent() {
             cluster.messages(M1, lookup, mark).filter_map(|envelope| match &envelope.as_update()?.body {
                 UpdateBody::Changes { entries, .. } => Some(("changes", entries.len())),
                 UpdateBody::Snapshot { entries, .. } => Some(("snapshot", entries.len())),
-                UpdateBody::Heartbeat { .. } => None,
+                UpdateBody::Heartbeat { .. } | UpdateBody::Unchanged { .. } => None,
             });
         let sent: Vec<_> = sent.collect();
         let &[(kind, size)] = &sent[..] else { panic!("one answer: {sent:?}") };

@@ -143,7 +143,7 @@ fn centrifuge_3_2_an_owner_cannot_choose_a_key() {
         cluster.run_until(secs(20), |cluster| cluster.waiting(a, M1) > 0);
         let mut message = cluster.take(a, M1);
         let report = message.report();
-        report.held.push(HeldLease { range: high, generation, state_since: generation });
+        report.held.push(HeldLease { range: high, generation, state_since: generation, warrant: None });
         cluster.deliver(message);
         assert_eq!(skipped(&cluster, MessageSkip::NotGranted), Some(claims));
         let ordered = cluster.latest(M1, a, |e| e.as_assign().map(|assign| assign.orders.clone()));

@@ -611,6 +611,43 @@ fn prs_4_4_a_failover_moves_no_range_and_loses_no_state() {
 
 /// PRS §4.4.
 #[test]
+fn prs_4_4_a_leader_without_a_store_learns_the_table_from_the_owners() {
+    let mut cluster = Cluster::with(Options { managers: 5, diskless: true, ..Options::default() });
+    let owners = cluster.owners(["a", "b", "c"]);
+    let lookup = cluster.lookup();
+    // Nobody knows what earlier leaders granted: the first grants wait for a full hold.
+    cluster.run_for(secs(50));
+    assert!(owners.iter().all(|owner| cluster.held_keys(*owner).is_empty()));
+    cluster.run_for(secs(60));
+    let (table, mark) = (cluster.table().clone(), cluster.mark());
+    assert!(table.iter().all(|(_, entry)| entry.owner.is_some()));
+    for _ in 0..3 {
+        let leader = cluster.leader();
+        cluster.crash(leader);
+        for _ in 0..120 {
+            cluster.run_for(secs(1));
+            for owner in owners {
+                for (range, lease) in table.of_session(cluster.session(owner)) {
+                    assert!(cluster.check_continuous(owner, range.first(), lease.generation));
+                }
+            }
+        }
+        assert_eq!(cluster.table(), &table);
+    }
+    assert_eq!((cluster.stored().sessions.len(), cluster.store.group.term), (3, Term(4)));
+    assert_eq!(cluster.losses(lookup, mark), []);
+    // With an Owner that dies in the same moment, its keys and no others are lost, once a full hold has passed.
+    let (leader, lost) = (cluster.leader(), cluster.keys_of(owners[0]));
+    cluster.crash(leader);
+    cluster.crash(owners[0]);
+    cluster.run_for(secs(60));
+    assert_eq!(cluster.losses(lookup, mark), []);
+    cluster.run_for(secs(60));
+    assert_eq!(cluster.lost_keys(lookup, mark), lost);
+}
+
+/// PRS §4.4.
+#[test]
 fn prs_4_4_a_silent_leader_makes_a_lookup_ask_every_manager() {
     let mut cluster = Cluster::sliced_with_managers(3);
     let lookup = cluster.lookup();

@@ -98,6 +98,7 @@ impl Leading {
             range,
             generation: entry.generation,
             state_since: entry.state_since,
+            warrant: None,
         });
         let report = Report {
             namespace: namespace(),
@@ -171,7 +172,7 @@ impl Leading {
 /// What is stored of a pool at rest: every Owner has what the partitioner gives it.
 fn stored_pool() -> Group {
     let settings = Arc::new(Settings::default());
-    let mut changes = vec![Change::Created { settings, log: Nonce(7) }];
+    let mut changes = vec![Change::Created { settings, log: Nonce(7), floor: Generation::ZERO }];
     for number in 0..OWNERS {
         let info = SessionInfo {
             name: name(number),

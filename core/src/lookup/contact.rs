@@ -9,6 +9,8 @@ use crate::time::Instant;
 pub(super) struct Contact {
     /// When the latest request was sent as of which the Lookup knows everything.
     base: Option<Instant>,
+    /// Until when leaders that learn the table excuse older knowledge.
+    excused_until: Instant,
     /// When everything is next taken for lost; never before the start.
     alarm: Instant,
     /// What the application was last told; nothing at first.
@@ -24,7 +26,7 @@ pub(super) struct Alarm {
 
 impl Default for Contact {
     fn default() -> Contact {
-        Contact { base: None, alarm: Instant::NEVER, told: None }
+        Contact { base: None, excused_until: Instant::ZERO, alarm: Instant::NEVER, told: None }
     }
 }
 
@@ -46,16 +48,37 @@ impl Contact {
 
     /// Whether knowledge is young enough.
     pub(super) fn is_kept(&self, now: Instant, timeout: Duration) -> bool {
-        self.base.is_some_and(|base| now < base + timeout)
+        self.base.is_some_and(|base| now < self.end(base, timeout))
+    }
+
+    fn end(&self, base: Instant, timeout: Duration) -> Instant {
+        (base + timeout).max(self.excused_until)
     }
 
     /// Everything is known as of `base`. True if the application is to be told that contact is regained.
     pub(super) fn keep(&mut self, now: Instant, base: Instant, timeout: Duration) -> bool {
-        self.base = self.base.max(Some(base));
+        if self.base.is_none_or(|known| known < base) {
+            self.base = Some(base);
+            self.excused_until = Instant::ZERO;
+        }
+        self.watch_on(now, timeout)
+    }
+
+    /// A leader that learns the table, which takes it `hold` at most, answered a request of `asked`. It knows of no change, and
+    /// excuses knowledge that is so much older than usual: however many leaders do so in a row.
+    pub(super) fn excuse(&mut self, now: Instant, asked: Instant, timeout: Duration, hold: Duration) -> bool {
+        let Some(base) = self.base else { return false };
+        let end = (asked + timeout).min(base + timeout + hold);
+        self.excused_until = self.excused_until.max(end);
+        self.watch_on(now, timeout)
+    }
+
+    /// Puts the alarm off if knowledge is young enough; says whether the application is to be told of contact.
+    fn watch_on(&mut self, now: Instant, timeout: Duration) -> bool {
         if !self.is_kept(now, timeout) {
             return false;
         }
-        self.alarm = self.base.map_or(self.alarm, |base| base + timeout);
+        self.alarm = self.base.map_or(self.alarm, |base| self.end(base, timeout));
         self.told.replace(true) != Some(true)
     }
 

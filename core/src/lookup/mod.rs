@@ -18,7 +18,7 @@ use self::news::Dropped;
 use crate::id::{Generation, Lsn, ManagerId, Namespace, Nonce, Seq, Term};
 use crate::key::{Key, KeyRange};
 use crate::machine::{Machine, Output};
-use crate::message::{LookupRequest, ManagerToLookup, Position, Update};
+use crate::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
 use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::range_map::RangeMap;
@@ -326,11 +326,22 @@ impl LookupMachine {
     fn hear_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
         self.term = update.term;
         self.asking.answered(from, update.echo, &self.config);
+        if let UpdateBody::Unchanged { hold } = update.body {
+            return self.hear_unchanged(now, update.echo, hold, actions);
+        }
         self.take_news(now, update, actions);
         self.keep_contact(now, update.echo, self.has_all_up_to(news::end_of(update)), actions);
         if !self.has_all_up_to(self.heard_of) {
             self.counters.gaps += 1;
             self.repair(now);
+        }
+    }
+
+    /// The leader learns the table and will send it when it has it: there is nothing to ask for.
+    fn hear_unchanged(&mut self, now: Instant, echo: Seq, hold: Duration, actions: &mut Actions) {
+        let (Some(asked), timeout) = (self.asking.sent_at(echo), self.config.contact_timeout) else { return };
+        if self.contact.excuse(now, asked, timeout, hold) {
+            actions.push(LookupAction::Contact(true));
         }
     }
 

@@ -48,7 +48,7 @@ impl LookupMachine {
             return Err(Dropped::LeftLog);
         }
         match &update.body {
-            UpdateBody::Heartbeat { .. } => Ok(()),
+            UpdateBody::Heartbeat { .. } | UpdateBody::Unchanged { .. } => Ok(()),
             UpdateBody::Changes { from, to, entries } if from < to && are_changes(entries) => Ok(()),
             UpdateBody::Changes { .. } => Err(Dropped::BadChanges),
             UpdateBody::Snapshot { entries, .. } if is_whole(entries) => Ok(()),
@@ -63,7 +63,7 @@ impl LookupMachine {
             self.heard_of = end;
         }
         match &update.body {
-            UpdateBody::Heartbeat { .. } => {}
+            UpdateBody::Heartbeat { .. } | UpdateBody::Unchanged { .. } => {}
             _ if self.has_all_up_to(end) => self.counters.duplicates += 1,
             UpdateBody::Changes { from, entries, .. } if self.begins_here(end.log, *from) => {
                 self.counters.changes += 1;
@@ -127,6 +127,7 @@ pub(super) fn end_of(update: &Update) -> Position {
     let lsn = match update.body {
         UpdateBody::Heartbeat { lsn } | UpdateBody::Snapshot { lsn, .. } => lsn,
         UpdateBody::Changes { to, .. } => to,
+        UpdateBody::Unchanged { .. } => Lsn::ZERO,
     };
     Position { log: update.log, lsn }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::group::Stored;
-use crate::id::{Namespace, OwnerName, SessionId};
+use crate::id::{Generation, Namespace, OwnerName, SessionId};
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::settings::Settings;
 
@@ -46,6 +46,9 @@ impl Leader {
         context: &mut Context<'_>,
     ) -> Result<(Namespace, Change, Reason), AdminError> {
         let asked = |why: &Arc<str>| Reason::Operator(Arc::clone(why));
+        if context.config.diskless.is_some() && changes_namespaces(command) {
+            return Err(AdminError::Diskless);
+        }
         Ok(match command {
             AdminCommand::Create { namespace, settings } => {
                 if self.draft.namespaces.contains_key(namespace) {
@@ -53,7 +56,8 @@ impl Leader {
                 }
                 let settings = self.checked(settings, context)?;
                 let log = context.random.nonce();
-                (namespace.clone(), Change::Created { settings, log }, asked(&"created".into()))
+                let floor = Generation::ZERO;
+                (namespace.clone(), Change::Created { settings, log, floor }, asked(&"created".into()))
             }
             AdminCommand::Configure { namespace, settings, expected } => {
                 let stored = self.draft_of(namespace)?;
@@ -107,6 +111,14 @@ impl Leader {
         settings.check(context.config.drift).map_err(AdminError::Settings)?;
         Ok(Arc::clone(settings))
     }
+}
+
+/// Whether a command would be forgotten with the term, though its sender counts on it.
+fn changes_namespaces(command: &AdminCommand) -> bool {
+    matches!(
+        command,
+        AdminCommand::Create { .. } | AdminCommand::Configure { .. } | AdminCommand::Remove { .. }
+    )
 }
 
 fn find(stored: &Stored, owner: &OwnerName) -> Result<(SessionId, SessionInfo), AdminError> {

@@ -111,7 +111,11 @@ impl Decision<'_> {
         let mut grants: Vec<(KeyRange, SessionId)> = Vec::new();
         let mut waits = false;
         let unowned = self.stored().table.overlay(desired).filter(|(_, entry, _)| entry.owner.is_none());
-        for (part, _, session) in unowned {
+        let unowned = unowned.flat_map(|(part, _, session)| {
+            let parts = self.live.claimable_to_nobody(part, self.plants);
+            parts.into_iter().map(move |part| (part, session))
+        });
+        for (part, session) in unowned {
             if !self.live.talks.contains_key(session) {
                 waits = true;
                 continue;

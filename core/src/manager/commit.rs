@@ -101,10 +101,14 @@ impl Leader {
             if let Some(draft) = self.draft.namespaces.get_mut(&namespace) {
                 draft.lsn = stored.lsn;
             }
+            if live.rebuild.is_some() {
+                continue;
+            }
             live.publish(&namespace, term, stored.lsn, entries.into(), stored.settings.log_span, context);
         }
         debug_assert!(context.plants != Plants::NONE || self.draft == self.committed);
         self.mark_affected(&in_flight.affected, context.plants);
+        self.finish_rebuilds(context);
         for (request, result) in in_flight.replies {
             context.push(ManagerAction::AdminReply { request, result });
         }
@@ -148,6 +152,9 @@ impl Leader {
                     if let Some(stored) = self.committed.namespaces.get(namespace) {
                         let mut live = Live::new(stored, context.now);
                         live.follow_hold(stored, context.plants);
+                        if let Some(floor) = self.floor {
+                            live.begin_rebuild(self.silent_from, floor);
+                        }
                         self.live.insert(namespace.clone(), live);
                     }
                 }
@@ -165,6 +172,7 @@ impl Leader {
                     }
                 }
                 Change::Granted { .. } => context.counters.grants += 1,
+                Change::Claimed { .. } => context.counters.claims += 1,
                 Change::Released { .. } => context.counters.losses += 1,
                 _ => {}
             }

@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 use super::Context;
 use super::commit::{Decided, InFlight};
-use super::event::ManagerAction;
+use super::event::{ManagerAction, Skip};
 use super::leader::Leader;
 use super::live::Live;
 use super::talk::Talk;
@@ -23,6 +23,8 @@ use super::talk::Talk;
 pub(super) struct Plan {
     pub(super) records: Vec<Record>,
     pub(super) in_flight: InFlight,
+    /// The term has no number left for a grant.
+    pub(super) used_up: bool,
 }
 
 /// The decision about one namespace. Each change is applied to the draft as it is made, so that the next one sees it.
@@ -34,6 +36,8 @@ pub(super) struct Decision<'a> {
     pub(super) now: Instant,
     pub(super) plants: Plants,
     pub(super) drift: Drift,
+    /// The number before the term's first, where there is no store.
+    pub(super) floor: Option<Generation>,
 }
 
 /// What a report says of a lease that its session does not hold, or not all of.
@@ -55,6 +59,9 @@ impl Leader {
         let dirty = self.live.iter().filter(|(_, live)| live.dirty).map(|(name, _)| name.clone());
         for namespace in dirty.collect::<Vec<_>>() {
             self.decide_namespace(&namespace, &mut plan, context);
+        }
+        if plan.used_up && self.floor.is_some() {
+            self.resign();
         }
         if plan.records.is_empty() {
             return self.note_applied(plan.in_flight.decided);
@@ -82,7 +89,9 @@ impl Leader {
             now: context.now,
             plants: context.plants,
             drift: context.config.drift,
+            floor: self.floor,
         };
+        decision.end_rebuild();
         decision.end_silent_sessions();
         decision.hear_reports();
         decision.settle_hold();
@@ -91,6 +100,9 @@ impl Leader {
         decision.balance_load();
         decision.assign();
         for skip in live.skips.iter().filter(|skip| !earlier.contains(skip)) {
+            if let Skip::Claim { why, .. } = skip {
+                *context.counters.claims_refused.entry(*why).or_default() += 1;
+            }
             context.out.push(ManagerAction::Skip(skip.clone()));
         }
     }
@@ -105,6 +117,7 @@ impl Decision<'_> {
     pub(super) fn emit(&mut self, change: Change, reason: Reason) {
         let affected = &mut self.plan.in_flight.affected;
         if let Change::Granted { range, .. }
+        | Change::Claimed { range, .. }
         | Change::Released { range, .. }
         | Change::Recalled { range, .. }
         | Change::RecallCancelled { range, .. } = &change
@@ -113,7 +126,7 @@ impl Decision<'_> {
             let owners = owners.filter_map(|(_, entry)| entry.owner);
             affected.extend(owners.map(|owner| (self.namespace.clone(), owner)));
         }
-        if let Change::Granted { session, .. } = &change {
+        if let Change::Granted { session, .. } | Change::Claimed { session, .. } = &change {
             affected.insert((self.namespace.clone(), *session));
         }
         self.draft.apply_change(self.namespace, &change, self.plants);
@@ -150,7 +163,10 @@ impl Decision<'_> {
             let Some(report) = talk.report.clone() else { continue };
             let namespace = self.namespace.clone();
             let decided = Decided { namespace, session, talk: talk.id, seq: report.seq };
-            if self.join(session, &report) {
+            let claims = self.claims(session, &report);
+            if self.may_join(session, &claims) && self.join(session, &report) {
+                self.take_claims(session, &claims);
+                self.free_unclaimed_by_plant(&report);
                 self.take_findings(session);
                 self.take_wishes(session, &report);
             }
@@ -190,7 +206,7 @@ impl Decision<'_> {
             name: offer.name,
             url: offer.url,
             weight: report.weight,
-            virtual_nodes: self.stored().settings.virtual_nodes,
+            virtual_nodes: self.virtual_nodes_of(report),
             draining: report.draining,
             evicted: false,
         };
@@ -273,7 +289,9 @@ impl Decision<'_> {
         } else {
             self.stored().last_generation
         };
-        let Some(generation) = last.next() else {
+        let is_of_term = |next: &Generation| self.floor.is_none_or(|floor| next.is_of_term_after(floor));
+        let Some(generation) = last.next().filter(is_of_term) else {
+            self.plan.used_up = true;
             let namespace = self.namespace.clone();
             if let (Some(source), true) = (source, source.is_some()) {
                 self.emit(Change::Released { range, generation: source }, Reason::Dropped);

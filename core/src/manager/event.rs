@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::id::{Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
+use crate::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
 use crate::key::KeyRange;
 use crate::load::LoadSkip;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
@@ -221,6 +221,8 @@ pub enum AdminError {
     Settings(SettingsError),
     /// The settings are not those that the change was made from: read them again, and decide anew.
     SettingsChanged,
+    /// The Managers have no store: namespaces and their settings come from every Manager's configuration.
+    Diskless,
 }
 
 /// What a Manager wants done.
@@ -347,11 +349,37 @@ pub enum Skip {
         /// Why.
         why: LoadSkip,
     },
+    /// A session claims a lease that it cannot have.
+    Claim {
+        /// Where.
+        namespace: Namespace,
+        /// The session.
+        session: SessionId,
+        /// The keys.
+        range: KeyRange,
+        /// The lease.
+        generation: Generation,
+        /// Why.
+        why: ClaimSkip,
+    },
     /// No generation is left: nothing can be granted.
     GenerationsUsedUp {
         /// Where.
         namespace: Namespace,
     },
+}
+
+/// Why a claim is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClaimSkip {
+    /// It shows no warrant, or not for these keys, or one that no Manager made.
+    NoWarrant,
+    /// No earlier leader can have granted a lease of that number.
+    Impossible,
+    /// Another session claimed the keys under a higher number.
+    Outbid,
+    /// This leader has granted the keys, or set them free, since.
+    Decided,
 }
 
 /// Why a message changed nothing.

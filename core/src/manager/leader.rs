@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::group::Group;
-use crate::id::{Index, Namespace};
+use crate::id::{Generation, Index, Namespace};
 use crate::message::OwnerToManager;
 use crate::plant::Plant;
 use crate::record::Record;
 use crate::time::Instant;
 
+use super::claim::{configured_namespaces, floor};
 use super::commit::InFlight;
 use super::event::{AdminCommand, AdminError, ManagerAction, ManagerEvent, RoleName, StoreEvent};
 use super::live::Live;
@@ -30,6 +31,10 @@ pub(super) struct Leader {
     pub(super) group_records: Vec<Record>,
     /// When no earlier leader can act any more.
     settles_at: Option<Instant>,
+    /// Since when no earlier leader can act.
+    pub(super) silent_from: Instant,
+    /// The number before this term's first generation, where there is no store.
+    pub(super) floor: Option<Generation>,
     pub(super) since_compaction: u64,
     started: bool,
     resigning: bool,
@@ -58,16 +63,27 @@ impl Leader {
             .iter()
             .map(|(name, stored)| (name.clone(), Live::taken_over(stored, silent_from, context)))
             .collect();
+        let floor = floor(lead.term, context);
+        let mut group_records = vec![Record::LeaderStarted { leader_hold: context.config.leader_hold }];
+        group_records.extend(configured_namespaces(floor, context));
+        let mut draft = group.clone();
+        for record in &group_records {
+            if let Record::Namespace { namespace, change, .. } = record {
+                draft.apply_change(namespace, change, context.plants);
+            }
+        }
         let mut leader = Leader {
             lead,
             committed: group.clone(),
-            draft: group.clone(),
+            draft,
             index,
             in_flight: None,
             live,
             admin: Vec::new(),
-            group_records: vec![Record::LeaderStarted { leader_hold: context.config.leader_hold }],
+            group_records,
             settles_at: Some(silent_from),
+            silent_from,
+            floor,
             since_compaction: 0,
             started: false,
             resigning: false,
@@ -163,12 +179,14 @@ impl Leader {
     /// Decides if nothing is under way, then says what there is to say.
     fn advance(&mut self, context: &mut Context<'_>) -> Next {
         if self.started && self.in_flight.is_none() {
-            if self.resigning {
-                self.group_records = vec![Record::LeaderResigned];
-            } else {
+            if !self.resigning {
                 self.decide(context);
             }
+            if self.resigning && self.in_flight.is_none() {
+                self.group_records = vec![Record::LeaderResigned];
+            }
             self.append_next(context);
+            self.finish_rebuilds(context);
         }
         if self.started && !self.resigning {
             self.flush(context);
@@ -185,6 +203,11 @@ impl Leader {
         }
         let term = self.lead.term;
         context.push(ManagerAction::RoleChanged(RoleName::Leader { term }));
+    }
+
+    /// The term cannot go on: the next one can.
+    pub(super) fn resign(&mut self) {
+        self.resigning = true;
     }
 
     pub(super) fn is_resigning(&self) -> bool {

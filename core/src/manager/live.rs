@@ -17,6 +17,7 @@ use crate::time::Instant;
 use crate::timers::Timers;
 
 use super::Context;
+use super::claim::Rebuild;
 use super::event::Skip;
 use super::lookups::{LatestSnapshot, Subscriber};
 use super::talk::Talk;
@@ -41,6 +42,8 @@ pub(super) struct Live {
     pub(super) silent_from: Instant,
     /// No range is moved before this: stored sessions count as live until they had the time to speak.
     pub(super) balance_from: Instant,
+    /// While a leader that has no store learns the table: until when claims count, and what nobody has claimed so far.
+    pub(super) rebuild: Option<Rebuild>,
     /// The Lookups that want to hear of changes.
     pub(super) subscribers: BTreeMap<Nonce, Subscriber>,
     pub(super) log: ChangeLog,
@@ -130,6 +133,7 @@ impl Live {
             taken_over_at: Generation::ZERO,
             silent_from: now,
             balance_from: now,
+            rebuild: None,
             subscribers: BTreeMap::new(),
             log: ChangeLog::new(stored.log, stored.lsn),
             snapshot: LatestSnapshot::default(),

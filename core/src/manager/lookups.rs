@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::change_log::ChangeLog;
 use crate::group::Stored;
 use crate::id::{Lsn, Namespace, Nonce, Seq, Term};
 use crate::message::{LookupRequest, ManagerToLookup, Update, UpdateBody};
@@ -82,8 +83,10 @@ impl Leader {
         let subscriber = Subscriber { peer: from, echo: request.seq, asked_at, answered_to };
         live.subscribers.insert(request.lookup, subscriber.clone());
         live.log.truncate(context.now, stored.settings.log_span);
-        let snapshot = || live.snapshot.of(stored);
-        let body = live.log.answer(request.position, stored.table.len(), snapshot);
+        let body = live.rebuild_news().unwrap_or_else(|| {
+            let snapshot = || live.snapshot.of(stored);
+            live.log.answer(request.position, stored.table.len(), snapshot)
+        });
         let namespace = &request.namespace;
         context.push(subscriber.update(namespace, request.lookup, term, live.log.id(), body));
     }
@@ -143,13 +146,21 @@ impl Live {
         let knows = |subscriber: &Subscriber| {
             subscriber.answered_to == lsn && now.since(subscriber.asked_at) < interval
         };
-        self.tell_subscribers(
-            namespace,
-            term,
-            &UpdateBody::Heartbeat { lsn },
-            |known| !knows(known),
-            context,
-        );
+        let body = self.rebuild_news().unwrap_or(UpdateBody::Heartbeat { lsn });
+        self.tell_subscribers(namespace, term, &body, |known| !knows(known), context);
+    }
+
+    /// Tells every subscriber the whole table, once it is learned.
+    pub(super) fn publish_all(
+        &mut self,
+        namespace: &Namespace,
+        term: Term,
+        stored: &Stored,
+        context: &mut Context<'_>,
+    ) {
+        self.log = ChangeLog::new(stored.log, stored.lsn);
+        let body = UpdateBody::Snapshot { lsn: stored.lsn, entries: self.snapshot.of(stored) };
+        self.tell_subscribers(namespace, term, &body, |_| true, context);
     }
 
     fn tell_subscribers(

@@ -2,6 +2,7 @@
 
 mod admin;
 mod assign;
+mod claim;
 mod commit;
 mod decide;
 mod event;
@@ -13,21 +14,22 @@ mod sessions;
 mod talk;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use event::{
-    AdminCommand, AdminError, ElectionEvent, ManagerAction, ManagerEvent, MessageSkip, Peer, RoleName, Skip,
-    StoreEvent,
+    AdminCommand, AdminError, ClaimSkip, ElectionEvent, ManagerAction, ManagerEvent, MessageSkip, Peer,
+    RoleName, Skip, StoreEvent,
 };
-pub use overview::{NamespaceOverview, SessionOverview};
+pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
 
 use crate::group::Group;
-use crate::id::{ManagerId, Term};
+use crate::id::{ManagerId, Namespace, Term};
 use crate::machine::{Machine, Output};
 use crate::message::{ManagerToLookup, ManagerToOwner};
 use crate::plant::{Plant, Plants};
 use crate::random::Random;
-use crate::settings::Drift;
+use crate::settings::{Drift, Settings};
 use crate::time::Instant;
 
 use leader::Leader;
@@ -48,6 +50,9 @@ pub struct ManagerConfig {
     pub drift: Drift,
     /// After how many commits the log is compacted.
     pub compact_every: u64,
+    /// There is no store, and every term begins with these namespaces and what their Owners claim; `None`: there is one.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
 }
 
 impl ManagerConfig {
@@ -63,6 +68,7 @@ impl ManagerConfig {
             campaign_interval: Duration::from_secs(2),
             drift,
             compact_every: 1000,
+            diskless: None,
         }
     }
 }
@@ -107,6 +113,10 @@ pub struct ManagerCounters {
     pub skipped: BTreeMap<MessageSkip, u64>,
     /// Grants committed.
     pub grants: u64,
+    /// Leases of earlier leaders that their Owners claimed.
+    pub claims: u64,
+    /// Claims refused, by why.
+    pub claims_refused: BTreeMap<ClaimSkip, u64>,
     /// Leases that ended without their state.
     pub losses: u64,
     /// Batches committed.

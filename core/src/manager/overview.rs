@@ -20,8 +20,19 @@ pub struct NamespaceOverview {
     pub changes: usize,
     /// How old the oldest of them is.
     pub log_span: Duration,
+    /// What a leader that has no store has yet to learn; `None` once it knows the table.
+    pub rebuilding: Option<RebuildOverview>,
     /// The sessions that this leader talks with.
     pub sessions: BTreeMap<SessionId, SessionOverview>,
+}
+
+/// What a leader that has no store has yet to learn, as readers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuildOverview {
+    /// How many keys nobody has claimed.
+    pub unclaimed_keys: u128,
+    /// When they are nobody's, at the latest.
+    pub ends_at: Instant,
 }
 
 /// A session that a leader talks with, as readers see it.
@@ -77,6 +88,10 @@ impl Live {
             lookups: self.subscribers.len(),
             changes: self.log.len(),
             log_span: self.log.span(now),
+            rebuilding: self.rebuild.as_ref().map(|rebuild| RebuildOverview {
+                unclaimed_keys: rebuild.unclaimed_keys(),
+                ends_at: self.balance_from,
+            }),
             sessions: sessions.collect(),
         }
     }

@@ -10,6 +10,7 @@ use crate::range_set::RangeSet;
 use crate::table::Entry;
 
 use super::Context;
+use super::claim::warrant;
 use super::commit::Decided;
 use super::decide::reconcile;
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
@@ -101,6 +102,9 @@ impl Leader {
         if let Some(why) = live.objection_to_first(&report) {
             return skip(context, session, why);
         }
+        if context.plants.has(Plant::ClaimFromBeforeTerm) {
+            live.open_by_plant(from, &report, context.now);
+        }
         if !live.take_up_offer(from, &report, context) {
             count(context, MessageSkip::ForeignNonce);
             let unknown = ManagerToOwner::Unknown { session, conversation: report.conversation };
@@ -166,7 +170,9 @@ impl Leader {
         });
         let seq = report.seq;
         talk.report = Some(report);
+        let claims = not_granted && live.rebuild.is_some();
         talk.undecided = info_differs
+            || claims
             || !reconcile(stored, session, talk, (taken_over_at, &live.withdrawn), context.plants).is_empty();
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
@@ -178,7 +184,7 @@ impl Leader {
             talk.applied = seq;
         }
         live.timers.clear(&LiveTimer::Resend(session));
-        if not_granted {
+        if not_granted && !claims {
             skip(context, session, MessageSkip::NotGranted);
         }
         if not_its {
@@ -228,7 +234,12 @@ impl Leader {
     /// Sends what is due: replies at once, pushes when nothing is unanswered.
     pub(super) fn flush(&mut self, context: &mut Context<'_>) {
         let unlimited = context.plants.has(Plant::PushesWithoutLimit);
-        let due = |talk: &Talk| talk.reply_due || (talk.push_due && (!talk.awaiting || unlimited));
+        // Whoever has yet to be heard would take an answer without its leases for their end.
+        let diskless = context.config.diskless.is_some();
+        let due = |talk: &Talk| {
+            (talk.reply_due || (talk.push_due && (!talk.awaiting || unlimited)))
+                && (!diskless || talk.applied > Seq::ZERO)
+        };
         let mut to_send = Vec::new();
         for (namespace, live) in &self.live {
             let sessions = live.talks.iter().filter(|(_, talk)| due(talk)).map(|(session, _)| *session);
@@ -318,10 +329,12 @@ impl Leader {
             let listed = RangeSet::from_ranges(parts).difference(&gone);
             let twice = context.plants.has(Plant::AcceptedTwice);
             orders.extend(listed.iter().map(|part| {
-                order(part, entry, talk, twice, |to| {
+                let order = order(part, entry, talk, twice, |to| {
                     let info = told.sessions.get(&to)?;
                     Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
-                })
+                });
+                let warrant = self.floor.and_then(|_| warrant(part, told, session));
+                LeaseOrder { warrant, ..order }
             }));
         }
         orders
@@ -365,7 +378,8 @@ fn order(
         talk.accepted.contains(&entry.generation) && (!twice || talk.report.as_ref().is_some_and(listed));
     let kind = if accepted { OrderKind::Renewal } else { OrderKind::Grant { source: entry.source } };
     let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
-    LeaseOrder { range, generation: entry.generation, state_since: entry.state_since, kind, recall }
+    let Entry { generation, state_since, .. } = *entry;
+    LeaseOrder { range, generation, state_since, kind, recall, warrant: None }
 }
 
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, SessionId};
 use crate::key::{Key, KeyRange};
-use crate::message::{Destination, HeldLease, LeaseOrder, OrderKind, Refusal};
+use crate::message::{Destination, HeldLease, LeaseOrder, OrderKind, Refusal, Warrant};
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::time::Instant;
@@ -22,6 +22,8 @@ pub struct Lease {
     pub transfer: Option<TransferId>,
     /// No new operation may begin: the rest of the state is on its way, or the lease is about to be given back.
     pub frozen: bool,
+    /// What shows a leader that has no store that a Manager granted it.
+    pub warrant: Option<Warrant>,
 }
 
 /// The leases of one session. All of them end at one instant, because every message that renews one carries the
@@ -145,14 +147,11 @@ impl Leases {
     pub fn report(&self) -> Vec<HeldLease> {
         let mut leases: Vec<HeldLease> = Vec::with_capacity(self.held.len());
         for (range, lease) in self.held.iter() {
-            let held = HeldLease { range, generation: lease.generation, state_since: lease.state_since };
+            let Lease { generation, state_since, warrant, .. } = *lease;
+            let held = HeldLease { range, generation, state_since, warrant };
             match leases.last_mut() {
                 // Pieces that differ only in how they are given back are one lease to the Manager.
-                Some(last)
-                    if last.range.touches(range)
-                        && last.generation == held.generation
-                        && last.state_since == held.state_since =>
-                {
+                Some(last) if last.range.touches(range) && HeldLease { range, ..*last } == held => {
                     last.range = KeyRange::new(last.range.first(), range.last()).unwrap_or(last.range);
                 }
                 _ => leases.push(held),
@@ -177,6 +176,7 @@ impl Leases {
         let expiry = base + lease;
         self.withdraw_unlisted(orders, &mut applied);
         for order in orders {
+            self.keep_warrant(order);
             match order.kind {
                 OrderKind::Renewal => self.renew(order, plants, &mut applied),
                 OrderKind::Grant { source } => {
@@ -187,6 +187,14 @@ impl Leases {
         }
         self.expiry = expiry;
         applied
+    }
+
+    /// Every message brings the latest warrants with it.
+    fn keep_warrant(&mut self, order: &LeaseOrder) {
+        let warrant = order.warrant;
+        if self.held.overlapping(order.range).any(|(_, lease)| lease.warrant != warrant) {
+            self.held.update(order.range, |_, lease| Some(Lease { warrant, ..*lease }));
+        }
     }
 
     fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], applied: &mut Applied) {
@@ -270,6 +278,7 @@ impl Leases {
             state_since: order.state_since,
             transfer: None,
             frozen: false,
+            warrant: order.warrant,
         };
         self.held.insert(range, lease);
         self.highest.insert(range, order.generation);

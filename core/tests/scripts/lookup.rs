@@ -152,6 +152,9 @@ impl LookupStage {
         let lsn = Lsn(words.number("lsn", 0)?);
         Ok(match verb {
             "heartbeat" => UpdateBody::Heartbeat { lsn },
+            "unchanged" => {
+                UpdateBody::Unchanged { hold: words.time("hold", std::time::Duration::from_secs(65))? }
+            }
             "snapshot" => UpdateBody::Snapshot { lsn, entries },
             "changes" => UpdateBody::Changes { from: Lsn(words.number("after", 0)?), to: lsn, entries },
             _ => return Err("no such command".into()),

@@ -13,7 +13,7 @@ use centrifuge_core::manager::{
 };
 use centrifuge_core::message::{
     HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position, Refusal, Release,
-    Report,
+    Report, Warrant,
 };
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
@@ -119,12 +119,20 @@ impl ManagerStage {
         self.feed(event)
     }
 
-    /// `manager m1 leader-lease=10s`: a Manager begins; the store is what the one before left.
+    /// `manager m1 leader-lease=10s`: a Manager begins; the store is what the one before left. `manager m1 diskless lease=60s`:
+    /// it has none, and a pool of those settings.
     fn begin(&mut self, words: &mut Words) -> Result<Vec<String>, String> {
         let name = words.word()?;
         let mut config = ManagerConfig::new(name.as_str().into());
         config.leader_lease = words.time("leader-lease", FAR)?;
         config.leader_hold = config.drift.hold_for(config.leader_lease);
+        if words.flag("diskless") {
+            let pool = (namespace("pool")?, Arc::new(settings(words)?));
+            config.diskless = Some(Arc::new([pool].into()));
+            self.store = Store::default();
+            let used = Generation(words.number("generations-used", 0)?);
+            self.store.group.removed.insert(namespace("pool")?, used);
+        }
         let seed = self.aliases.nonce(&format!("seed of {name}")).0 as u64;
         let machine = ManagerMachine::new(config, Random::from_number(seed), Plants::NONE);
         self.clock.reset(None, machine.counters());
@@ -331,7 +339,7 @@ impl ManagerStage {
         Ok(report)
     }
 
-    /// `holds 00-7f gen=1 since=1`, `released 00-7f gen=1 to=b1`, `refused 00-7f gen=1`, `load 00-7f 100`.
+    /// `holds 00-7f gen=1 since=1 warrant=00-7f`, `released 00-7f gen=1 to=b1`, `refused 00-7f gen=1`, `load 00-7f 100`.
     fn clause(&mut self, mut words: Words, report: &mut Report) -> Result<(), String> {
         let verb = words.word()?;
         let range = words::range(&words.word()?)?;
@@ -339,7 +347,17 @@ impl ManagerStage {
         match verb.as_str() {
             "holds" => {
                 let state_since = Generation(words.number("since", generation.0)?);
-                report.held.push(HeldLease { range, generation, state_since });
+                let warrant = match words.value("warrant") {
+                    None => None,
+                    Some(keys) => Some(Warrant {
+                        range: words::range(&keys)?,
+                        lease: words.time("lease", Duration::from_secs(60))?,
+                        virtual_nodes: u32::try_from(words.number("nodes", 64)?)
+                            .map_err(|_| "what nodes?")?,
+                        code: [0; 32],
+                    }),
+                };
+                report.held.push(HeldLease { range, generation, state_since, warrant });
             }
             "released" => {
                 let clean_to = words.value("to").map(|to| self.aliases.session(&to));
@@ -389,5 +407,6 @@ impl ManagerStage {
 }
 
 fn as_held(order: &LeaseOrder) -> HeldLease {
-    HeldLease { range: order.range, generation: order.generation, state_since: order.state_since }
+    let LeaseOrder { range, generation, state_since, warrant, .. } = *order;
+    HeldLease { range, generation, state_since, warrant }
 }

@@ -92,6 +92,7 @@ fn show_to_lookup(message: &ManagerToLookup, peer: &str, names: &mut Aliases) ->
     };
     let log = names.name(update.log, 'g');
     let (what, entries): (String, &[PublishedEntry]) = match &update.body {
+        UpdateBody::Unchanged { hold } => (format!("unchanged, for {}", span(*hold)), &[]),
         UpdateBody::Heartbeat { lsn } => (format!("heartbeat {log}:{lsn}"), &[]),
         UpdateBody::Changes { from, to, entries } => (format!("changes {log}:{from} to {log}:{to}"), entries),
         UpdateBody::Snapshot { lsn, entries } => (format!("snapshot {log}:{lsn}"), entries),
@@ -170,6 +171,10 @@ fn show_change(change: &Change, names: &mut Aliases) -> String {
             let state = source.map_or(String::new(), |source| format!(" with the state of gen={source}"));
             format!("{} granted to {session} gen={generation}{state}", show_range(*range))
         }
+        Change::Claimed { range, generation, state_since, session } => {
+            let session = names.of_session(*session);
+            format!("{} claimed by {session} {}", show_range(*range), lease_text(*generation, *state_since))
+        }
         Change::Released { range, generation } => format!("{} gen={generation} is free", show_range(*range)),
         Change::Recalled { range, generation, to } => {
             let to = to.map_or(String::new(), |to| format!(" to {}", names.of_session(to)));
@@ -214,6 +219,15 @@ fn show_skip(skip: &Skip, names: &mut Aliases) -> String {
         }
         Skip::Load { namespace, owner, why } => {
             format!("skip {}load of {owner}: {}", prefix(namespace), spaced(why))
+        }
+        Skip::Claim { namespace, session, range, generation, why } => {
+            let session = names.of_session(*session);
+            let keys = show_range(*range);
+            format!(
+                "skip {}claim of {session} to {keys} gen={generation}: {}",
+                prefix(namespace),
+                spaced(why)
+            )
         }
         Skip::GenerationsUsedUp { namespace } => {
             format!("skip {}grants: generations used up", prefix(namespace))

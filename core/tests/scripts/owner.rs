@@ -277,7 +277,7 @@ impl OwnerStage {
         let recall = words.flag("recall").then_some(RecallOrder { to });
         let state_since = Generation(words.number("since", generation)?);
         words.end()?;
-        Ok(LeaseOrder { range, generation: Generation(generation), state_since, kind, recall })
+        Ok(LeaseOrder { range, generation: Generation(generation), state_since, kind, recall, warrant: None })
     }
 }
 

@@ -49,11 +49,13 @@ pub struct Options {
     pub managers: usize,
     pub settings: Settings,
     pub manager_clock: Clock,
+    /// There is no store: every leader learns the table from the Owners.
+    pub diskless: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { managers: 1, settings: Settings::default(), manager_clock: Clock::TRUE }
+        Options { managers: 1, settings: Settings::default(), manager_clock: Clock::TRUE, diskless: false }
     }
 }
 
@@ -161,14 +163,21 @@ impl Cluster {
             leader_hold: ManagerConfig::new("m1".into()).leader_hold,
         };
         for number in 0..options.managers {
-            let config = ManagerConfig::new(manager_id(number));
+            let mut config = ManagerConfig::new(manager_id(number));
+            if options.diskless {
+                let namespaces = [(pool(), Arc::new(options.settings.clone()))];
+                config.diskless = Some(Arc::new(namespaces.into()));
+            }
             let machine = ManagerMachine::new(config, cluster.random(), Plants::NONE);
             let clock = options.manager_clock;
             cluster.managers.push(Host { machine, clock, wake: None, alive: true });
             cluster.tell(Node::Manager(number), ManagerEvent::Start);
         }
-        let create = AdminCommand::Create { namespace: pool(), settings: Arc::new(options.settings) };
-        cluster.admin(create).expect("a leader, and settings that it accepts");
+        cluster.store.forgets = options.diskless;
+        if !options.diskless {
+            let create = AdminCommand::Create { namespace: pool(), settings: Arc::new(options.settings) };
+            cluster.admin(create).expect("a leader, and settings that it accepts");
+        }
         cluster
     }
 

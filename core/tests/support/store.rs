@@ -15,6 +15,8 @@ use centrifuge_core::time::Instant;
 pub struct Store {
     pub log: Vec<Arc<Batch>>,
     pub group: Group,
+    /// Nothing outlives a term.
+    pub forgets: bool,
     term: Term,
     leader: Option<(ManagerId, Instant)>,
 }
@@ -60,6 +62,9 @@ impl Store {
                 return None;
             }
             ManagerAction::Load { request } => {
+                if self.forgets {
+                    (self.log, self.group) = (Vec::new(), Group::default());
+                }
                 let (index, group) = (Index(self.log.len() as u64), Arc::new(self.group.clone()));
                 ManagerEvent::Store(StoreEvent::Loaded { request, index, group })
             }

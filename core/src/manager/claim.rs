@@ -1,0 +1,249 @@
+//! A leader that has no store: it learns the table from what Owners claim (ADR 15).
+
+use crate::group::Stored;
+use crate::id::{Generation, Nonce, SessionId, Term};
+use crate::key::KeyRange;
+use crate::message::{HeldLease, Report, UpdateBody, Warrant};
+use crate::plant::{Plant, Plants};
+use crate::range_set::RangeSet;
+use crate::record::{Change, Reason, Record};
+use crate::time::Instant;
+
+use super::Context;
+use super::decide::Decision;
+use super::event::{ClaimSkip, Peer, Skip};
+use super::leader::Leader;
+use super::live::{Live, LiveTimer, Offer};
+use super::talk::Talk;
+
+/// What a leader that has no store does not know yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Rebuild {
+    /// The keys that nobody has claimed: an earlier leader's lease may still run on them.
+    unclaimed: RangeSet,
+}
+
+/// A lease of an earlier leader that a session holds, as far as its keys can be its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    range: KeyRange,
+    generation: Generation,
+    state_since: Generation,
+    warrant: Warrant,
+    /// Who claimed the keys before, under a lower number.
+    outbids: Option<(SessionId, Generation)>,
+}
+
+impl Rebuild {
+    /// How many keys nobody has claimed.
+    pub(super) fn unclaimed_keys(&self) -> u128 {
+        self.unclaimed.key_count()
+    }
+}
+
+/// The number before the term's first generation; `None` where a store knows the last one.
+pub(super) fn floor(term: Term, context: &Context<'_>) -> Option<Generation> {
+    context.config.diskless.as_ref()?;
+    if context.plants.has(Plant::GenerationFromOwnClock) {
+        return Generation::before(Term(context.now.0 >> 24));
+    }
+    Generation::before(term)
+}
+
+/// The namespaces that every term begins with where there is no store.
+pub(super) fn configured_namespaces(floor: Option<Generation>, context: &mut Context<'_>) -> Vec<Record> {
+    let (Some(floor), Some(namespaces)) = (floor, context.config.diskless.clone()) else { return Vec::new() };
+    let log = |context: &mut Context<'_>| match context.plants.has(Plant::EarlierLogAccepted) {
+        true => Nonce(1),
+        false => context.random.nonce(),
+    };
+    namespaces
+        .iter()
+        .map(|(namespace, settings)| Record::Namespace {
+            namespace: namespace.clone(),
+            change: Change::Created { settings: settings.clone(), log: log(context), floor },
+            reason: Reason::Operator("the Managers' configuration names it".into()),
+        })
+        .collect()
+}
+
+/// What a session can show to the next leader. Its code is added where it leaves the Manager.
+pub(super) fn warrant(range: KeyRange, stored: &Stored, session: SessionId) -> Option<Warrant> {
+    let virtual_nodes = stored.sessions.get(&session)?.virtual_nodes;
+    Some(Warrant { range, lease: stored.settings.lease, virtual_nodes, code: [0; 32] })
+}
+
+impl Live {
+    /// Nothing is known: no lease of an earlier leader runs on after a full hold.
+    pub(super) fn begin_rebuild(&mut self, silent_from: Instant, floor: Generation) {
+        self.taken_over_at = floor;
+        self.silent_from = silent_from;
+        self.rebuild = Some(Rebuild { unclaimed: RangeSet::all() });
+        self.claims_end_after_hold();
+    }
+
+    fn claims_end_after_hold(&mut self) {
+        self.balance_from = self.silent_from + self.hold;
+        self.timers.set(LiveTimer::Balance, self.balance_from);
+    }
+
+    /// What Lookups are told while the table is learned; `None` once it is known.
+    pub(super) fn rebuild_news(&self) -> Option<UpdateBody> {
+        self.rebuild.as_ref().map(|_| UpdateBody::Unchanged { hold: self.hold })
+    }
+
+    /// The parts of a range on which no lease of an earlier leader can run that nobody has claimed.
+    pub(super) fn claimable_to_nobody(&self, range: KeyRange, plants: Plants) -> Vec<KeyRange> {
+        match &self.rebuild {
+            Some(rebuild) if !plants.has(Plant::UnclaimedGrantedEarly) => {
+                RangeSet::from_ranges([range]).difference(&rebuild.unclaimed).iter().collect()
+            }
+            _ => vec![range],
+        }
+    }
+
+    /// Whoever claimed nothing waited until nothing was left to claim.
+    fn let_others_join(&mut self, stored: &Stored) {
+        let waiting = self.talks.iter_mut().filter(|(session, _)| !stored.sessions.contains_key(session));
+        waiting.for_each(|(_, talk)| talk.undecided = true);
+    }
+
+    /// A planted fault: a report of any conversation opens one.
+    pub(super) fn open_by_plant(&mut self, from: Peer, report: &Report, now: Instant) {
+        let known = self.talks.contains_key(&report.session) || self.offers.contains_key(&report.session);
+        if self.rebuild.is_some() && !known {
+            let name = crate::id::OwnerName::new(&report.session.to_string()).ok();
+            let Some(name) = name else { return };
+            let (id, url) = (report.conversation, "".into());
+            let offer = Offer { id, name, url, takes_over: false, made_at: now };
+            let mut talk = Talk::open(offer, from, None, now);
+            talk.seq = report.heard;
+            self.talks.insert(report.session, talk);
+        }
+    }
+}
+
+impl Leader {
+    /// Tells Lookups the tables that are learned, once they are committed.
+    pub(super) fn finish_rebuilds(&mut self, context: &mut Context<'_>) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        for (namespace, live) in &mut self.live {
+            let learned = |rebuild: &mut Rebuild| rebuild.unclaimed.is_empty();
+            let Some(stored) = self.committed.namespaces.get(namespace) else { continue };
+            if live.rebuild.take_if(learned).is_some() {
+                live.publish_all(namespace, self.lead.term, stored, context);
+                live.let_others_join(stored);
+                live.dirty = true;
+            }
+        }
+    }
+}
+
+impl Decision<'_> {
+    /// A full hold has passed: what nobody claimed belongs to nobody.
+    pub(super) fn end_rebuild(&mut self) {
+        if self.now >= self.live.balance_from
+            && let Some(rebuild) = &mut self.live.rebuild
+        {
+            rebuild.unclaimed = RangeSet::new();
+            self.live.let_others_join(&self.draft.namespaces[self.namespace]);
+        }
+    }
+
+    /// During a rebuild only who claims something becomes a member: a namesake must not keep the holder out.
+    pub(super) fn may_join(&self, session: SessionId, claims: &[Claim]) -> bool {
+        let all_is_known = self.live.rebuild.as_ref().is_none_or(|rebuild| rebuild.unclaimed.is_empty());
+        all_is_known || !claims.is_empty() || self.stored().sessions.contains_key(&session)
+    }
+
+    /// What a session claims and can have. The rest is refused and reported.
+    pub(super) fn claims(&mut self, session: SessionId, report: &Report) -> Vec<Claim> {
+        let (Some(floor), true) = (self.floor, self.live.rebuild.is_some()) else { return Vec::new() };
+        let mut claims = Vec::new();
+        for held in &report.held {
+            let parts: Vec<_> =
+                self.stored().table.overlapping(held.range).map(|(part, entry)| (part, *entry)).collect();
+            for (range, entry) in parts {
+                if entry.owner == Some(session) && entry.generation == held.generation {
+                    continue;
+                }
+                match self.judge_claim(range, held, (entry.owner, entry.generation), floor) {
+                    Ok(claim) => claims.push(claim),
+                    Err(why) => self.refuse_claim(session, range, held.generation, why),
+                }
+            }
+        }
+        claims
+    }
+
+    fn judge_claim(
+        &self,
+        range: KeyRange,
+        held: &HeldLease,
+        (owner, generation): (Option<SessionId>, Generation),
+        floor: Generation,
+    ) -> Result<Claim, ClaimSkip> {
+        let warrant = held.warrant.filter(|warrant| warrant.range.contains_range(held.range));
+        let warrant = warrant.ok_or(ClaimSkip::NoWarrant)?;
+        if held.generation >= floor && !self.plants.has(Plant::GenerationFromOwnClock) {
+            return Err(ClaimSkip::Impossible);
+        }
+        let unclaimed =
+            self.live.rebuild.as_ref().is_some_and(|rebuild| rebuild.unclaimed.contains_range(range));
+        let outbids = owner.map(|owner| (owner, generation));
+        match outbids {
+            None if !unclaimed => return Err(ClaimSkip::Decided),
+            Some((_, generation)) if generation > floor => return Err(ClaimSkip::Decided),
+            Some((_, generation)) if generation >= held.generation => return Err(ClaimSkip::Outbid),
+            _ => {}
+        }
+        let HeldLease { generation, state_since, .. } = *held;
+        let forgets = self.plants.has(Plant::ClaimForgetsStateSince);
+        let state_since = if forgets { Generation::ZERO } else { state_since };
+        Ok(Claim { range, generation, state_since, warrant, outbids })
+    }
+
+    /// The leases go on under their numbers, and those of whoever claimed the keys wrongly end.
+    pub(super) fn take_claims(&mut self, session: SessionId, claims: &[Claim]) {
+        for claim in claims {
+            if let Some((other, generation)) = claim.outbids {
+                self.refuse_claim(other, claim.range, generation, ClaimSkip::Outbid);
+            }
+            let Claim { range, generation, state_since, warrant, .. } = *claim;
+            self.emit(Change::Claimed { range, generation, state_since, session }, Reason::Claimed);
+            if let Some(talk) = self.live.talks.get_mut(&session) {
+                talk.accepted.insert(generation);
+            }
+            if let Some(rebuild) = &mut self.live.rebuild {
+                rebuild.unclaimed.remove(range);
+            }
+            let hold = self.drift.hold_for(warrant.lease);
+            if hold > self.live.hold {
+                self.live.hold = hold;
+                self.live.claims_end_after_hold();
+            }
+        }
+    }
+
+    fn refuse_claim(&mut self, session: SessionId, range: KeyRange, generation: Generation, why: ClaimSkip) {
+        let namespace = self.namespace.clone();
+        self.live.skips.push(Skip::Claim { namespace, session, range, generation, why });
+    }
+
+    /// The virtual nodes that an Owner had under an earlier leader, if it can show so.
+    pub(super) fn virtual_nodes_of(&self, report: &Report) -> u32 {
+        let shown = report.held.iter().find_map(|held| held.warrant).map(|warrant| warrant.virtual_nodes);
+        shown.filter(|_| self.floor.is_some()).unwrap_or(self.stored().settings.virtual_nodes)
+    }
+
+    /// A planted fault: what a session says it released is free, whoever has it since.
+    pub(super) fn free_unclaimed_by_plant(&mut self, report: &Report) {
+        if self.plants.has(Plant::UnclaimedReleaseHonoured)
+            && let Some(rebuild) = &mut self.live.rebuild
+        {
+            report.released.iter().for_each(|release| rebuild.unclaimed.remove(release.range));
+        }
+    }
+}

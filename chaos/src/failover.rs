@@ -20,6 +20,7 @@ use crate::pool::{Node, Pool, PoolPlan};
 use crate::proxy::Weather;
 use crate::run::PlaceArgs;
 use crate::shelter::{Place, Shelter};
+use crate::world::World;
 
 /// How long a new leader may take before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -112,11 +113,14 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         owners: 6,
         callers: 4,
         crowds: u8::try_from(args.lookups.div_ceil(CROWD))?,
+        peers: 0,
         keys: 96,
     };
     // A crowd has what the Manager gives by default: news when there is some, and a sign of life now and then.
     let heartbeat = if args.lookups > 0 { Duration::from_secs(5) } else { Times::LASTING.heartbeat };
     let plan = PoolPlan {
+        world: World::Managers,
+        seed: args.seed,
         sizes,
         times: Times { heartbeat, ..Times::LASTING },
         store: args.store,

@@ -12,6 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::world::World;
+
 /// The machine's boot-time clock in nanoseconds, which no rate makes wrong: all processes read the same one.
 pub(crate) type Nanos = u64;
 
@@ -66,6 +68,22 @@ pub(crate) enum CallerLine {
     Ended { at: Nanos },
 }
 
+/// What a Flease peer's process writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PeerLine {
+    /// It came to hold a cell, by a wish that began and was fulfilled then.
+    Acquired { cell: u32, epoch: String, at: Span },
+    /// Every check of the cell's lease said yes, from the first to the last, without a pause worth mentioning.
+    Held { cell: u32, epoch: String, first: Span, last: Span, checks: u64 },
+    /// It lost a cell.
+    Ended { cell: u32, why: String, at: Nanos },
+    /// It found its clock apart from those of others, and stepped down.
+    Apart { from: Vec<u16>, at: Nanos },
+    /// ... and agrees with them again.
+    Agrees { at: Nanos },
+}
+
 /// How a loss is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -92,9 +110,17 @@ impl From<LossWhy> for Why {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum HarnessLine {
     /// What the run is about.
-    Plan { keys: u32, contact_timeout: Nanos, notice_bound: Nanos },
+    Plan {
+        #[serde(default)]
+        world: World,
+        keys: u32,
+        contact_timeout: Nanos,
+        notice_bound: Nanos,
+    },
     /// A process was started; `life` counts the processes of a name.
     Started { name: String, life: u32, ppm: i32, at: Nanos },
+    /// The clock of a process will be further from true time than any may be, and when it is right again.
+    Astray { name: String, life: u32, from: Nanos, until: Nanos, over: Nanos, ahead: i64 },
     /// A process was killed.
     Killed { name: String, life: u32, at: Nanos },
     /// A process was stopped for a while.
@@ -108,7 +134,14 @@ pub(crate) enum HarnessLine {
     /// ... and does again.
     Healed { from: String, to: String, at: Nanos },
     /// Messages between the two are lost, delayed, doubled and overtake each other, more than usual.
-    Storm { client: String, manager: String, at: Nanos, until: Nanos },
+    Storm {
+        #[serde(alias = "client")]
+        from: String,
+        #[serde(alias = "manager")]
+        to: String,
+        at: Nanos,
+        until: Nanos,
+    },
     /// etcd is told to forget who leads.
     Deposed { at: Nanos },
     /// No more faults; every process runs.

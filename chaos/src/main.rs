@@ -15,6 +15,7 @@ mod report;
 mod roles;
 mod run;
 mod shelter;
+mod world;
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -12,6 +12,12 @@ pub(crate) const NAMESPACE: &str = "chaos";
 /// How far a clock may be from true time, in parts per million: 1.04 to 0.96 is 65 to 60, the drift bound between any two.
 pub(crate) const MOST_SKEW_PPM: i32 = 40_000;
 
+/// The most by which Flease peers' clocks differ, unless one is astray.
+pub(crate) const EPSILON: Duration = Duration::from_millis(200);
+
+/// How long a round of Flease may take.
+pub(crate) const ROUND: Duration = Duration::from_millis(500);
+
 /// How long leases and everything around them last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Times {
@@ -54,6 +60,9 @@ impl Times {
         balances: false,
         ..Times::SHORT
     };
+
+    /// Leases of Flease peers: with what else a peer waits for, one that starts takes part after three seconds.
+    pub(crate) const PEERS: Times = Times { lease: Duration::from_millis(2_000), ..Times::SHORT };
 
     /// The hold that belongs to the lease: 65 to 60.
     pub(crate) fn hold(&self) -> Duration {
@@ -108,7 +117,7 @@ pub(crate) enum NetworkKind {
 }
 
 /// How many processes of each kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub(crate) etcd: u8,
     pub(crate) managers: u8,
@@ -116,7 +125,9 @@ pub(crate) struct Sizes {
     pub(crate) callers: u8,
     /// Processes with many Lookups.
     pub(crate) crowds: u8,
-    /// How many keys are watched.
+    /// Flease peers.
+    pub(crate) peers: u8,
+    /// How many keys are watched, or cells wanted.
     pub(crate) keys: u32,
 }
 

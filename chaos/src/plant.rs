@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::checker::Verdict;
+use crate::world::World;
 
 /// Something that is wrong on purpose, which the checker must find. What concerns leaders needs etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -47,6 +48,26 @@ pub(crate) enum Plant {
     UnknownThenNextIndex,
     /// A commit compares neither the leader's key nor its place in the log (S5, seen as S1, S2, or L1: nobody can lead)
     UncomparedCommit,
+    /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides (F1)
+    FleaseBallotRanges,
+    /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever (F1)
+    FleaseExpiryAtWrite,
+    /// Flease: a restarted peer waits for the length of a lease, and not for clocks that slew nor for old messages (F1)
+    FleaseShortRecovery,
+    /// Flease: a recovering peer starts rounds and counts its own vote (F1)
+    FleaseOwnVoteInRecovery,
+    /// Flease: every acknowledgment counts, also one that arrives twice (F1)
+    FleaseAcksCountedTwice,
+    /// Flease: a refusal counts as a reply and ends no round (F1)
+    FleaseNackSwallowed,
+    /// Flease: a lease is free for others as soon as it has ended by their own clocks (F1)
+    FleaseNoSafetyPeriod,
+    /// Flease: a release empties the register, whoever's lease is in it (F1)
+    FleaseReleaseOfAnyLease,
+    /// Flease: a lease that ran out is taken up again under its old epoch (F2)
+    FleaseEpochKept,
+    /// Flease: a round that fails is the last (L3)
+    FleaseNeverRetries,
 }
 
 /// What happens to leaders, so that what is wrong with them has consequences.
@@ -63,8 +84,25 @@ pub(crate) enum LeaderTrouble {
     Overwritten,
 }
 
+/// What happens to Flease peers, for what the usual faults show too rarely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerTrouble {
+    /// Two groups hear each other only through one peer, which dies and comes back at once.
+    SharedVoterDies,
+    /// A minority is cut off, and every datagram comes twice.
+    DoubledMinority,
+}
+
 impl Plant {
-    /// What is wrong in the Managers' machine: the simulator's plant of the same name.
+    /// Where it can be planted.
+    pub(crate) fn world(self) -> World {
+        match self.in_machine() {
+            Some(machine) if machine.name().starts_with("flease-") => World::Flease,
+            _ => World::Managers,
+        }
+    }
+
+    /// What is wrong in the Managers' or the peers' machine: the simulator's plant of the same name.
     pub(crate) fn in_machine(self) -> Option<MachinePlant> {
         Some(match self {
             Plant::DeposedLeaderRenews => MachinePlant::DeposedLeaderRenews,
@@ -74,6 +112,16 @@ impl Plant {
             Plant::GenerationReused => MachinePlant::GenerationReused,
             Plant::AnswerBeforeCommit => MachinePlant::AnswerBeforeCommit,
             Plant::UnknownThenNextIndex => MachinePlant::UnknownThenNextIndex,
+            Plant::FleaseBallotRanges => MachinePlant::FleaseBallotRanges,
+            Plant::FleaseExpiryAtWrite => MachinePlant::FleaseExpiryAtWrite,
+            Plant::FleaseShortRecovery => MachinePlant::FleaseShortRecovery,
+            Plant::FleaseOwnVoteInRecovery => MachinePlant::FleaseOwnVoteInRecovery,
+            Plant::FleaseAcksCountedTwice => MachinePlant::FleaseAcksCountedTwice,
+            Plant::FleaseNackSwallowed => MachinePlant::FleaseNackSwallowed,
+            Plant::FleaseNoSafetyPeriod => MachinePlant::FleaseNoSafetyPeriod,
+            Plant::FleaseReleaseOfAnyLease => MachinePlant::FleaseReleaseOfAnyLease,
+            Plant::FleaseEpochKept => MachinePlant::FleaseEpochKept,
+            Plant::FleaseNeverRetries => MachinePlant::FleaseNeverRetries,
             _ => return None,
         })
     }
@@ -105,6 +153,15 @@ impl Plant {
         })
     }
 
+    /// What must happen to peers for it to be seen; `None`: the usual faults are enough.
+    pub(crate) fn peer_trouble(self) -> Option<PeerTrouble> {
+        match self {
+            Plant::FleaseOwnVoteInRecovery | Plant::FleaseShortRecovery => Some(PeerTrouble::SharedVoterDies),
+            Plant::FleaseAcksCountedTwice => Some(PeerTrouble::DoubledMinority),
+            _ => None,
+        }
+    }
+
     /// Whether the checker found what it had to find, under the right name.
     pub(crate) fn is_found(self, verdict: &Verdict) -> bool {
         let violates = |rule: &str| verdict.violations.iter().any(|words| words.starts_with(rule));
@@ -116,6 +173,9 @@ impl Plant {
             Plant::AnswerBeforeCommit | Plant::UnknownThenNextIndex => violates("S1") || violates("S2"),
             // A log that was written over is noticed, and then nobody leads any more.
             Plant::UncomparedCommit => violates("S1") || violates("S2") || violates("L1"),
+            plant if plant.world() == World::Flease => {
+                plant.in_machine().is_some_and(|machine| violates(machine.invariant()))
+            }
             _ => violates("S1"),
         }
     }
@@ -132,7 +192,8 @@ mod tests {
             if let Some(machine) = plant.in_machine() {
                 assert_eq!(name.as_deref(), Some(machine.name()));
             }
-            let is_in_manager = plant.in_machine().is_some() || plant.in_driver().is_some();
+            let is_wrong = plant.in_machine().is_some() || plant.in_driver().is_some();
+            let is_in_manager = is_wrong && plant.world() == World::Managers;
             assert!(!is_in_manager || plant.trouble().is_some(), "{plant:?} would never be seen");
         }
     }

@@ -1,12 +1,14 @@
 //! What a run found, for people and for programs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::checker::{Percentiles, Verdict};
 use crate::plant::Plant;
+use crate::world::World;
 
 /// How many sentences of each kind are shown.
 const SHOWN: usize = 20;
@@ -14,6 +16,7 @@ const SHOWN: usize = 20;
 /// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
+    pub(crate) world: World,
     pub(crate) seed: u64,
     pub(crate) seconds: u64,
     pub(crate) store: String,
@@ -38,23 +41,21 @@ impl Report {
     pub(crate) fn json(&self) -> Value {
         let verdict = &self.verdict;
         let mut value = json!({
+            "world": self.world,
             "seed": self.seed,
             "seconds": self.seconds,
-            "store": self.store,
             "network": self.network,
             "faults": self.faults,
             "checks": verdict.checks,
-            "replies": verdict.replies,
             "leases": verdict.leases,
-            "losses": verdict.losses,
-            "notices": verdict.notices,
             "violations": verdict.violations.len(),
-            "missed_losses": verdict.missed_losses.len(),
-            "false_losses": verdict.false_losses.len(),
-            "race_drops": self.race_drops,
             "unavailable_ms": percentiles(&verdict.unavailable_ms),
             "details": self.sentences(),
         });
+        match self.world {
+            World::Managers => self.add_managers(&mut value),
+            World::Flease => self.add_peers(&mut value),
+        }
         if let Some(plant) = self.plant {
             value["plant"] = json!(plant);
             value["found"] = json!(plant.is_found(verdict));
@@ -65,40 +66,45 @@ impl Report {
         value
     }
 
-    pub(crate) fn words(&self) -> String {
+    fn add_managers(&self, value: &mut Value) {
         let verdict = &self.verdict;
-        let list = |counts: Vec<String>| counts.join(", ");
-        let faults = list(self.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect());
-        let notices = list(verdict.notices.iter().map(|(why, count)| format!("{count} {why}")).collect());
-        let gaps = &verdict.unavailable_ms;
-        let mut text = format!(
-            "chaos: {} s, seed {}, store {}, network {}\n\
-             faults: {faults}\n\
-             seen: {} checks said yes, {} requests answered, {} leases in use, {} losses of state, notices: {notices}\n\
-             violations: {}\nmissed losses: {}\nfalse losses: {}\nmessages dropped through races: {}\n\
-             without an owner: {} times, p50 {} ms, p99 {} ms, longest {} ms\n",
-            self.seconds,
-            self.seed,
-            self.store,
-            self.network,
-            verdict.checks,
-            verdict.replies,
-            verdict.leases,
-            verdict.losses,
-            verdict.violations.len(),
-            verdict.missed_losses.len(),
-            verdict.false_losses.len(),
-            self.race_drops,
-            gaps.count,
-            gaps.p50,
-            gaps.p99,
-            gaps.max,
-        );
+        value["store"] = json!(self.store);
+        value["replies"] = json!(verdict.replies);
+        value["losses"] = json!(verdict.losses);
+        value["notices"] = json!(verdict.notices);
+        value["missed_losses"] = json!(verdict.missed_losses.len());
+        value["false_losses"] = json!(verdict.false_losses.len());
+        value["race_drops"] = json!(self.race_drops);
+    }
+
+    fn add_peers(&self, value: &mut Value) {
+        let peers = &self.verdict.peers;
+        value["acquired"] = json!(peers.acquired);
+        value["lost"] = json!(peers.lost);
+        value["clocks_astray"] = json!(peers.astray);
+        value["stepped_down"] = json!(peers.stepped_down);
+    }
+
+    pub(crate) fn words(&self) -> String {
+        let gaps = &self.verdict.unavailable_ms;
+        let mut text = format!("chaos: {} s, seed {}, network {}", self.seconds, self.seed, self.network);
+        text.push_str(&match self.world {
+            World::Managers => self.words_of_managers(),
+            World::Flease => self.words_of_peers(),
+        });
+        let whose = match self.world {
+            World::Managers => "an owner",
+            World::Flease => "a holder",
+        };
+        text.push_str(&format!(
+            "without {whose}: {} times, p50 {} ms, p99 {} ms, longest {} ms\n",
+            gaps.count, gaps.p50, gaps.p99, gaps.max
+        ));
         for sentence in self.sentences() {
             text.push_str(&format!("  {sentence}\n"));
         }
         if let Some(plant) = self.plant {
-            let outcome = if plant.is_found(verdict) { "found" } else { "NOT found" };
+            let outcome = if plant.is_found(&self.verdict) { "found" } else { "NOT found" };
             text.push_str(&format!("planted: {plant:?}: {outcome}\n"));
         }
         if let Some(kept) = &self.kept {
@@ -107,11 +113,53 @@ impl Report {
         text
     }
 
+    fn words_of_managers(&self) -> String {
+        let verdict = &self.verdict;
+        format!(
+            ", store {}\nfaults: {}\n\
+             seen: {} checks said yes, {} requests answered, {} leases in use, {} losses of state, notices: {}\n\
+             violations: {}\nmissed losses: {}\nfalse losses: {}\nmessages dropped through races: {}\n",
+            self.store,
+            list(&self.faults),
+            verdict.checks,
+            verdict.replies,
+            verdict.leases,
+            verdict.losses,
+            list(&verdict.notices),
+            verdict.violations.len(),
+            verdict.missed_losses.len(),
+            verdict.false_losses.len(),
+            self.race_drops,
+        )
+    }
+
+    fn words_of_peers(&self) -> String {
+        let (verdict, peers) = (&self.verdict, &self.verdict.peers);
+        format!(
+            ", Flease\nfaults: {}\n\
+             seen: {} checks said yes, {} leases in use; acquired: {}; lost: {}\n\
+             clocks astray: {}, {} of them stepped down and said so\nviolations: {}\n",
+            list(&self.faults),
+            verdict.checks,
+            verdict.leases,
+            list(&peers.acquired),
+            list(&peers.lost),
+            peers.astray,
+            peers.stepped_down,
+            verdict.violations.len(),
+        )
+    }
+
     fn sentences(&self) -> Vec<&str> {
         let verdict = &self.verdict;
         let kinds = [&verdict.violations, &verdict.missed_losses, &verdict.false_losses];
         kinds.iter().flat_map(|kind| kind.iter().take(SHOWN)).map(String::as_str).collect()
     }
+}
+
+/// What there was, and how often.
+fn list<K: Display>(counts: &BTreeMap<K, u64>) -> String {
+    counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
 /// As JSON.

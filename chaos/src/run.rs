@@ -9,19 +9,20 @@ use std::time::Duration;
 
 use centrifuge_core::random::Random;
 use centrifuge_server::stop::told_to_stop;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::checker;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
-use crate::plan::{NetworkKind, Sizes, StoreKind, Times};
+use crate::plan::{NetworkKind, Sizes, StoreKind};
 use crate::plant::Plant;
 use crate::pool::{Faults, Pool, PoolPlan, RaceDrops};
 use crate::proxy::Weather;
 use crate::report::Report;
 use crate::shelter::{Place, Shelter};
+use crate::world::World;
 
 /// How long faults go on unless somebody says otherwise.
 const USUAL: Duration = Duration::from_secs(120);
@@ -35,6 +36,9 @@ const SAY: Duration = Duration::from_secs(10);
 /// What can be asked of a run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
+    /// What is put under faults
+    #[arg(long, value_enum, default_value = "managers")]
+    world: World,
     /// How long faults go on; two minutes unless given, or 90 s if something is wrong on purpose. A calm end of some twenty seconds
     /// follows
     #[arg(long = "for", value_parser = crate::length, value_name = "DURATION")]
@@ -63,6 +67,12 @@ pub(crate) struct RunArgs {
     /// How many keys are watched
     #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     keys: u32,
+    /// How many Flease peers
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
+    peers: u8,
+    /// How many cells these want
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    cells: u32,
     /// Something wrong on purpose; the run fails if it is not found
     #[arg(long, value_enum)]
     plant: Option<Plant>,
@@ -98,19 +108,34 @@ impl RunArgs {
 
     fn sizes(&self) -> Sizes {
         let is_file = self.store == StoreKind::File;
-        Sizes {
-            etcd: if is_file { 0 } else { self.etcd },
-            managers: if is_file { 1 } else { self.managers },
-            owners: self.owners,
-            callers: self.callers,
-            crowds: 0,
-            keys: self.keys,
+        match self.world {
+            World::Managers => Sizes {
+                etcd: if is_file { 0 } else { self.etcd },
+                managers: if is_file { 1 } else { self.managers },
+                owners: self.owners,
+                callers: self.callers,
+                keys: self.keys,
+                ..Sizes::default()
+            },
+            World::Flease => Sizes { peers: self.peers, keys: self.cells, ..Sizes::default() },
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.plant.map(Plant::world) {
+            Some(other) if other != self.world => {
+                let word = |world: World| world.to_possible_value().map(|value| value.get_name().to_owned());
+                let wanted = word(other).unwrap_or_default();
+                Err(format!("this can be planted in another world alone: add `--world {wanted}`"))
+            }
+            _ => Ok(()),
         }
     }
 }
 
 /// Runs, prints, and says whether all was good.
 pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
+    args.check()?;
     let shelter = match Shelter::find(&args.place)? {
         Place::Here(shelter) => shelter,
         Place::Done(is_good) => return Ok(is_good),
@@ -134,8 +159,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
 async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report, Box<dyn Error>> {
     let mut dice = Dice::new(Random::from_number(seed));
     let plan = PoolPlan {
+        world: args.world,
+        seed,
         sizes: args.sizes(),
-        times: Times::SHORT,
+        times: args.world.times(),
         store: args.store,
         is_loopback: shelter.is_loopback,
         id: shelter.id,
@@ -169,6 +196,7 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
     let verdict = checker::check(shelter.directory())?;
     let race_drops = races.lock().await.total();
     Ok(Report {
+        world: args.world,
         seed,
         seconds,
         store: format!("{:?}", args.store).to_lowercase(),
@@ -210,10 +238,10 @@ async fn suffer(pool: &mut Pool, faults: &mut Faults, length: Duration) -> io::R
     Ok(false)
 }
 
-/// Waits until every notice that is due has come.
+/// Waits until everything that is due has come.
 async fn settle(pool: &mut Pool) -> io::Result<()> {
-    let length = pool.plan.times.notice_bound() + Duration::from_secs(1);
-    eprintln!("calm: {} s for the last notices", length.as_secs());
+    let length = pool.plan.world.calm();
+    eprintln!("calm: {} s for what is still due", length.as_secs());
     let began = Instant::now();
     while began.elapsed() < length {
         pool.revive()?;

@@ -191,7 +191,8 @@ fn keys(leases: &[HeldLease]) -> RangeSet {
 #[test]
 fn centrifuge_2_3_1_clock_offsets_do_not_matter() {
     let run = |manager: Clock, owner: Clock| {
-        let mut cluster = Cluster::with(Options { manager_clock: manager, settings: sliced(), managers: 1 });
+        let mut cluster =
+            Cluster::with(Options { manager_clock: manager, settings: sliced(), ..Options::default() });
         let a = cluster.owner_with("a", owner, |_| {});
         let b = cluster.owner("b");
         cluster.run_for(secs(20));
@@ -220,7 +221,7 @@ fn centrifuge_2_3_1_at_the_drift_bound_no_key_has_two_owners() {
         .into_iter()
         .chain(beyond.map(|(manager, owner)| (manager, owner, false)))
     {
-        let mut cluster = Cluster::with(Options { manager_clock, settings: sliced(), managers: 1 });
+        let mut cluster = Cluster::with(Options { manager_clock, settings: sliced(), ..Options::default() });
         let a = cluster.owner_with("a", owner_clock, |_| {});
         let b = cluster.owner("b");
         cluster.run_for(secs(10));

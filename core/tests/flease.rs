@@ -4,7 +4,9 @@ mod flease_peers;
 
 use std::time::Duration;
 
-use centrifuge_core::flease::{Cell, EndedWhy, FleaseAction, FleaseConfigError, FleaseEvent, PeerId};
+use centrifuge_core::flease::{
+    Ballot, Body, Cell, EndedWhy, FleaseAction, FleaseConfigError, FleaseEvent, Message, Packet, PeerId,
+};
 use centrifuge_core::machine::Machine;
 
 use flease_peers::{EPSILON, LEASE, Peers, ROUND, cell, config};
@@ -250,4 +252,58 @@ fn under_equal_contention_every_peer_wins_its_share_whatever_its_clock() {
     }
     println!("won by the slowest, the middle and the fastest clock: {won:?}");
     assert!(won.iter().all(|share| *share >= 60), "an even share is 100: {won:?}");
+}
+
+#[test]
+fn a_peer_that_names_cells_without_end_costs_the_others_no_memory_without_end() {
+    let mut peers = Peers::new(3);
+    let held = cell("held");
+    peers.acquire(2, &held);
+    peers.deliver();
+    let wild = |number: u32| Message {
+        cell: cell(&format!("wild-{number}")),
+        ballot: Ballot { time: peers.now, peer: PeerId(1) },
+        body: Body::Read,
+    };
+    let packet = Packet {
+        agreement: config(0, 3).agreement(),
+        sent: peers.now,
+        echo: peers.now,
+        probe: false,
+        messages: (0..300_000).map(wild).collect(),
+    };
+    peers.event(1, FleaseEvent::Receive { from: PeerId(1), packet });
+    assert_eq!(peers.machines[1].cells(), 1 << 18);
+    assert_eq!(peers.machines[1].counters().full, 300_001 - (1 << 18));
+    // What it had it keeps: the holder of a cell renews with its vote.
+    peers.flying.clear();
+    peers.pass_among(LEASE * 3, |place| place > 0);
+    assert_eq!(peers.holders(&held), [2]);
+}
+
+#[test]
+fn peers_are_added_one_restart_after_the_other_and_nobody_holds_twice() {
+    let (mut peers, cell) = (Peers::new(4), cell("cell"));
+    // Three run among three; the fourth does not run yet.
+    (0..3).for_each(|place| peers.restart_among(place, 3));
+    let watch = |peers: &mut Peers, time: Duration, running: usize| {
+        let end = peers.now + time;
+        while peers.now < end {
+            peers.pass_among(Duration::from_millis(50), |place| place < running);
+            assert!(peers.holders(&cell).len() <= 1, "at {}", peers.now);
+        }
+    };
+    (0..3).for_each(|place| peers.acquire(place, &cell));
+    watch(&mut peers, LEASE * 3, 3);
+    let [holder] = peers.holders(&cell)[..] else { panic!("somebody holds it") };
+    let before = peers.epoch(holder, &cell);
+    // The new list goes to one peer after the other, the holder among them, without a wait between them; then the new one starts.
+    for place in [holder, (holder + 1) % 3, (holder + 2) % 3, 3] {
+        peers.restart_among(place, 4);
+        peers.acquire(place, &cell);
+        watch(&mut peers, Duration::from_millis(300), 4);
+    }
+    watch(&mut peers, LEASE * 5, 4);
+    let [holder] = peers.holders(&cell)[..] else { panic!("somebody holds it again") };
+    assert!(peers.epoch(holder, &cell) > before);
 }

@@ -64,9 +64,18 @@ fn skewed(_: Reading, nanos: u64) -> u64 {
 }
 
 #[cfg(feature = "clock-rate")]
+mod wander;
+#[cfg(feature = "clock-rate")]
 pub use rate::set_rate;
 #[cfg(feature = "clock-rate")]
-use rate::skewed;
+pub use wander::{Astray, Wander, set_wander};
+
+/// ... and there it runs too fast or too slow, or wanders, or does neither.
+#[cfg(feature = "clock-rate")]
+#[inline(always)]
+fn skewed(reading: Reading, nanos: u64) -> u64 {
+    wander::wandered(reading, rate::skewed(reading, nanos))
+}
 
 /// A clock that runs too fast or too slow, for tests with real processes alone: only `centrifuge-chaos` enables it.
 ///

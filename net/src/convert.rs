@@ -18,16 +18,17 @@ use centrifuge_core::id::{
 };
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
-use centrifuge_core::manager::{AdminCommand, AdminError, RoleName};
+use centrifuge_core::manager::{AdminCommand, AdminError, RebuildOverview, RoleName};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
     OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Update,
-    UpdateBody, Welcome,
+    UpdateBody, Warrant, Welcome,
 };
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{Entry, PublishedEntry, PublishedOwner};
+use centrifuge_core::time::Instant;
 use prost::Message as _;
 use prost::bytes::Bytes;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -63,6 +64,12 @@ pub enum Problem {
     /// A nonce has another length.
     #[error("has {len} bytes; a nonce has 16")]
     Nonce {
+        /// The length it has.
+        len: usize,
+    },
+    /// A code has another length.
+    #[error("has {len} bytes; a code has 32")]
+    Code {
         /// The length it has.
         len: usize,
     },
@@ -393,6 +400,7 @@ fn write_held(lease: &HeldLease) -> v1::HeldLease {
         last: lease.range.last().0,
         generation: lease.generation.0,
         state_since: lease.state_since.0,
+        warrant: lease.warrant.as_ref().map(write_warrant),
     }
 }
 
@@ -401,6 +409,27 @@ fn read_held(wire: v1::HeldLease) -> Converted<HeldLease> {
         range: read_range(wire.first, wire.last)?,
         generation: read_generation("generation", wire.generation)?,
         state_since: read_generation("state_since", wire.state_since)?,
+        warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
+    })
+}
+
+fn write_warrant(warrant: &Warrant) -> v1::Warrant {
+    v1::Warrant {
+        first: warrant.range.first().0,
+        last: warrant.range.last().0,
+        lease_nanos: write_nanos(warrant.lease),
+        virtual_nodes: warrant.virtual_nodes,
+        code: Bytes::copy_from_slice(&warrant.code),
+    }
+}
+
+fn read_warrant(wire: v1::Warrant) -> Converted<Warrant> {
+    let code = <[u8; 32]>::try_from(&*wire.code);
+    Ok(Warrant {
+        range: read_range(wire.first, wire.last)?,
+        lease: Duration::from_nanos(read_positive("lease_nanos", wire.lease_nanos)?),
+        virtual_nodes: wire.virtual_nodes,
+        code: code.map_err(|_| ConvertError::new("code", Problem::Code { len: wire.code.len() }))?,
     })
 }
 
@@ -597,6 +626,7 @@ fn write_order(order: &LeaseOrder) -> v1::LeaseOrder {
         grant,
         source: source.map(|source| source.0),
         recall: order.recall.as_ref().map(write_recall),
+        warrant: order.warrant.as_ref().map(write_warrant),
     }
 }
 
@@ -613,6 +643,7 @@ fn read_order(wire: v1::LeaseOrder) -> Converted<LeaseOrder> {
         state_since: read_generation("state_since", wire.state_since)?,
         kind,
         recall: wire.recall.map(|recall| read_in("recall", recall, read_recall)).transpose()?,
+        warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
     })
 }
 
@@ -866,6 +897,7 @@ fn read_unknown_namespace(wire: v1::UnknownNamespace) -> Converted<ManagerToLook
 fn write_news(update: &Update) -> v1::News {
     use v1::news::Body;
     let body = match &update.body {
+        UpdateBody::Unchanged { hold } => Body::Unchanged(v1::Unchanged { hold_nanos: write_nanos(*hold) }),
         UpdateBody::Heartbeat { lsn } => Body::Heartbeat(v1::Heartbeat { lsn: lsn.0 }),
         UpdateBody::Changes { from, to, entries } => {
             let (owners, entries) = write_entries(entries);
@@ -928,6 +960,9 @@ fn read_update(wire: v1::Update) -> Converted<Update> {
 fn read_body(wire: Option<v1::news::Body>) -> Converted<UpdateBody> {
     use v1::news::Body;
     match wire {
+        Some(Body::Unchanged(unchanged)) => {
+            Ok(UpdateBody::Unchanged { hold: Duration::from_nanos(unchanged.hold_nanos) })
+        }
         Some(Body::Heartbeat(heartbeat)) => Ok(UpdateBody::Heartbeat { lsn: Lsn(heartbeat.lsn) }),
         Some(Body::Changes(wire)) => {
             let (from, to) = (Lsn(wire.from), Lsn(wire.to));
@@ -1247,9 +1282,13 @@ impl From<RoleName> for v1::Role {
     }
 }
 
-/// A namespace as operators see it.
+/// A namespace as operators see it, and what a leader that has no store has yet to learn of it as of an instant.
 #[must_use]
-pub fn write_namespace_status(name: &Namespace, stored: &Stored) -> v1::NamespaceStatus {
+pub fn write_namespace_status(
+    name: &Namespace,
+    stored: &Stored,
+    rebuilding: Option<(RebuildOverview, Instant)>,
+) -> v1::NamespaceStatus {
     let ranges = |counts: fn(&Entry) -> bool| {
         write_count(stored.table.iter().filter(|(_, entry)| counts(entry)).count())
     };
@@ -1268,6 +1307,14 @@ pub fn write_namespace_status(name: &Namespace, stored: &Stored) -> v1::Namespac
         last_generation: stored.last_generation.0,
         lsn: stored.lsn.0,
         pins: stored.pins.iter().map(pin).collect(),
+        rebuilding: rebuilding.map(|(rebuild, now)| write_rebuilding(&rebuild, now)),
+    }
+}
+
+fn write_rebuilding(rebuild: &RebuildOverview, now: Instant) -> v1::Rebuilding {
+    v1::Rebuilding {
+        unclaimed_share: rebuild.unclaimed_keys as f64 / KeyRange::ALL.key_count() as f64,
+        ends_in_ms: write_millis(rebuild.ends_at.since(now)),
     }
 }
 
@@ -1372,6 +1419,9 @@ fn write_change(change: &Change, common: v1::Decision) -> v1::Decision {
             let granted = about(session, None, lease(range, generation, common));
             kind("granted", v1::Decision { source, ..granted })
         }
+        Change::Claimed { range, generation, session, .. } => {
+            kind("claimed", about(session, None, lease(range, generation, common)))
+        }
         Change::Released { range, generation } => kind("released", lease(range, generation, common)),
         Change::Recalled { range, generation, to } => {
             let recalled = lease(range, generation, common);
@@ -1411,6 +1461,7 @@ fn write_reason(reason: &Reason) -> (&'static str, Option<String>) {
         Reason::Reported => "reported",
         Reason::LoadBalanced => "load-balanced",
         Reason::TimePassed => "time-passed",
+        Reason::Claimed => "claimed",
     };
     (word, None)
 }
@@ -1456,6 +1507,10 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
         AdminError::SettingsChanged => Status::aborted(
             "the settings are not those that the change was made from: read them again, and decide anew",
         ),
+        AdminError::Diskless => Status::failed_precondition(format!(
+            "these Managers have no store and would forget it: name `{namespace}` and its settings in the configuration of every \
+             Manager ([namespaces.{namespace}], or --namespace), and restart them one after the other"
+        )),
     }
 }
 

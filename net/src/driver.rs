@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::flease::FleaseEvent;
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::machine::{Machine, Output};
@@ -42,6 +43,12 @@ impl DrivenEvent for ManagerEvent {
 impl DrivenEvent for FleaseEvent {
     fn clock_jumped() -> Self {
         FleaseEvent::ClockJumped
+    }
+}
+
+impl DrivenEvent for ElectionRequest {
+    fn clock_jumped() -> Self {
+        ElectionRequest::ClockJumped
     }
 }
 

@@ -11,3 +11,4 @@ pub mod next_version;
 pub mod proto;
 pub mod quiet_log;
 pub mod record;
+pub mod warrants;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The longest message that a Manager receives, in bytes. A report has some 60 bytes for each range that an Owner holds, so this
-/// is room for more than 50,000 ranges of one Owner.
+/// is room for more than 50,000 ranges of one Owner; for 30,000 with warrants, where Managers have no store.
 pub const MANAGER_RECEIVES: usize = 4 << 20;
 
 /// The longest message that a client receives, in bytes. A snapshot has some 32 bytes for each range of a namespace, so this is

@@ -109,7 +109,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..20),
         (first, last, number) in (any::<u64>(), any::<u64>(), any::<u64>()),
     ) {
-        let held = v1::HeldLease { first, last, generation: number, state_since: number };
+        let held = v1::HeldLease { first, last, generation: number, state_since: number, warrant: None };
         let report = v1::Report {
             namespace: text.clone(),
             session: Bytes::from(bytes.clone()),
@@ -158,7 +158,7 @@ fn report() -> v1::Report {
         session: nonce(1),
         conversation: nonce(2),
         seq: 1,
-        held: vec![v1::HeldLease { first: 0, last: 9, generation: 3, state_since: 2 }; 4],
+        held: vec![v1::HeldLease { first: 0, last: 9, generation: 3, state_since: 2, warrant: None }; 4],
         ..Default::default()
     }
 }
@@ -193,6 +193,16 @@ fn a_refusal_names_the_field_and_what_is_wrong() {
         refusal(|report| report.released.push(clean_to)).to_string(),
         "report.released[0].clean_to: is required"
     );
+    let warrant = v1::Warrant { first: 0, last: 9, lease_nanos: 1, virtual_nodes: 1, code: nonce(1) };
+    assert_eq!(
+        refusal(|report| report.held[1].warrant = Some(warrant.clone())).to_string(),
+        "report.held[1].warrant.code: has 16 bytes; a code has 32"
+    );
+    assert_eq!(
+        refusal(|report| report.held[1].warrant = Some(v1::Warrant { lease_nanos: 0, ..warrant }))
+            .to_string(),
+        "report.held[1].warrant.lease_nanos: is 0 or absent; numbers of this kind start at 1"
+    );
     let none = OwnerToManager::try_from(v1::OwnerMessage::default()).expect_err("no kind");
     assert_eq!(none.to_string(), "kind: has no kind that this version knows");
     let status = tonic::Status::from(none);
@@ -202,7 +212,7 @@ fn a_refusal_names_the_field_and_what_is_wrong() {
 #[test]
 fn long_lists_and_texts_are_refused() {
     let many = limits::MOST_ITEMS + 1;
-    let refused = refusal(|report| report.held = vec![report.held[0]; many]);
+    let refused = refusal(|report| report.held = vec![report.held[0].clone(); many]);
     assert_eq!(refused.problem, Problem::TooMany { len: many, at_most: limits::MOST_ITEMS });
 
     let hello = |name: String, url: String| {
@@ -399,6 +409,7 @@ fn refusals_of_a_manager_have_a_code_and_name_the_leader() {
         (AdminError::NoSuchOwner, Code::NotFound),
         (AdminError::Settings(SettingsError::HoldTooShort), Code::InvalidArgument),
         (AdminError::SettingsChanged, Code::Aborted),
+        (AdminError::Diskless, Code::FailedPrecondition),
     ];
     for (error, code) in codes {
         assert_eq!(convert::admin_status(&error, about).code(), code, "{error:?}");

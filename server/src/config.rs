@@ -1,9 +1,13 @@
 //! The Manager's configuration: flags before environment before file before defaults, checked at start.
 
 mod etcd;
+mod flease;
 mod limits;
+mod namespaces;
+mod store;
 mod text;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,7 +17,10 @@ use centrifuge_core::settings::Drift;
 use serde::Deserialize;
 
 pub use etcd::EtcdArgs;
+pub use flease::FleaseArgs;
 pub use limits::{LimitArgs, Limits};
+pub use namespaces::{NamespaceArgs, Namespaces};
+pub use store::named_store;
 pub use text::read_duration;
 use text::{duration, merge};
 
@@ -43,9 +50,21 @@ pub struct ConfigArgs {
     /// The address by which clients and other Managers reach this one [default: the gRPC address]
     #[arg(long, env = "CENTRIFUGE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Where the store is: file:PATH for the embedded one, or etcd [default: file:centrifuge.db]
+    /// Where the store is: file:PATH for the embedded one, etcd, or none for Managers that keep nothing and choose their
+    /// leader among themselves [default: file:centrifuge.db]
     #[arg(long, env = "CENTRIFUGE_STORE", value_name = "STORE")]
     pub store: Option<PathBuf>,
+    /// How the leader is chosen: by the store, embedded or etcd, or by flease where there is none. Follows from the store
+    #[arg(long, env = "CENTRIFUGE_ELECTION", value_name = "ELECTION")]
+    pub election: Option<String>,
+    /// With --store none: a namespace with default settings; may be given again. Others are in the file, under
+    /// [namespaces.NAME] with the settings of `centrifuge namespace create`. The same at all Managers
+    #[arg(long, env = "CENTRIFUGE_NAMESPACE", value_name = "NAME", value_delimiter = ',')]
+    #[serde(skip)]
+    pub namespace: Vec<String>,
+    /// The namespaces of a file.
+    #[arg(skip)]
+    pub namespaces: BTreeMap<String, NamespaceArgs>,
     /// How log lines look: text or json [default: text]
     #[arg(long, env = "CENTRIFUGE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,
@@ -58,10 +77,11 @@ pub struct ConfigArgs {
     /// Listen beyond this machine without TLS
     #[arg(long, env = "CENTRIFUGE_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub insecure: Option<bool>,
-    /// How long a leader may act after its last renewal [default: 10s; on etcd 4600ms]
+    /// How long a leader may act after its last renewal [default: 10s; on etcd 4600ms; without a store it follows from
+    /// --flease-lease]
     #[arg(long, env = "CENTRIFUGE_LEADER_LEASE", value_name = "DURATION")]
     pub leader_lease: Option<String>,
-    /// How often a standby tries to lead [default: 2s; on etcd 1s]
+    /// How often a standby tries to lead [default: 2s; otherwise 1s]
     #[arg(long, env = "CENTRIFUGE_CAMPAIGN_INTERVAL", value_name = "DURATION")]
     pub campaign_interval: Option<String>,
     /// After how many commits the store is compacted [default: 1000]
@@ -70,6 +90,9 @@ pub struct ConfigArgs {
     /// Where an etcd is.
     #[command(flatten)]
     pub etcd: EtcdArgs,
+    /// Which of the Managers without a store this is.
+    #[command(flatten)]
+    pub flease: FleaseArgs,
     /// Bounds on what a peer can make the Manager keep or do.
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -86,6 +109,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// Where the store is.
     pub store: Backend,
+    /// The namespaces that every term begins with, if there is no store.
+    pub namespaces: Namespaces,
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged.
@@ -141,6 +166,22 @@ pub enum ConfigError {
         /// What it may be.
         allowed: String,
     },
+    /// There is no store to name.
+    #[error(
+        "{setting}: with none there is no store: namespaces are in the Managers' configuration, leases with the Owners"
+    )]
+    NoStore {
+        /// The setting.
+        setting: &'static str,
+    },
+    /// A namespace of Managers without a store cannot be used.
+    #[error("namespaces.{namespace}: {why}")]
+    Namespace {
+        /// Its name.
+        namespace: String,
+        /// What is wrong; names the setting.
+        why: String,
+    },
     /// Listening beyond loopback needs a word.
     #[error(
         "{setting}: {address} is reachable from other machines, and TLS is not configured; \
@@ -167,6 +208,7 @@ impl Default for Config {
             http_listen: SocketAddr::from(([127, 0, 0, 1], 7601)),
             advertise: None,
             store: Backend::File(PathBuf::from("centrifuge.db")),
+            namespaces: Namespaces::new(),
             log_format: LogFormat::Text,
             log_level: "info".to_owned(),
             record: None,
@@ -191,31 +233,39 @@ impl ConfigArgs {
     /// These settings, and where there is none, those of `file`.
     fn over(mut self, file: ConfigArgs) -> ConfigArgs {
         merge!(self, file; grpc_listen, http_listen, advertise, store, log_format, log_level, record, insecure,
-            leader_lease, campaign_interval, compact_every);
+            leader_lease, campaign_interval, compact_every, election);
+        self.namespaces = file.namespaces;
         self.etcd = self.etcd.over(file.etcd);
+        self.flease = self.flease.over(file.flease);
         self.limits = self.limits.over(file.limits);
         self
     }
 
-    fn check(self) -> Result<Config, ConfigError> {
+    fn check(mut self) -> Result<Config, ConfigError> {
         let insecure = self.insecure.unwrap_or(false);
         let default = Config::default();
+        let store = self.backend(default.store)?;
+        if let Backend::None(options) = &store {
+            self.settle_addresses(options.own_address())?;
+        }
+        let namespaces = self.configured_namespaces(&store)?;
         let grpc_listen = address("grpc_listen", self.grpc_listen, default.grpc_listen, insecure)?;
         let http_listen = address("http_listen", self.http_listen, default.http_listen, insecure)?;
         if self.advertise.is_none() && grpc_listen.ip().is_unspecified() {
             return Err(ConfigError::NothingToDial(grpc_listen));
         }
-        let store = match &self.store {
-            Some(name) => named_store("store", name, &self.etcd)?,
-            None => default.store,
-        };
-        let (usual_lease, usual_interval) = match store {
+        let (usual_lease, usual_interval) = match &store {
             Backend::Etcd(_) => (ETCD_LEADER_LEASE, ETCD_CAMPAIGN_INTERVAL),
-            Backend::File(_) => {
-                self.etcd.check_unused()?;
-                (default.leader_lease, default.campaign_interval)
-            }
+            Backend::File(_) => (default.leader_lease, default.campaign_interval),
+            Backend::None(options) => flease::leader_times(options),
         };
+        if let (Backend::None(_), Some(lease)) = (&store, &self.leader_lease) {
+            return Err(refuse(
+                "leader_lease",
+                lease,
+                "left out with store none: it follows from flease_lease",
+            ));
+        }
         let leader_lease = duration("leader_lease", self.leader_lease, usual_lease)?;
         let campaign_interval = duration("campaign_interval", self.campaign_interval, usual_interval)?;
         if campaign_interval * 2 > leader_lease {
@@ -227,6 +277,7 @@ impl ConfigArgs {
             http_listen,
             advertise: self.advertise.map(dialable).transpose()?,
             store,
+            namespaces,
             log_format: self.log_format.map_or(Ok(default.log_format), log_format)?,
             log_level: self.log_level.unwrap_or(default.log_level),
             record: self.record.map(|path| file_path("record", path)).transpose()?,
@@ -286,26 +337,6 @@ fn dialable(text: String) -> Result<String, ConfigError> {
     match text.rsplit_once(':') {
         Some((host, port)) if is_port(port) && is_host(host) && text.len() <= 255 => Ok(text),
         _ => Err(refuse("advertise", text, "host:port, as manager-1.example:7600, without a scheme")),
-    }
-}
-
-/// A store by its name: `file:PATH`, or `etcd`, perhaps with a prefix of its own, as `etcd:/centrifuge/`. A path alone is
-/// a file, too.
-pub fn named_store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Result<Backend, ConfigError> {
-    let text = name.to_str().unwrap_or_default();
-    let (path, prefix) = match text.split_once(':') {
-        Some(("file", path)) => (Path::new(path), None),
-        Some(("etcd", prefix)) => (name, Some(Some(prefix.to_owned()))),
-        _ if text == "etcd" => (name, Some(None)),
-        _ => (name, None),
-    };
-    match prefix {
-        Some(own) => {
-            let mut etcd = etcd.clone();
-            etcd.etcd_prefix = own.or(etcd.etcd_prefix);
-            Ok(Backend::Etcd(Box::new(etcd.check()?)))
-        }
-        None => Ok(Backend::File(file_path(setting, path.to_owned())?)),
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant as WallInstant, SystemTime};
 
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::machine::Machine;
-use centrifuge_core::manager::{AdminError, ManagerAction, ManagerMachine, Peer, RoleName};
+use centrifuge_core::manager::{AdminError, ManagerAction, ManagerMachine, Peer, RoleName, Skip};
 use centrifuge_core::message::{ManagerToLookup, ManagerToOwner};
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 use centrifuge_net::convert::NewsEncoder;
 use centrifuge_net::driver::Host;
 use tonic::Status;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::journal::{self, Names};
 use crate::peers::Sent;
@@ -72,7 +72,10 @@ impl ManagerHost {
         self.store
     }
 
-    fn send_owner(&self, to: Peer, message: ManagerToOwner) {
+    fn send_owner(&self, to: Peer, mut message: ManagerToOwner) {
+        if let (Some(key), ManagerToOwner::Assign(assign)) = (&self.shared.warrants, &mut message) {
+            key.sign(assign);
+        }
         if self.shared.owners.send(to, message) == Sent::Full {
             // As a network would: the machine's timers send again.
             self.shared.metrics.owner_messages_dropped.inc();
@@ -214,6 +217,13 @@ impl Host<ManagerMachine> for ManagerHost {
             ManagerAction::RoleChanged(role) => {
                 // Another term: nothing of this one was resigned yet.
                 self.resigned &= role == RoleName::Standby;
+            }
+            ManagerAction::Skip(Skip::Claim { namespace, session, range, generation, why }) => {
+                let why = words::claim_skip(why);
+                self.shared.metrics.claims_refused.with([namespace.as_str(), why]).inc();
+                if let Some(left_out) = self.shared.quiet.admit("claim-refused") {
+                    warn!(%namespace, %session, %range, generation = generation.0, why, left_out, "a claim was refused");
+                }
             }
             ManagerAction::Skip(skip) => {
                 if let Some(by) = words::put_off(&skip) {

@@ -24,6 +24,7 @@ pub fn learn_names(names: &mut Names, batch: &Batch, before: Option<&Group>) {
             }
             Change::SessionEnded { session }
             | Change::Granted { session, .. }
+            | Change::Claimed { session, .. }
             | Change::Recalled { to: Some(session), .. } => {
                 let stored = before.and_then(|group| group.namespaces.get(namespace));
                 if let Some(info) = stored.and_then(|stored| stored.sessions.get(session)) {
@@ -78,6 +79,9 @@ fn count(namespace: &Namespace, change: &Change, reason: &Reason, metrics: &Metr
             if source.is_some() {
                 metrics.clean_moves.with([namespace.as_str()]).inc();
             }
+        }
+        Change::Claimed { .. } => {
+            metrics.claims.with([namespace.as_str()]).inc();
         }
         Change::Released { .. } => {
             metrics.lease_losses.with(by).inc();
@@ -139,6 +143,7 @@ enum What {
     Lost,
     Granted,
     GrantedWithState,
+    Claimed,
     Recalled,
 }
 
@@ -168,6 +173,9 @@ impl Many {
                 let what = if source.is_some() { What::GrantedWithState } else { What::Granted };
                 (what, names.get(session).cloned(), *generation)
             }
+            Change::Claimed { session, generation, .. } => {
+                (What::Claimed, names.get(session).cloned(), *generation)
+            }
             Change::Released { range, generation } => (What::Lost, holder(*range), *generation),
             Change::Recalled { range, generation, .. } => (What::Recalled, holder(*range), *generation),
             _ => return false,
@@ -190,6 +198,9 @@ impl Many {
                 What::Granted => info!(%namespace, owner, ranges, generation, why, "leases granted"),
                 What::GrantedWithState => {
                     info!(%namespace, owner, ranges, generation, why, "leases granted with their state");
+                }
+                What::Claimed => {
+                    info!(%namespace, owner, ranges, generation, why, "leases claimed: they go on as they were");
                 }
                 What::Recalled => info!(%namespace, owner, ranges, generation, why, "leases recalled"),
             }

@@ -11,15 +11,17 @@ use std::time::Duration;
 use centrifuge_core::id::ManagerId;
 use centrifuge_core::manager::{ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent};
 use centrifuge_core::random::Random;
+use centrifuge_core::settings::Drift;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::{RecordError, Recorder};
+use centrifuge_net::warrants::WarrantKey;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::Status;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, Namespaces};
 use crate::descriptors;
 use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
@@ -54,6 +56,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("store: {0}")]
     Store(#[from] StoreError),
+    /// What the configuration says of Managers without a store cannot be.
+    #[error("{0}")]
+    Diskless(String),
     /// The recording cannot begin.
     #[error("record: {0}")]
     Record(#[from] RecordError),
@@ -89,15 +94,17 @@ impl Manager {
         descriptors::raise_limit(config.limits.max_connections);
         let (grpc, grpc_addr) = listen("grpc_listen", config.grpc_listen)?;
         let (http, http_addr) = listen("http_listen", config.http_listen)?;
-        let name = config.advertise.clone().unwrap_or_else(|| grpc_addr.to_string());
-        let shared = Arc::new(Shared::new(name, config.limits.clone()));
+        let store = at_home(store, grpc_addr);
+        let warrants = check_diskless(&config, &store)?;
+        let shared = Arc::new(Shared::new(name(&config, &store, grpc_addr), config.limits.clone(), warrants));
         let (inbox, queues) = inbox();
         let candidate = Candidate {
             manager: ManagerId::from(shared.manager.as_str()),
             leader_hold: config.leader_hold(),
         };
+        let diskless = matches!(store, Backend::None(_)).then(|| Arc::new(config.namespaces.clone()));
         let store = open(store, candidate, &shared, &inbox).await?;
-        let driver = driver(&config, &shared, store)?;
+        let driver = driver(&config, diskless, &shared, store)?;
         let (stop, stopped) = watch::channel(false);
         let grpc = serve::grpc(grpc, Arc::clone(&shared), inbox.clone(), stopped.clone())?;
         let http = serve::http(http, Arc::clone(&shared), stopped.clone());
@@ -206,6 +213,36 @@ fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListener, So
     Ok((listener, bound))
 }
 
+/// Managers without a store hear each other where they serve clients, unless something else is set.
+fn at_home(mut store: Backend, grpc_addr: SocketAddr) -> Backend {
+    if let Backend::None(options) = &mut store {
+        options.listen.get_or_insert(grpc_addr);
+    }
+    store
+}
+
+/// The Manager's name: what clients dial. Without a store the others know it, too.
+fn name(config: &Config, store: &Backend, grpc_addr: SocketAddr) -> String {
+    match store {
+        Backend::None(options) => options.own_address().to_owned(),
+        _ => config.advertise.clone().unwrap_or_else(|| grpc_addr.to_string()),
+    }
+}
+
+/// The key of warrants where there is no store. A leader lease that outlasts Flease's would let two lead.
+fn check_diskless(config: &Config, store: &Backend) -> Result<Option<WarrantKey>, StartError> {
+    let Backend::None(options) = store else { return Ok(None) };
+    let longest = options.election().leader_lease(Drift::default());
+    if config.leader_lease > longest {
+        let words = format!(
+            "leader_lease: {:?} is longer than {longest:?}, which flease_lease allows",
+            config.leader_lease
+        );
+        return Err(StartError::Diskless(words));
+    }
+    options.key.warrants().map(Some).map_err(|error| StartError::Diskless(error.to_string()))
+}
+
 /// Opens the store, and waits for one that is elsewhere and away: whoever starts a Manager in its outage need not do so again.
 async fn open(
     backend: Backend,
@@ -236,7 +273,7 @@ async fn try_open(
     let shared = Arc::clone(shared);
     let opened = spawn_blocking(move || {
         let store = backend.open(&candidate, answers)?;
-        shared.view.attach_store(backend.kind(), store.facts());
+        shared.view.attach_store(&backend, store.facts());
         for stored in store.recent(usize::try_from(HISTORY).unwrap_or(usize::MAX))? {
             remember(&shared, &names, &stored);
         }
@@ -288,6 +325,7 @@ fn note_health(shared: &Shared, event: &StoreEvent) {
 /// The machine with its host, not fed yet.
 fn driver(
     config: &Config,
+    diskless: Option<Arc<Namespaces>>,
     shared: &Arc<Shared>,
     store: StoreHandle,
 ) -> Result<Driver<ManagerMachine, ManagerHost>, StartError> {
@@ -297,6 +335,7 @@ fn driver(
         leader_hold: config.leader_hold(),
         campaign_interval: config.campaign_interval,
         compact_every: config.compact_every,
+        diskless,
         ..ManagerConfig::new(id.clone())
     };
     let mut seed = [0; 32];

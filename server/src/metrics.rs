@@ -49,6 +49,7 @@ metrics! {
     unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner";
     moving_ranges: GaugeBy<1>, "centrifuge_moving_ranges", ["namespace"], "Entries of the lease table that are being recalled";
     frozen: GaugeBy<1>, "centrifuge_frozen", ["namespace"], "1 while an operator has frozen the namespace, else 0";
+    rebuilding: GaugeBy<1>, "centrifuge_rebuilding", ["namespace"], "1 while a leader without a store learns the table from the Owners, else 0";
     generation: GaugeBy<1>, "centrifuge_generation", ["namespace"], "The highest lease number granted so far";
     load: GaugeBy<1>, "centrifuge_load", ["namespace"], "Load that the Owners last reported, in requests per 1,000 seconds or their own unit";
     change_log_entries: GaugeBy<1>, "centrifuge_change_log_entries", ["namespace"], "Changes that the change log reaches back";
@@ -56,6 +57,8 @@ metrics! {
     sessions_started: CounterBy<1>, "centrifuge_sessions_started", ["namespace"], "Owner processes that joined";
     sessions_ended: CounterBy<2>, "centrifuge_sessions_ended", ["namespace", "reason"], "Owner processes that are gone, by why";
     grants: CounterBy<2>, "centrifuge_grants", ["namespace", "reason"], "Leases granted, by why";
+    claims: CounterBy<1>, "centrifuge_claims", ["namespace"], "Leases of earlier leaders that their Owners claimed, where there is no store";
+    claims_refused: CounterBy<2>, "centrifuge_claims_refused", ["namespace", "why"], "Claims that were refused, by why";
     lease_losses: CounterBy<2>, "centrifuge_lease_losses", ["namespace", "reason"], "Lease losses: ranges whose state was lost because their lease ended without a move, by why";
     recalls: CounterBy<2>, "centrifuge_recalls", ["namespace", "reason"], "Ranges asked back from their owners, by why";
     clean_moves: CounterBy<1>, "centrifuge_clean_moves", ["namespace"], "Ranges that moved with their state";

@@ -8,6 +8,7 @@ use std::time::Instant;
 use centrifuge_core::manager::AdminError;
 use centrifuge_core::message::ManagerToOwner;
 use centrifuge_net::convert::WatchFrame;
+use centrifuge_net::warrants::WarrantKey;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -44,12 +45,14 @@ pub struct Shared {
     pub lookups: Arc<Peers<WatchFrame>>,
     /// Operators who wait for an answer.
     pub replies: Replies,
+    /// What makes and checks the codes of warrants; only where there is no store.
+    pub warrants: Option<WarrantKey>,
 }
 
 impl Shared {
     /// The parts of a Manager that has just started.
     #[must_use]
-    pub fn new(manager: String, limits: Limits) -> Shared {
+    pub fn new(manager: String, limits: Limits, warrants: Option<WarrantKey>) -> Shared {
         let next = Arc::new(AtomicU64::new(1));
         Shared {
             manager,
@@ -62,6 +65,7 @@ impl Shared {
             owners: Arc::new(Peers::new(Arc::clone(&next))),
             lookups: Arc::new(Peers::new(next)),
             replies: Replies::default(),
+            warrants,
             limits,
         }
     }

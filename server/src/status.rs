@@ -2,7 +2,9 @@
 
 use centrifuge_core::group::Stored;
 use centrifuge_core::id::Namespace;
+use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::NamespaceOverview;
+use centrifuge_net::clock;
 use serde::Serialize;
 
 use crate::shared::Shared;
@@ -32,8 +34,10 @@ pub struct Status {
 /// Which store there is, and whether it answers well.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreStatus {
-    /// `embedded` or `etcd`.
+    /// `embedded`, `etcd` or `none`.
     pub kind: &'static str,
+    /// How the leader is chosen: `embedded`, `etcd` or `flease`.
+    pub election: &'static str,
     /// It does.
     pub healthy: bool,
     /// What is wrong otherwise.
@@ -43,7 +47,7 @@ pub struct StoreStatus {
 }
 
 /// One namespace in numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NamespaceStatus {
     /// Its name.
     pub name: String,
@@ -67,6 +71,17 @@ pub struct NamespaceStatus {
     pub change_log_span_seconds: u64,
     /// The load that Owners reported last.
     pub load: u64,
+    /// What a leader that has no store has yet to learn; nothing once it knows the table.
+    pub rebuilding: Option<Rebuilding>,
+}
+
+/// A table that a leader learns from its Owners.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rebuilding {
+    /// The share of the key space that nobody has claimed, 0 to 1.
+    pub unclaimed_share: f64,
+    /// How long it lasts at most.
+    pub ends_in_seconds: u64,
 }
 
 impl Status {
@@ -84,6 +99,7 @@ impl Status {
             uptime_seconds: shared.started_at.elapsed().as_secs(),
             store: StoreStatus {
                 kind: store.kind,
+                election: store.election,
                 healthy: store.problem.is_none(),
                 problem: store.problem,
                 managers: store.managers,
@@ -116,6 +132,10 @@ fn namespace(name: &Namespace, stored: &Stored, overview: &NamespaceOverview) ->
         change_log_entries: overview.changes,
         change_log_span_seconds: overview.log_span.as_secs(),
         load: overview.sessions.values().fold(0, |sum: u64, session| sum.saturating_add(session.load)),
+        rebuilding: overview.rebuilding.map(|rebuild| Rebuilding {
+            unclaimed_share: rebuild.unclaimed_keys as f64 / KeyRange::ALL.key_count() as f64,
+            ends_in_seconds: rebuild.ends_at.since(clock::now()).as_secs(),
+        }),
     }
 }
 
@@ -133,6 +153,7 @@ pub fn scrape(shared: &Shared) -> String {
         &metrics.unowned_ranges,
         &metrics.moving_ranges,
         &metrics.frozen,
+        &metrics.rebuilding,
         &metrics.generation,
         &metrics.load,
         &metrics.change_log_entries,
@@ -147,6 +168,7 @@ pub fn scrape(shared: &Shared) -> String {
             number(status.unowned_ranges),
             number(status.moving_ranges),
             i64::from(status.frozen),
+            i64::from(status.rebuilding.is_some()),
             wide(status.last_generation),
             wide(status.load),
             number(status.change_log_entries),

@@ -11,7 +11,7 @@ use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 use tokio::sync::watch;
 
-use crate::store::StoreFacts;
+use crate::store::{Backend, StoreFacts};
 
 /// What a Manager is, and who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct Overview {
 pub struct StoreHealth {
     /// What kind of store it is.
     pub kind: &'static str,
+    /// How the leader is chosen.
+    pub election: &'static str,
     /// What it complained of lately.
     pub problem: Option<String>,
     /// The Managers that run on it, if it is for several.
@@ -66,6 +68,7 @@ struct StoreView {
     /// What its latest answer complained of.
     problem: Option<&'static str>,
     kind: &'static str,
+    election: &'static str,
     facts: Arc<Mutex<StoreFacts>>,
 }
 
@@ -121,7 +124,7 @@ impl View {
         let store = lock(&self.store);
         let StoreFacts { managers, term, problem } = lock(&store.facts).clone();
         let problem = store.problem.map(str::to_owned).or(problem);
-        StoreHealth { kind: store.kind, problem, managers, term }
+        StoreHealth { kind: store.kind, election: store.election, problem, managers, term }
     }
 
     pub(crate) fn show_role(&self, now: RoleView) {
@@ -145,9 +148,10 @@ impl View {
     }
 
     /// Shows which store there is, and what it knows as long as it runs.
-    pub(crate) fn attach_store(&self, kind: &'static str, facts: Arc<Mutex<StoreFacts>>) {
+    pub(crate) fn attach_store(&self, backend: &Backend, facts: Arc<Mutex<StoreFacts>>) {
         let mut store = lock(&self.store);
-        store.kind = kind;
+        store.kind = backend.kind();
+        store.election = backend.election();
         store.facts = facts;
     }
 

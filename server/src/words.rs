@@ -1,6 +1,6 @@
 //! The words for what was decided and why, the same in the log, the metrics and the status.
 
-use centrifuge_core::manager::{AdminCommand, AdminError, MessageSkip, RoleName, Skip};
+use centrifuge_core::manager::{AdminCommand, AdminError, ClaimSkip, MessageSkip, RoleName, Skip};
 use centrifuge_core::record::Reason;
 
 /// Why it was decided.
@@ -25,6 +25,7 @@ pub fn reason(reason: &Reason) -> &'static str {
         Reason::Reported => "reported",
         Reason::LoadBalanced => "load-balanced",
         Reason::TimePassed => "time-passed",
+        Reason::Claimed => "claimed",
     }
 }
 
@@ -45,11 +46,22 @@ pub fn message_skip(why: MessageSkip) -> &'static str {
     }
 }
 
-/// Where and why a decision was put off; `None` for a message, which is counted elsewhere.
+/// Why a claim is refused.
+#[must_use]
+pub fn claim_skip(why: ClaimSkip) -> &'static str {
+    match why {
+        ClaimSkip::NoWarrant => "no-warrant",
+        ClaimSkip::Impossible => "impossible",
+        ClaimSkip::Outbid => "outbid",
+        ClaimSkip::Decided => "decided",
+    }
+}
+
+/// Where and why a decision was put off; `None` for a message or a claim, which are counted elsewhere.
 #[must_use]
 pub fn put_off(skip: &Skip) -> Option<(&str, &'static str)> {
     Some(match skip {
-        Skip::Message { .. } => return None,
+        Skip::Message { .. } | Skip::Claim { .. } => return None,
         Skip::Settling { namespace } => (namespace.as_str(), "settling"),
         Skip::DrainWaits { namespace, .. } => (namespace.as_str(), "drain-waits"),
         Skip::Frozen { namespace } => (namespace.as_str(), "frozen"),

@@ -75,7 +75,10 @@ fn batch(term: Term, index: u64) -> Arc<Batch> {
     let mut records = Vec::new();
     if index == 1 {
         let settings = Arc::new(Settings::default());
-        records.push(record(Change::Created { settings, log: Nonce(1) }, Reason::Operator("".into())));
+        records.push(record(
+            Change::Created { settings, log: Nonce(1), floor: Generation::ZERO },
+            Reason::Operator("".into()),
+        ));
     }
     let width = u64::MAX / RANGES;
     records.extend((0..RECORDS).map(|number| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::{Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
+use centrifuge_core::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -57,8 +57,11 @@ fn delete_leader(etcd: &Etcd, options: &EtcdOptions) {
 fn large_batch(term: Term, count: u64) -> Arc<Batch> {
     let namespace = Namespace::new("large").expect("a label");
     let record = |change| Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
-    let mut records =
-        vec![record(Change::Created { settings: Arc::new(Settings::default()), log: Nonce(1) })];
+    let mut records = vec![record(Change::Created {
+        settings: Arc::new(Settings::default()),
+        log: Nonce(1),
+        floor: Generation::ZERO,
+    })];
     records.extend((0..count).map(|number| {
         let info = SessionInfo {
             name: OwnerName::new(&format!("owner-{number}")).expect("a name"),

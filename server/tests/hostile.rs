@@ -76,7 +76,7 @@ async fn absurd_fields_end_the_stream_and_name_the_field() {
     create(at, "presence").await;
     let mut honest = TestOwner::start(at, "presence", "alpha");
     honest.until(Seen::holds_everything).await;
-    let bad_range = v1::HeldLease { first: 9, last: 3, generation: 1, state_since: 1 };
+    let bad_range = v1::HeldLease { first: 9, last: 3, generation: 1, state_since: 1, warrant: None };
     let cases = [
         ("kind", v1::OwnerMessage { kind: None }),
         ("hello.namespace", hello(|hello| hello.namespace = "No Label".into())),

@@ -26,7 +26,7 @@ async fn entries(watch: &mut Streaming<v1::WatchReply>) -> Vec<centrifuge_core::
             UpdateBody::Snapshot { entries, .. } | UpdateBody::Changes { entries, .. } => {
                 return entries.to_vec();
             }
-            UpdateBody::Heartbeat { .. } => {}
+            UpdateBody::Heartbeat { .. } | UpdateBody::Unchanged { .. } => {}
         }
     }
 }

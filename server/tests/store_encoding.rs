@@ -112,7 +112,7 @@ fn group_with_two_ranges() -> Group {
         session: SessionId(Nonce(1)),
         source: None,
     };
-    let created = Change::Created { settings: Arc::default(), log: Nonce(7) };
+    let created = Change::Created { settings: Arc::default(), log: Nonce(7), floor: Generation::ZERO };
     let record = |change| Record::Namespace {
         namespace: Namespace::new("rooms").expect("a label"),
         change,

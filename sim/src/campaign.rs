@@ -45,12 +45,25 @@ pub enum WorldKind {
     Flease,
 }
 
+/// The planted faults of Managers that have no store.
+const OF_DISKLESS: [Plant; 8] = [
+    Plant::ClaimFromBeforeTerm,
+    Plant::UnclaimedReleaseHonoured,
+    Plant::UnclaimedGrantedEarly,
+    Plant::ClaimForgetsStateSince,
+    Plant::GenerationFromOwnClock,
+    Plant::EarlierLogAccepted,
+    Plant::TermAnnouncedTwice,
+    Plant::RenewalByOldRound,
+];
+
 impl WorldKind {
     /// The world in which a planted fault shows.
     #[must_use]
     pub fn of(plant: Plant) -> WorldKind {
         match plant.invariant() {
             "F1" | "F2" | "L3" => WorldKind::Flease,
+            _ if OF_DISKLESS.contains(&plant) => WorldKind::Managers(Size::Diskless),
             _ => WorldKind::Managers(Size::Usual),
         }
     }
@@ -222,7 +235,8 @@ fn clear_progress() {
 mod tests {
     use super::*;
 
-    const WORLDS: [WorldKind; 2] = [WorldKind::Managers(Size::Usual), WorldKind::Flease];
+    const WORLDS: [WorldKind; 3] =
+        [WorldKind::Managers(Size::Usual), WorldKind::Managers(Size::Diskless), WorldKind::Flease];
 
     #[test]
     fn a_seed_gives_the_same_trace_byte_for_byte() {

@@ -99,6 +99,8 @@ enum WorldName {
     Drift,
     /// The peers of Flease under faults.
     Flease,
+    /// Managers that have no store, Owners and Lookups under faults.
+    Diskless,
 }
 
 impl WorldName {
@@ -106,6 +108,7 @@ impl WorldName {
         match self {
             WorldName::Flease => WorldKind::Flease,
             WorldName::Rack => WorldKind::Managers(Size::Rack),
+            WorldName::Diskless => WorldKind::Managers(Size::Diskless),
             _ => WorldKind::Managers(Size::Usual),
         }
     }
@@ -140,13 +143,13 @@ enum Bench {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => match args.world {
-            WorldName::Manager | WorldName::Rack | WorldName::Flease if args.trace => trace(&args),
-            WorldName::Manager | WorldName::Rack | WorldName::Flease => run(&args),
             WorldName::Load => {
                 load_world::run(args.seed.unwrap_or(args.first), args.json);
                 ExitCode::SUCCESS
             }
             WorldName::Drift => drift(&args),
+            _ if args.trace => trace(&args),
+            _ => run(&args),
         },
         Command::Plants(args) => plants(&args),
         Command::Check { plant, models, json } => check::run(json, plant, check::Chosen(&models)),
@@ -223,6 +226,7 @@ fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     let world = match args.world {
         WorldName::Rack => " --world rack",
         WorldName::Flease => " --world flease",
+        WorldName::Diskless => " --world diskless",
         _ => "",
     };
     format!(

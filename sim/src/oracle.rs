@@ -43,6 +43,8 @@ pub struct Limits {
     pub races_in_a_row: u32,
     /// Whether S1 is judged.
     pub check_s1: bool,
+    /// Whether the Managers have no store: every term begins with an empty log, and learns the table.
+    pub diskless: bool,
 }
 
 /// Judges a run event by event. After the first violation nothing it says is of use but the history.

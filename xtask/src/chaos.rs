@@ -16,11 +16,12 @@ pub(crate) fn run(workspace: &Workspace, command: &str, arguments: &[String]) ->
     become_it(workspace.cargo(fixed.into_iter().chain(given)))
 }
 
-/// Every run but one on a file, and whoever asks for help.
+/// What a run without etcd is asked for by: one on a file, one of another world, and whoever asks for help.
+const WITHOUT_ETCD: &[&str] = &["--store=file", "--world=flease", "--help", "-h"];
+
 fn wants_etcd(arguments: &[String]) -> bool {
-    let is_file = arguments.windows(2).any(|pair| pair == ["--store", "file"]);
-    let is_else = |argument: &String| ["--store=file", "--help", "-h"].contains(&argument.as_str());
-    !is_file && !arguments.iter().any(is_else)
+    let joined = arguments.windows(2).map(|pair| pair.join("="));
+    !joined.chain(arguments.iter().cloned()).any(|argument| WITHOUT_ETCD.contains(&argument.as_str()))
 }
 
 #[cfg(unix)]
@@ -40,9 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etcd_is_needed_unless_the_store_is_a_file() {
+    fn etcd_is_needed_unless_the_run_has_none() {
         let wants = |text: &str| wants_etcd(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert!(wants("--for 2m --json") && wants("--store etcd"));
+        assert!(wants("--world managers --json"));
         assert!(!wants("--store file --json") && !wants("--store=file") && !wants("--help"));
+        assert!(!wants("--world flease --for 2m") && !wants("--json --world=flease"));
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::workspace::{Result, Workspace};
-use crate::{claims, tidy, tools, walls};
+use crate::{claims, programs, tidy, tools, walls};
 
 /// The short campaigns of the simulator and of real processes. Long ones are run by hand; these are here to catch a break early.
 const CAMPAIGNS: &[(&str, &str)] = &[
@@ -12,6 +12,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
     // Seeded worlds of Flease: peers that crash, clocks that slew; fails on a violated invariant.
     ("flease", "run --release -p centrifuge-sim -- run --world flease --seeds 1000"),
+    // Seeded worlds of Managers that have no store; fails on a violated invariant.
+    ("diskless", "run --release -p centrifuge-sim -- run --world diskless --seeds 500"),
     // The same seed gives the same run.
     ("determinism", "run --release -p centrifuge-sim -- run --first 5000 --seeds 50 --twice"),
     // 250 Owners that lose racks of 50.
@@ -28,6 +30,13 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("chaos-plant", "run --release -p centrifuge-chaos -- chaos --for 30s --plant unchecked-owner"),
     // ... and leaders that go on when their leader lease is over.
     ("chaos-leader", "run --release -p centrifuge-chaos -- chaos --for 45s --plant deposed-leader-renews"),
+    // Flease peers in processes of their own, whose clocks wander within epsilon; fails on a broken promise.
+    ("chaos-flease", "run --release -p centrifuge-chaos -- chaos --world flease --for 40s"),
+    // ... and the checker must find peers that take a refusal for a vote.
+    (
+        "chaos-flease-plant",
+        "run --release -p centrifuge-chaos -- chaos --world flease --for 20s --plant flease-nack-swallowed",
+    ),
 ];
 
 /// One check.
@@ -61,7 +70,7 @@ fn steps() -> Vec<Step> {
         step("walls", Work::Here(walls::run)),
         step("tidy", Work::Here(tidy::run)),
         step("tools", Work::Here(|_| tools::run())),
-        step("test", Work::Cargo("test --workspace")),
+        step("test", Work::Here(programs::run)),
         step("claims", Work::Here(|workspace| claims::run(workspace, false))),
     ];
     steps.extend(CAMPAIGNS.iter().map(|(name, command)| step(name, Work::Cargo(command))));

@@ -1,9 +1,10 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `walls`, `claims`, `tidy`, `tools`, `chaos`, `failover`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `claims`, `tidy`, `tools`, `chaos`, `failover`, `etcd-churn`.
 
 mod chaos;
 mod ci;
 mod claims;
 mod etcd_churn;
+mod programs;
 mod source;
 mod tidy;
 mod tools;
@@ -28,6 +29,8 @@ struct Arguments {
 enum Command {
     /// Runs every check in order and stops at the first that fails
     Ci,
+    /// Runs every test, several test programs at a time
+    Test,
     /// Checks what core and sim must not depend on or mention
     Walls,
     /// Lists the papers' claims and checks that a test that cites it stands behind each
@@ -79,6 +82,7 @@ fn run(command: Command) -> Result<()> {
     let workspace = Workspace::find()?;
     match command {
         Command::Ci => ci::run(&workspace),
+        Command::Test => programs::run(&workspace),
         Command::Walls => walls::run(&workspace),
         Command::Claims { json } => claims::run(&workspace, json),
         Command::Tidy => tidy::run(&workspace),

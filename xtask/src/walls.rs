@@ -26,7 +26,13 @@ const WRONG: &[Wrong] = &[
     },
     Wrong {
         feature: "plants",
-        manifests: &["core/Cargo.toml", "sim/Cargo.toml", "server/Cargo.toml", "chaos/Cargo.toml"],
+        manifests: &[
+            "core/Cargo.toml",
+            "sim/Cargo.toml",
+            "client/Cargo.toml",
+            "server/Cargo.toml",
+            "chaos/Cargo.toml",
+        ],
         why: "only sim and chaos are built with planted faults",
     },
 ];
@@ -224,7 +230,7 @@ mod tests {
         assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
         assert_eq!(wrong_in("chaos/Cargo.toml", text), []);
         let text = "[features]\nplants = [\"centrifuge-core/plants\"]\n";
-        assert_eq!(wrong_in("client/Cargo.toml", text).len(), 1);
+        assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
         assert_eq!(wrong_in("server/Cargo.toml", text), []);
     }
 

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::lines::{self, CallerLine, HarnessLine, Nanos, OwnerLine};
+use crate::lines::{self, CallerLine, HarnessLine, Nanos, OwnerLine, PeerLine};
+use crate::world::World;
 
 /// Everything that was written.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
+    pub(super) world: World,
     pub(super) keys: u32,
     pub(super) contact_timeout: Nanos,
     pub(super) notice_bound: Nanos,
     pub(super) owners: Vec<OwnerLife>,
     pub(super) callers: Vec<CallerLife>,
+    pub(super) peers: Vec<PeerLife>,
     /// What Lookups that nobody asks were told.
     pub(super) crowds: Vec<CallerLine>,
     pub(super) harness: Vec<HarnessLine>,
@@ -25,6 +28,17 @@ pub(super) struct OwnerLife {
     pub(super) name: String,
     pub(super) session: String,
     pub(super) lines: Vec<OwnerLine>,
+}
+
+/// One process of a Flease peer.
+#[derive(Debug, Default)]
+pub(super) struct PeerLife {
+    pub(super) name: String,
+    /// Which of the processes of that name.
+    pub(super) life: u32,
+    /// When it ceased to be.
+    pub(super) end: Nanos,
+    pub(super) lines: Vec<PeerLine>,
 }
 
 /// One process of a caller.
@@ -63,6 +77,9 @@ impl Evidence {
                 let mut stops = evidence.stops_of(&name);
                 stops.retain(|(from, to)| *from < end && *to > start);
                 evidence.callers.push(CallerLife { end, stops, lines: lines::read(&entry.path())?, name });
+            } else if name.starts_with("peer-") {
+                let end = evidence.end_of(&name, life);
+                evidence.peers.push(PeerLife { name, life, end, lines: lines::read(&entry.path())? });
             } else if name.starts_with("crowd-") {
                 evidence.crowds.extend(lines::read::<CallerLine>(&entry.path())?);
             }
@@ -73,9 +90,9 @@ impl Evidence {
 
     fn take_plan(&mut self) {
         for line in &self.harness {
-            if let HarnessLine::Plan { keys, contact_timeout, notice_bound } = line {
-                (self.keys, self.contact_timeout, self.notice_bound) =
-                    (*keys, *contact_timeout, *notice_bound);
+            if let HarnessLine::Plan { world, keys, contact_timeout, notice_bound } = line {
+                (self.world, self.keys) = (*world, *keys);
+                (self.contact_timeout, self.notice_bound) = (*contact_timeout, *notice_bound);
             }
         }
     }

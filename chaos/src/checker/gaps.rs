@@ -1,11 +1,12 @@
-//! How long keys were without anybody who answered for them, and whether all have an owner in the end (L1).
+//! How long keys were without anybody who answered for them, and whether all have an owner in the end (L1; of cells, L3).
 
 use std::collections::BTreeMap;
 
 use super::Verdict;
 use super::evidence::Evidence;
-use crate::lines::{Nanos, OwnerLine};
+use crate::lines::{Nanos, OwnerLine, PeerLine};
 use crate::roles::LONGEST_PAUSE;
+use crate::world::World;
 
 /// So long before the end every key was held by somebody.
 const END: Nanos = 2_000_000_000;
@@ -37,22 +38,39 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
             held.entry(*key).or_default().push((first.0, last.1));
         }
     }
+    for line in evidence.peers.iter().flat_map(|life| &life.lines) {
+        if let PeerLine::Held { cell, first, last, .. } = line {
+            held.entry(*cell).or_default().push((first.0, last.1));
+        }
+    }
     let mut gaps = Vec::new();
     for spans in held.values_mut() {
         spans.sort_unstable();
         gaps.extend(between(spans));
     }
     verdict.unavailable_ms = Percentiles::of(gaps);
-    let Some((calm, over)) = evidence.calm() else { return };
+    verdict.violations.extend(without_holder(evidence, &held));
+}
+
+/// The keys or cells that nobody held in the calm end.
+fn without_holder(evidence: &Evidence, held: &BTreeMap<u32, Vec<(Nanos, Nanos)>>) -> Vec<String> {
+    let Some((calm, over)) = evidence.calm() else { return Vec::new() };
+    let rule = evidence.world.rules().held_in_the_end;
+    let (thing, whose) = match evidence.world {
+        World::Managers => ("key", "owner"),
+        World::Flease => ("cell", "holder"),
+    };
+    let mut problems = Vec::new();
     for key in 0..evidence.keys {
         let last = held.get(&key).and_then(|spans| spans.iter().map(|(_, end)| *end).max()).unwrap_or(0);
         if last + END < over {
             let seconds = (over - last.max(calm)) as f64 / 1e9;
-            verdict.violations.push(format!(
-                "L1: key {key} had no owner for the last {seconds:.1} s, though there were no faults any more"
+            problems.push(format!(
+                "{rule}: {thing} {key} had no {whose} for the last {seconds:.1} s, though there were no faults any more"
             ));
         }
     }
+    problems
 }
 
 /// The times between spans, which are in order.

@@ -180,7 +180,7 @@ fn was_disturbed(evidence: &Evidence, life: &CallerLife, at: Nanos) -> bool {
         HarnessLine::Cut { from, to, at } | HarnessLine::Healed { from, to, at } => {
             (matters(from) && matters(to)) && is_recent(*at, *at)
         }
-        HarnessLine::Storm { client, at, until, .. } => *client == life.name && is_recent(*at, *until),
+        HarnessLine::Storm { from, at, until, .. } => *from == life.name && is_recent(*at, *until),
         _ => false,
     })
 }
@@ -207,8 +207,8 @@ mod tests {
             notice_bound: 15 * S,
             owners,
             callers: vec![life],
-            crowds: Vec::new(),
             harness,
+            ..Evidence::default()
         };
         let mut verdict = Verdict::default();
         let births = births::check(&evidence, &mut verdict);

@@ -8,6 +8,7 @@ mod evidence;
 mod gaps;
 mod losses;
 mod ownership;
+mod peers;
 #[cfg(test)]
 mod testing;
 
@@ -17,7 +18,9 @@ use std::path::Path;
 
 use self::evidence::Evidence;
 pub(crate) use self::gaps::Percentiles;
+pub(crate) use self::peers::PeersSeen;
 use crate::lines::{CallerLine, Nanos, OwnerLine};
+use crate::world::World;
 
 /// What came out.
 #[derive(Debug, Default)]
@@ -40,6 +43,8 @@ pub(crate) struct Verdict {
     pub(crate) false_losses: Vec<String>,
     /// How long keys were without anybody who answered for them.
     pub(crate) unavailable_ms: Percentiles,
+    /// What Flease peers did.
+    pub(crate) peers: PeersSeen,
 }
 
 impl Verdict {
@@ -78,9 +83,14 @@ pub(crate) fn changes_since(directory: &Path, since: Nanos) -> io::Result<(u64, 
 
 fn judge(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
-    ownership::check(evidence, &mut verdict);
-    let births = births::check(evidence, &mut verdict);
-    losses::check(evidence, &births, &mut verdict);
+    match evidence.world {
+        World::Managers => {
+            ownership::check(evidence, &mut verdict);
+            let births = births::check(evidence, &mut verdict);
+            losses::check(evidence, &births, &mut verdict);
+        }
+        World::Flease => peers::check(evidence, &mut verdict),
+    }
     gaps::check(evidence, &mut verdict);
     verdict.violations.extend(evidence.deaths());
     verdict

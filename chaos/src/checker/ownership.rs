@@ -1,14 +1,16 @@
-//! S1 and S2: a key has one owner at a time, and its leases rise.
+//! S1 and S2, of cells F1 and F2: a key has one owner at a time, and its leases rise.
 //!
 //! An Owner that says yes under one lease at two instants held the key at every instant between: a lease that ended does not
 //! come back. So it is enough that nobody surely says yes under a lower lease after somebody surely said yes under a higher one,
 //! and that no lease is anybody's but one session's.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use super::Verdict;
 use super::evidence::Evidence;
 use crate::lines::{CallerLine, Nanos, OwnerLine, Span};
+use crate::world::{Rules, World};
 
 /// When a lease on a key was surely in use.
 #[derive(Clone, Debug)]
@@ -20,16 +22,68 @@ struct Use {
     who: String,
 }
 
-type Uses = BTreeMap<u32, BTreeMap<u64, Use>>;
+/// When leases were surely in use, by key and by number.
+#[derive(Debug)]
+pub(super) struct Uses<N> {
+    rules: Rules,
+    /// What a key is called.
+    thing: &'static str,
+    keys: BTreeMap<u32, BTreeMap<N, Use>>,
+}
+
+impl<N: Ord + Display> Uses<N> {
+    pub(super) fn new(rules: Rules, thing: &'static str) -> Uses<N> {
+        Uses { rules, thing, keys: BTreeMap::new() }
+    }
+
+    pub(super) fn note(&mut self, key: u32, lease: N, (first, last): (Span, Span), who: &str) {
+        let seen = self.keys.entry(key).or_default().entry(lease);
+        let seen = seen.or_insert_with(|| Use { first: first.1, last: last.0, who: who.to_owned() });
+        seen.first = seen.first.min(first.1);
+        seen.last = seen.last.max(last.0);
+    }
+
+    /// How many leases were seen, over all keys.
+    pub(super) fn count(&self) -> u64 {
+        self.keys.values().map(|leases| leases.len() as u64).sum()
+    }
+
+    /// The leases that were in use after a higher one was.
+    pub(super) fn out_of_order(&self) -> Vec<String> {
+        self.keys.iter().flat_map(|(key, leases)| self.out_of_order_of(*key, leases)).collect()
+    }
+
+    fn out_of_order_of(&self, key: u32, leases: &BTreeMap<N, Use>) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut latest: Option<(&N, &Use)> = None;
+        for (number, lease) in leases {
+            if let Some((lower, earlier)) = latest
+                && earlier.last > lease.first
+            {
+                let millis = (earlier.last - lease.first) as f64 / 1e6;
+                let Rules { one_holder, rising, .. } = self.rules;
+                let rule = if earlier.who == lease.who { rising } else { one_holder };
+                problems.push(format!(
+                    "{rule}: {} {key} was {}'s under lease {lower} for {millis:.3} ms after it was {}'s under lease {number} (at {})",
+                    self.thing, earlier.who, lease.who, lease.first
+                ));
+            }
+            if latest.is_none_or(|(_, earlier)| earlier.last < lease.last) {
+                latest = Some((number, lease));
+            }
+        }
+        problems
+    }
+}
 
 pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
-    let mut uses = Uses::new();
+    let mut uses = Uses::new(World::Managers.rules(), "key");
     let mut sessions: BTreeMap<u64, (String, String)> = BTreeMap::new();
     for life in &evidence.owners {
         for line in &life.lines {
             let Some((key, generation, first, last, checks)) = said_yes(line) else { continue };
             verdict.checks += checks;
-            note(&mut uses, key, generation, first, last, &life.name);
+            uses.note(key, generation, (first, last), &life.name);
             let holder = (life.name.clone(), life.session.clone());
             let known = sessions.entry(generation).or_insert_with(|| holder.clone());
             if *known != holder {
@@ -45,13 +99,11 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
         if let CallerLine::Reply { key, generation, at, .. } = line {
             verdict.replies += 1;
             let who = sessions.get(generation).map_or("an unknown Owner", |(name, _)| name);
-            note(&mut uses, *key, *generation, *at, *at, who);
+            uses.note(*key, *generation, (*at, *at), who);
         }
     }
-    verdict.leases = uses.values().map(|leases| leases.len() as u64).sum();
-    for (key, leases) in &uses {
-        verdict.violations.extend(out_of_order(*key, leases));
-    }
+    verdict.leases = uses.count();
+    verdict.violations.extend(uses.out_of_order());
 }
 
 fn said_yes(line: &OwnerLine) -> Option<(u32, u64, Span, Span, u64)> {
@@ -64,36 +116,7 @@ fn said_yes(line: &OwnerLine) -> Option<(u32, u64, Span, Span, u64)> {
     }
 }
 
-fn note(uses: &mut Uses, key: u32, generation: u64, first: Span, last: Span, who: &str) {
-    let lease = uses.entry(key).or_default().entry(generation);
-    let lease = lease.or_insert_with(|| Use { first: first.1, last: last.0, who: who.to_owned() });
-    lease.first = lease.first.min(first.1);
-    lease.last = lease.last.max(last.0);
-}
-
-/// The leases that were in use after a higher one was.
-fn out_of_order(key: u32, leases: &BTreeMap<u64, Use>) -> Vec<String> {
-    let mut problems = Vec::new();
-    let mut latest: Option<(u64, &Use)> = None;
-    for (generation, lease) in leases {
-        if let Some((lower, earlier)) = latest
-            && earlier.last > lease.first
-        {
-            let millis = (earlier.last - lease.first) as f64 / 1e6;
-            let rule = if earlier.who == lease.who { "S2" } else { "S1" };
-            problems.push(format!(
-                "{rule}: key {key} was {}'s under lease {lower} for {millis:.3} ms after it was {}'s under lease {generation} (at {})",
-                earlier.who, lease.who, lease.first
-            ));
-        }
-        if latest.is_none_or(|(_, earlier)| earlier.last < lease.last) {
-            latest = Some((*generation, lease));
-        }
-    }
-    problems
-}
-
-fn push_once(list: &mut Vec<String>, words: String) {
+pub(super) fn push_once(list: &mut Vec<String>, words: String) {
     if !list.contains(&words) {
         list.push(words);
     }

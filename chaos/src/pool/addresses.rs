@@ -14,6 +14,8 @@ pub(crate) enum Node {
     Caller(u8),
     /// A process with many Lookups.
     Crowd(u8),
+    /// A Flease peer.
+    Peer(u8),
 }
 
 impl Node {
@@ -25,6 +27,7 @@ impl Node {
             Node::Owner(_) => "owner",
             Node::Caller(_) => "caller",
             Node::Crowd(_) => "crowd",
+            Node::Peer(_) => "peer",
         }
     }
 
@@ -35,7 +38,8 @@ impl Node {
             | Node::Manager(index)
             | Node::Owner(index)
             | Node::Caller(index)
-            | Node::Crowd(index) => index,
+            | Node::Crowd(index)
+            | Node::Peer(index) => index,
         }
     }
 
@@ -47,6 +51,7 @@ impl Node {
             Node::Owner(index) => 31 + index,
             Node::Caller(index) => 61 + index,
             Node::Crowd(index) => 91 + index,
+            Node::Peer(index) => 141 + index,
         }
     }
 
@@ -57,7 +62,8 @@ impl Node {
         let owners = (0..sizes.owners).map(Node::Owner);
         let callers = (0..sizes.callers).map(Node::Caller);
         let crowds = (0..sizes.crowds).map(Node::Crowd);
-        etcd.chain(managers).chain(owners).chain(callers).chain(crowds).collect()
+        let peers = (0..sizes.peers).map(Node::Peer);
+        etcd.chain(managers).chain(owners).chain(callers).chain(crowds).chain(peers).collect()
     }
 }
 
@@ -114,6 +120,21 @@ impl Addresses {
         SocketAddr::new(self.stand_in(manager), LINKS + u16::from(client.number()))
     }
 
+    /// The address that stands for a peer, at the harness.
+    pub(crate) fn peer_stand_in(&self, peer: u8) -> IpAddr {
+        self.ip(220 + peer)
+    }
+
+    /// Where a peer listens.
+    pub(crate) fn peer(&self, peer: u8) -> SocketAddr {
+        SocketAddr::new(self.of(Node::Peer(peer)), 7_700)
+    }
+
+    /// Where a peer finds another: at a way of its own.
+    pub(crate) fn peer_way(&self, from: u8, to: u8) -> SocketAddr {
+        SocketAddr::new(self.peer_stand_in(to), LINKS + u16::from(from))
+    }
+
     /// Where an Owner's application listens.
     pub(crate) fn application(&self, owner: u8) -> SocketAddr {
         SocketAddr::new(self.of(Node::Owner(owner)), 8_000)
@@ -147,7 +168,7 @@ mod tests {
 
     #[test]
     fn nobody_shares_an_address() {
-        let sizes = Sizes { etcd: 5, managers: 9, owners: 30, callers: 30, crowds: 9, keys: 1 };
+        let sizes = Sizes { etcd: 5, managers: 9, owners: 30, callers: 30, crowds: 9, peers: 9, keys: 1 };
         let addresses = Addresses::new(true, 54_321);
         let mut seen = BTreeSet::new();
         for node in Node::all(sizes) {
@@ -155,6 +176,9 @@ mod tests {
         }
         for manager in 0..9 {
             assert!(seen.insert(addresses.stand_in(manager)));
+        }
+        for peer in 0..9 {
+            assert!(seen.insert(addresses.peer_stand_in(peer)));
         }
         for owner in 0..30 {
             assert!(seen.insert(addresses.url(owner).ip()));

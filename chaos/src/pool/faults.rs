@@ -7,52 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::addresses::Node;
+use super::kinds::{Kind, Part};
 use super::launch::Pool;
+use super::peer_siege::PeerSiege;
 use super::siege::Siege;
 use crate::dice::Dice;
-use crate::plan::StoreKind;
 use crate::proxy::Weather;
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Kill(Part),
-    Stop(Part),
-    /// Two machines at once, each with its node of etcd and its Manager.
-    KillTwoMachines,
-    CutOneWay,
-    CutTwoWay,
-    Storm,
-    /// etcd forgets who leads.
-    Depose,
-}
-
-/// A kind of process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    Etcd,
-    Manager,
-    Owner,
-    Caller,
-}
-
-/// How often each comes, on average; never less than two thirds as often, unless too many are away. Leaders are left alone for long
-/// enough to grant something: a new one waits for a hold first.
-const KINDS: &[(Kind, Duration)] = &[
-    (Kind::Kill(Part::Owner), Duration::from_millis(5_000)),
-    (Kind::Kill(Part::Manager), Duration::from_millis(20_000)),
-    (Kind::Kill(Part::Caller), Duration::from_millis(15_000)),
-    (Kind::Kill(Part::Etcd), Duration::from_millis(24_000)),
-    (Kind::Stop(Part::Owner), Duration::from_millis(3_000)),
-    (Kind::Stop(Part::Manager), Duration::from_millis(18_000)),
-    (Kind::Stop(Part::Caller), Duration::from_millis(9_000)),
-    (Kind::Stop(Part::Etcd), Duration::from_millis(24_000)),
-    (Kind::KillTwoMachines, Duration::from_millis(20_000)),
-    (Kind::Depose, Duration::from_millis(45_000)),
-    (Kind::CutOneWay, Duration::from_millis(3_500)),
-    (Kind::CutTwoWay, Duration::from_millis(5_000)),
-    (Kind::Storm, Duration::from_millis(2_500)),
-];
+use crate::world::World;
 
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +23,7 @@ pub(super) enum Cure {
     Kill(Node),
     Continue(Node),
     Heal(Node, Node),
-    Clear(Node, u8),
+    Clear(Node, Node),
 }
 
 /// The faults of a run.
@@ -74,64 +35,8 @@ pub(crate) struct Faults {
     longest_stop: Duration,
     /// What befalls leaders instead, if something is wrong with them on purpose.
     siege: Option<Siege>,
-}
-
-impl Kind {
-    fn name(self) -> String {
-        match self {
-            Kind::Kill(part) => format!("kill-{}", part.name()),
-            Kind::Stop(part) => format!("stop-{}", part.name()),
-            Kind::KillTwoMachines => "kill-two-machines".to_owned(),
-            Kind::CutOneWay => "cut-one-way".to_owned(),
-            Kind::CutTwoWay => "cut-two-way".to_owned(),
-            Kind::Storm => "storm".to_owned(),
-            Kind::Depose => "depose-leader".to_owned(),
-        }
-    }
-
-    /// Whether it can come at all. What is planted is looked for while the Managers are well: after a change of leaders nobody
-    /// is granted anything for a hold, and much that is wrong stays without consequence.
-    fn is_possible(self, pool: &Pool) -> bool {
-        let has_etcd = pool.plan.store == StoreKind::Etcd;
-        match self {
-            Kind::Kill(Part::Manager | Part::Etcd)
-            | Kind::Stop(Part::Manager | Part::Etcd)
-            | Kind::Depose
-                if pool.plan.plant.is_some() =>
-            {
-                false
-            }
-            Kind::Kill(Part::Etcd) | Kind::Stop(Part::Etcd) | Kind::Depose => has_etcd,
-            Kind::KillTwoMachines => has_etcd && pool.plan.sizes.etcd >= 5,
-            _ => true,
-        }
-    }
-}
-
-impl Part {
-    fn name(self) -> &'static str {
-        match self {
-            Part::Etcd => "etcd",
-            Part::Manager => "manager",
-            Part::Owner => "owner",
-            Part::Caller => "caller",
-        }
-    }
-
-    fn is_of(self, node: Node) -> bool {
-        node.kind() == self.name()
-    }
-
-    /// How many may be away at once.
-    fn most_away(self, pool: &Pool) -> usize {
-        let sizes = pool.plan.sizes;
-        usize::from(match self {
-            Part::Etcd => sizes.etcd.saturating_sub(1) / 2,
-            Part::Manager => sizes.managers.saturating_sub(1).max(1),
-            Part::Owner => sizes.owners / 2,
-            Part::Caller => sizes.callers / 2,
-        })
-    }
+    /// ... and peers.
+    peer_siege: Option<PeerSiege>,
 }
 
 impl Faults {
@@ -144,15 +49,17 @@ impl Faults {
             counts: BTreeMap::new(),
             longest_stop: pool.plan.times.lease * 5 / 2,
             siege: pool.plan.plant.and_then(Siege::of),
+            peer_siege: pool.plan.plant.and_then(PeerSiege::of),
         };
-        if let Some(siege) = &faults.siege {
-            // Nothing else then: whatever happens beside it only keeps leaders from leading.
-            faults.counts.insert(siege.name().to_owned(), 0);
+        let siege = faults.siege.as_ref().map(Siege::name);
+        if let Some(name) = siege.or(faults.peer_siege.as_ref().map(PeerSiege::name)) {
+            // Nothing else then: whatever happens beside it only keeps leaders from leading, and peers from holding.
+            faults.counts.insert(name.to_owned(), 0);
             return faults;
         }
-        for (kind, mean) in KINDS.iter().filter(|(kind, _)| kind.is_possible(pool)) {
-            let first = now + faults.dice.between(Duration::ZERO, *mean);
-            faults.due.push((*kind, *mean, first));
+        for (kind, mean) in Kind::of(pool) {
+            let first = now + faults.dice.between(Duration::ZERO, mean);
+            faults.due.push((kind, mean, first));
             faults.counts.insert(kind.name(), 0);
         }
         faults
@@ -169,6 +76,11 @@ impl Faults {
         self.cure(pool, now)?;
         if let Some(siege) = &mut self.siege
             && siege.step(pool, &mut self.cures).await?
+        {
+            *self.counts.entry(siege.name().to_owned()).or_default() += 1;
+        }
+        if let Some(siege) = &mut self.peer_siege
+            && siege.step(pool, &mut self.cures)?
         {
             *self.counts.entry(siege.name().to_owned()).or_default() += 1;
         }
@@ -211,8 +123,18 @@ impl Faults {
                 self.cures.push((now + length, Cure::Continue(node)));
             }
             Kind::KillTwoMachines => return self.kill_two_machines(pool, now),
-            Kind::CutOneWay => self.cut(pool, false, now)?,
-            Kind::CutTwoWay => self.cut(pool, true, now)?,
+            Kind::CutOneWay => {
+                let ways = self.ways(pool);
+                self.cut(pool, ways, false, now)?;
+            }
+            Kind::CutTwoWay => {
+                let ways = self.ways(pool);
+                self.cut(pool, ways, true, now)?;
+            }
+            Kind::Split => {
+                let ways = self.split(pool);
+                self.cut(pool, ways, true, now)?;
+            }
             Kind::Storm => self.storm(pool, now)?,
             Kind::Depose => pool.depose()?,
         }
@@ -264,9 +186,14 @@ impl Faults {
         }
     }
 
-    /// Cuts somebody from everybody whom they depend on, or two from each other.
-    fn cut(&mut self, pool: &mut Pool, is_two_way: bool, now: Instant) -> io::Result<()> {
-        let ways = self.ways(pool);
+    /// Cuts these ways, in both directions or in one.
+    fn cut(
+        &mut self,
+        pool: &mut Pool,
+        ways: Vec<(Node, Node)>,
+        is_two_way: bool,
+        now: Instant,
+    ) -> io::Result<()> {
         let length = self.dice.between(Duration::from_millis(300), self.longest_stop);
         let is_outward = self.dice.percent(50);
         for (one, other) in ways {
@@ -282,11 +209,39 @@ impl Faults {
         Ok(())
     }
 
+    /// The ways between somebody and everybody whom they depend on, or between two.
     fn ways(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
+        let (one, others) = match pool.plan.world {
+            World::Managers => self.ends_in_pool(pool),
+            World::Flease => self.ends_among_peers(pool),
+        };
+        let ways =
+            one.into_iter().flat_map(|one| others.iter().map(move |other| (one, *other)).collect::<Vec<_>>());
+        ways.filter(|(one, other)| one != other).collect()
+    }
+
+    fn ends_among_peers(&mut self, pool: &Pool) -> (Option<Node>, Vec<Node>) {
+        let peers = Node::all(pool.plan.sizes);
+        let others = if self.dice.percent(60) {
+            peers.clone()
+        } else {
+            self.dice.pick(peers.clone()).into_iter().collect()
+        };
+        (self.dice.pick(peers), others)
+    }
+
+    /// The ways between two groups of peers.
+    fn split(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
+        let (one, other): (Vec<Node>, Vec<Node>) =
+            Node::all(pool.plan.sizes).into_iter().partition(|_| self.dice.percent(50));
+        one.iter().flat_map(|from| other.iter().map(|to| (*from, *to))).collect()
+    }
+
+    fn ends_in_pool(&mut self, pool: &Pool) -> (Option<Node>, Vec<Node>) {
         let all = Node::all(pool.plan.sizes);
         let of = |part: Part| -> Vec<Node> { all.iter().copied().filter(|node| part.is_of(*node)).collect() };
         let disturbs_leaders = pool.plan.sizes.etcd > 0 && pool.plan.plant.is_none();
-        let (one, others) = match self.dice.below(20) {
+        match self.dice.below(20) {
             0..9 => (self.dice.pick(of(Part::Owner)), of(Part::Manager)),
             9..13 => (self.dice.pick(of(Part::Caller)), of(Part::Manager)),
             13..15 if disturbs_leaders => (self.dice.pick(of(Part::Manager)), of(Part::Etcd)),
@@ -298,30 +253,44 @@ impl Faults {
                 (self.dice.pick(of(Part::Caller)), self.dice.pick(of(Part::Owner)).into_iter().collect())
             }
             _ => (self.dice.pick(of(Part::Owner)), self.dice.pick(of(Part::Owner)).into_iter().collect()),
-        };
-        let ways =
-            one.into_iter().flat_map(|one| others.iter().map(move |other| (one, *other)).collect::<Vec<_>>());
-        ways.filter(|(one, other)| one != other).collect()
+        }
     }
 
-    /// Bad weather between somebody and every Manager.
+    /// Bad weather between somebody and everybody whom they talk to.
     fn storm(&mut self, pool: &Pool, now: Instant) -> io::Result<()> {
-        let clients = Node::all(pool.plan.sizes)
-            .into_iter()
-            .filter(|node| Part::Owner.is_of(*node) || Part::Caller.is_of(*node));
-        let Some(client) = self.dice.pick(clients.collect()) else { return Ok(()) };
         let length = self.dice.between(Duration::from_secs(1), self.longest_stop);
+        let (ways, longest_delay) = match pool.plan.world {
+            World::Managers => (self.links(pool), Duration::from_millis(1_500)),
+            // A clock that is astray must not look right because its message was late.
+            World::Flease => (self.both_ways(pool), Duration::from_millis(600)),
+        };
         let weather = Weather {
             lost: self.dice.below(50),
             doubled: self.dice.below(50),
             delayed: self.dice.below(60),
-            longest_delay: self.dice.between(Duration::from_millis(20), Duration::from_millis(1_500)),
+            longest_delay: self.dice.between(Duration::from_millis(20), longest_delay),
         };
-        for manager in 0..pool.plan.sizes.managers {
-            pool.set_weather(client, manager, Some(weather), length)?;
-            self.cures.push((now + length, Cure::Clear(client, manager)));
+        for (from, to) in ways {
+            pool.set_weather(from, to, Some(weather), length)?;
+            self.cures.push((now + length, Cure::Clear(from, to)));
         }
         Ok(())
+    }
+
+    /// Every Manager's link to one client.
+    fn links(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
+        let is_client = |node: &Node| Part::Owner.is_of(*node) || Part::Caller.is_of(*node);
+        let client = self.dice.pick(Node::all(pool.plan.sizes).into_iter().filter(is_client).collect());
+        let managers = || (0..pool.plan.sizes.managers).map(Node::Manager);
+        client.into_iter().flat_map(|client| managers().map(move |manager| (client, manager))).collect()
+    }
+
+    /// The ways to and from one peer.
+    fn both_ways(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
+        let peers = Node::all(pool.plan.sizes);
+        let Some(one) = self.dice.pick(peers.clone()) else { return Vec::new() };
+        let others = peers.into_iter().filter(|other| *other != one);
+        others.flat_map(|other| [(one, other), (other, one)]).collect()
     }
 }
 
@@ -335,7 +304,7 @@ impl Cure {
             }
             Cure::Continue(node) => pool.go_on(node),
             Cure::Heal(from, to) => pool.heal(from, to),
-            Cure::Clear(client, manager) => pool.set_weather(client, manager, None, Duration::ZERO),
+            Cure::Clear(from, to) => pool.set_weather(from, to, None, Duration::ZERO),
         }
     }
 }

@@ -17,11 +17,12 @@ use super::node::Process;
 use super::operator::Operator;
 use super::parts::concerns;
 use crate::dice::Dice;
-use crate::lines::{HarnessLine, Journal, true_now};
+use crate::lines::{HarnessLine, Journal, Nanos, true_now};
 use crate::plan::{Sizes, StoreKind, Times};
 use crate::plant::Plant;
 use crate::proxy::{Counts, Renewals, Weather};
 use crate::roles::Part;
+use crate::world::World;
 
 /// How long the pool has to come about.
 const START: Duration = Duration::from_secs(60);
@@ -31,6 +32,9 @@ const END: Duration = Duration::from_secs(3);
 /// What a pool is told at its start.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolPlan {
+    pub(crate) world: World,
+    /// What peers' wishes are drawn from.
+    pub(crate) seed: u64,
     pub(crate) sizes: Sizes,
     pub(crate) times: Times,
     pub(crate) store: StoreKind,
@@ -64,6 +68,8 @@ pub(crate) struct Pool {
     cuts: BTreeMap<(Node, Node), u32>,
     /// How many processes had a clock that was wrong.
     pub(crate) skewed: u64,
+    /// Until when somebody's clock is astray: never two at a time.
+    pub(super) astray_until: Nanos,
 }
 
 impl Pool {
@@ -84,6 +90,7 @@ impl Pool {
             dice,
             cuts: BTreeMap::new(),
             skewed: 0,
+            astray_until: 0,
             plan,
         };
         pool.come_up().await?;
@@ -94,10 +101,19 @@ impl Pool {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (sizes, times) = (self.plan.sizes, self.plan.times);
         self.note(HarnessLine::Plan {
+            world: self.plan.world,
             keys: sizes.keys,
             contact_timeout: nanos(times.contact),
             notice_bound: nanos(times.notice_bound()),
         })?;
+        match self.plan.world {
+            World::Managers => self.managers_come_up().await,
+            World::Flease => self.peers_come_up(START).await,
+        }
+    }
+
+    async fn managers_come_up(&mut self) -> io::Result<()> {
+        let (sizes, times) = (self.plan.sizes, self.plan.times);
         let (servers, clients): (Vec<Node>, Vec<Node>) =
             Node::all(sizes).into_iter().partition(|node| matches!(node, Node::Etcd(_) | Node::Manager(_)));
         for node in servers {
@@ -116,13 +132,14 @@ impl Pool {
 
     /// Starts the next life of a process.
     pub(crate) fn start_process(&mut self, node: Node) -> io::Result<()> {
-        let ppm = self.clock_of(node);
+        let (ppm, wander) = (self.clock_of(node), self.wander_of(node));
         let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
         process.life += 1;
         let life = process.life;
         let part = Part {
             parent: std::process::id(),
             ppm,
+            wander,
             times: self.plan.times,
             plant: self.plan.plant.filter(|plant| concerns(*plant, node)),
             role: self.role(node, life),
@@ -130,8 +147,12 @@ impl Pool {
         let text = serde_json::to_string(&part)?;
         let command = self.command(node, life, &text)?;
         let name = node.to_string();
-        self.note(HarnessLine::Started { name, life, ppm, at: true_now() })?;
-        self.skewed += u64::from(ppm != 0);
+        self.note(HarnessLine::Started { name: name.clone(), life, ppm, at: true_now() })?;
+        if let Some(astray) = wander.and_then(|wander| wander.astray) {
+            let (from, until, over, ahead) = (astray.from, astray.until, astray.over_at(), astray.ahead);
+            self.note(HarnessLine::Astray { name, life, from, until, over, ahead })?;
+        }
+        self.skewed += u64::from(ppm != 0 || wander.is_some());
         match self.processes.get_mut(&node) {
             Some(process) => process.start(command, &self.plan.directory),
             None => Ok(()),
@@ -231,22 +252,22 @@ impl Pool {
         self.note(HarnessLine::Deposed { at: true_now() })
     }
 
-    /// Bad weather between a client and a Manager, or the usual again.
+    /// Bad weather between a client and a Manager or from one peer to another, or the usual again.
     pub(crate) fn set_weather(
         &self,
-        client: Node,
-        manager: u8,
+        from: Node,
+        to: Node,
         weather: Option<Weather>,
         length: Duration,
     ) -> io::Result<()> {
-        self.network.set_weather(client, manager, weather);
+        self.network.set_weather(from, to, weather);
         if weather.is_none() {
             return Ok(());
         }
         let at = true_now();
         let until = at + u64::try_from(length.as_nanos()).unwrap_or(0);
-        let (client, manager) = (client.to_string(), Node::Manager(manager).to_string());
-        self.note(HarnessLine::Storm { client, manager, at, until })
+        let (from, to) = (from.to_string(), to.to_string());
+        self.note(HarnessLine::Storm { from, to, at, until })
     }
 
     /// Every process that runs and is not stopped.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod faults;
+mod kinds;
 mod launch;
 mod metrics;
 pub(crate) mod namespaces;
@@ -9,6 +10,8 @@ mod network;
 mod node;
 mod operator;
 mod parts;
+mod peer_siege;
+mod peers;
 mod siege;
 
 pub(crate) use addresses::Node;

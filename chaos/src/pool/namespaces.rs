@@ -12,6 +12,11 @@ use crate::plan::Sizes;
 
 /// The router's address, the same on every cable.
 const ROUTER: &str = "169.254.1.1";
+/// Where cuts stand among the router's rules: before the one that knows its own addresses, or what is sent to a link would not be
+/// cut.
+const CUTS: &str = "10";
+/// Where that one is moved to.
+const OWN_ADDRESSES: &str = "100";
 /// How the names of our namespaces begin; the id of a harness follows.
 const PREFIX: &str = "chaos";
 
@@ -59,8 +64,11 @@ pub(super) fn name_of(id: u32, node: Node) -> String {
 /// Connects a namespace for every process to the one we are in, and makes this one the router.
 pub(super) fn connect(id: u32, addresses: &Addresses, sizes: Sizes) -> io::Result<()> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
-    for manager in 0..sizes.managers {
-        ip(&["addr", "add", &addresses.stand_in(manager).to_string(), "dev", "lo"])?;
+    ip(&["rule", "add", "pref", OWN_ADDRESSES, "lookup", "local"])?;
+    ip(&["rule", "del", "pref", "0"])?;
+    let managers = (0..sizes.managers).map(|manager| addresses.stand_in(manager));
+    for stand_in in managers.chain((0..sizes.peers).map(|peer| addresses.peer_stand_in(peer))) {
+        ip(&["addr", "add", &stand_in.to_string(), "dev", "lo"])?;
     }
     for node in Node::all(sizes) {
         let (name, address, cable) = (name_of(id, node), addresses.of(node).to_string(), format!("v-{node}"));
@@ -82,7 +90,7 @@ pub(super) fn connect(id: u32, addresses: &Addresses, sizes: Sizes) -> io::Resul
 /// Drops what one address sends to another from now on, or no longer.
 pub(super) fn set_cut(from: IpAddr, to: IpAddr, is_cut: bool) -> io::Result<()> {
     let verb = if is_cut { "add" } else { "del" };
-    ip(&["rule", verb, "from", &from.to_string(), "to", &to.to_string(), "blackhole"])
+    ip(&["rule", verb, "pref", CUTS, "from", &from.to_string(), "to", &to.to_string(), "blackhole"])
 }
 
 /// Removes what belongs to harnesses that are gone.

@@ -9,12 +9,14 @@ use super::addresses::{Addresses, Node};
 use super::namespaces;
 use crate::dice::Dice;
 use crate::plan::Sizes;
-use crate::proxy::{Counts, Link, LinkPlan, Relay, Renewals, Sender, Weather};
+use crate::proxy::{Counts, DatagramWay, Link, LinkPlan, Relay, Renewals, Sender, Weather};
 
-/// Links to Managers for every client, and either namespaces or relays for the rest.
+/// Links to Managers for every client, ways between peers, and either namespaces or relays for the rest.
 pub(super) struct Network {
     addresses: Addresses,
     links: BTreeMap<(Node, u8), Link>,
+    /// From the first peer to the second.
+    ways: BTreeMap<(u8, u8), DatagramWay>,
     relay: Relay,
     usual: Weather,
     is_direct: bool,
@@ -33,6 +35,7 @@ impl Network {
         let mut network = Network {
             addresses,
             links: BTreeMap::new(),
+            ways: BTreeMap::new(),
             relay: Relay::new(),
             usual,
             is_direct,
@@ -41,6 +44,7 @@ impl Network {
         };
         if !is_direct {
             network.start_links(sizes, dice).await?;
+            network.start_ways(sizes, dice).await?;
         }
         if addresses.is_loopback {
             network.start_relays(sizes).await?;
@@ -70,6 +74,17 @@ impl Network {
         Ok(())
     }
 
+    async fn start_ways(&mut self, sizes: Sizes, dice: &mut Dice) -> io::Result<()> {
+        for from in 0..sizes.peers {
+            for to in (0..sizes.peers).filter(|to| *to != from) {
+                let (listen, address) = (self.addresses.peer_way(from, to), self.addresses.peer(to));
+                let way = DatagramWay::start(listen, address, self.usual, dice.fork(), &self.counts).await?;
+                self.ways.insert((from, to), way);
+            }
+        }
+        Ok(())
+    }
+
     async fn start_relays(&self, sizes: Sizes) -> io::Result<()> {
         for owner in 0..sizes.owners {
             let (listen, to) = (self.addresses.url(owner), self.addresses.application(owner));
@@ -89,7 +104,7 @@ impl Network {
     pub(super) fn set_cut(&self, from: Node, to: Node, is_cut: bool) -> io::Result<()> {
         match (from, to) {
             _ if !self.addresses.is_loopback => {
-                namespaces::set_cut(self.place(from, to), self.place(to, from), is_cut)?;
+                namespaces::set_cut(self.source(from, to), self.destination(from, to), is_cut)?;
             }
             (client, Node::Manager(manager)) if is_client(client) => {
                 if let Some(link) = self.links.get(&(client, manager)) {
@@ -101,24 +116,58 @@ impl Network {
                     link.set_cut(false, is_cut);
                 }
             }
+            (Node::Peer(from), Node::Peer(to)) => {
+                if let Some(way) = self.ways.get(&(from, to)) {
+                    way.set_cut(is_cut);
+                }
+            }
             _ => self.relay.set_cut(&from.to_string(), &to.to_string(), is_cut),
         }
         Ok(())
     }
 
-    /// Where a process is on its way to another: clients see of a Manager only what stands for it.
-    fn place(&self, node: Node, other: Node) -> std::net::IpAddr {
-        match node {
-            Node::Manager(manager) if is_client(other) && !self.is_direct => self.addresses.stand_in(manager),
-            _ => self.addresses.of(node),
+    /// What the packets from one process to another come from: clients see of a Manager only what stands for it.
+    fn source(&self, from: Node, to: Node) -> std::net::IpAddr {
+        match from {
+            Node::Manager(manager) if is_client(to) && !self.is_direct => self.addresses.stand_in(manager),
+            _ => self.addresses.of(from),
         }
     }
 
-    /// The weather between a client and a Manager; the usual one without.
-    pub(super) fn set_weather(&self, client: Node, manager: u8, weather: Option<Weather>) {
-        if let Some(link) = self.links.get(&(client, manager)) {
-            link.set_weather(weather.unwrap_or(self.usual));
+    /// ... and where they go. What stands for a peer only receives.
+    fn destination(&self, from: Node, to: Node) -> std::net::IpAddr {
+        match to {
+            Node::Manager(manager) if is_client(from) && !self.is_direct => self.addresses.stand_in(manager),
+            Node::Peer(peer) if !self.is_direct => self.addresses.peer_stand_in(peer),
+            _ => self.addresses.of(to),
         }
+    }
+
+    /// The weather on the way between a client and a Manager, or from one peer to another; the usual one without.
+    pub(super) fn set_weather(&self, from: Node, to: Node, weather: Option<Weather>) {
+        let weather = weather.unwrap_or(self.usual);
+        match (from, to) {
+            (Node::Peer(from), Node::Peer(to)) => {
+                if let Some(way) = self.ways.get(&(from, to)) {
+                    way.set_weather(weather);
+                }
+            }
+            (client, Node::Manager(manager)) => {
+                if let Some(link) = self.links.get(&(client, manager)) {
+                    link.set_weather(weather);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All peers as one of them finds them, by their numbers.
+    pub(super) fn peers_of(&self, me: u8, sizes: Sizes) -> Vec<(u16, String)> {
+        let address = |peer| match peer {
+            _ if peer == me || self.is_direct => self.addresses.peer(peer),
+            _ => self.addresses.peer_way(me, peer),
+        };
+        (0..sizes.peers).map(|peer| (peer_id(peer), address(peer).to_string())).collect()
     }
 
     /// The Managers as a client finds them.
@@ -132,6 +181,11 @@ impl Network {
         };
         (0..sizes.managers).map(|manager| address(manager).to_string()).collect()
     }
+}
+
+/// A peer's number in Flease.
+pub(super) fn peer_id(peer: u8) -> u16 {
+    u16::from(peer) + 1
 }
 
 /// Whether a process has links to the Managers. Crowds have none: the harness would be busy with nothing else.

@@ -7,13 +7,14 @@ use super::launch::Pool;
 use crate::plan::{MOST_SKEW_PPM, StoreKind};
 use crate::plant::Plant;
 use crate::roles::{CallerRole, CrowdRole, EtcdRole, ManagerRole, ManagerStore, OwnerRole, Role};
+use crate::world::World;
 
 impl Pool {
     /// How wrong the clock of a process's next life is.
     pub(super) fn clock_of(&mut self, node: Node) -> i32 {
         let drawn = self.dice.skew(MOST_SKEW_PPM);
         match (self.plan.plant, node) {
-            (_, Node::Etcd(_)) => 0,
+            (_, Node::Etcd(_) | Node::Peer(_)) => 0,
             (Some(Plant::SlowOwnerClock), Node::Owner(_)) => -500_000,
             (Some(Plant::FastManagerClock), Node::Manager(_)) => 1_000_000,
             (Some(Plant::OutlivedLeader), Node::Manager(0)) => -700_000,
@@ -55,6 +56,7 @@ impl Pool {
                     journal,
                 })
             }
+            Node::Peer(index) => Role::Peer(self.peer_role(index, life, journal)),
             Node::Crowd(_) => Role::Crowd(CrowdRole {
                 managers: self.network.managers_of(node, plan.sizes),
                 lookups: plan.lookups_each,
@@ -102,6 +104,7 @@ pub(super) fn concerns(plant: Plant, node: Node) -> bool {
             matches!(node, Node::Owner(_))
         }
         Plant::DeafCaller | Plant::CryingCaller => node == Node::Caller(0),
+        plant if plant.world() == World::Flease => matches!(node, Node::Peer(_)),
         _ => matches!(node, Node::Manager(_)),
     }
 }

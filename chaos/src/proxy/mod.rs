@@ -1,10 +1,12 @@
-//! What stands between processes: links that carry the messages of Owners and Lookups to Managers, one by one, and relays that
-//! carry bytes.
+//! What stands between processes: links that carry the messages of Owners and Lookups to Managers, one by one, ways that do the
+//! same with datagrams, and relays that carry bytes.
 
+mod datagrams;
 mod relay;
 mod services;
 mod weather;
 
+pub(crate) use datagrams::DatagramWay;
 pub(crate) use relay::{Relay, Sender};
 pub(crate) use services::{Link, LinkPlan, Renewals};
 pub(crate) use weather::{Counts, Weather};

@@ -5,15 +5,18 @@ mod crowd;
 mod etcd;
 mod manager;
 mod owner;
+mod peer;
 mod probe;
+mod stretch;
 mod wire;
 
-pub(crate) use probe::LONGEST_PAUSE;
+pub(crate) use stretch::LONGEST_PAUSE;
 pub(crate) use wire::read_name;
 
 use std::io;
 use std::path::PathBuf;
 
+use centrifuge_net::clock::Wander;
 use centrifuge_server::stop::told_to_stop;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,8 @@ pub(crate) struct Part {
     pub(crate) parent: u32,
     /// How wrong its clock is.
     pub(crate) ppm: i32,
+    /// How it wanders.
+    pub(crate) wander: Option<Wander>,
     pub(crate) times: Times,
     pub(crate) plant: Option<Plant>,
     pub(crate) role: Role,
@@ -41,6 +46,7 @@ pub(crate) enum Role {
     Owner(OwnerRole),
     Caller(CallerRole),
     Crowd(CrowdRole),
+    Peer(PeerRole),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,12 +101,28 @@ pub(crate) struct CrowdRole {
     pub(crate) journal: PathBuf,
 }
 
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PeerRole {
+    /// Its number among the peers.
+    pub(crate) id: u16,
+    /// All peers, where it finds them; itself where it listens.
+    pub(crate) peers: Vec<(u16, String)>,
+    /// The cells that it wants, each with its members; none: all peers.
+    pub(crate) cells: Vec<(u32, Vec<u16>)>,
+    /// What it wants when is drawn from this.
+    pub(crate) seed: u64,
+    pub(crate) journal: PathBuf,
+}
+
 /// Plays a part until it is over, or its parent is gone.
 pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     let part: Part = serde_json::from_str(text)?;
     die_with(part.parent)?;
     if part.ppm != 0 {
         centrifuge_net::clock::set_rate(part.ppm);
+    }
+    if let Some(wander) = part.wander {
+        centrifuge_net::clock::set_wander(wander);
     }
     if let Role::Etcd(role) = &part.role {
         return Err(etcd::become_etcd(role).into());
@@ -114,6 +136,7 @@ pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
             Role::Owner(role) => owner::run(&part, role).await,
             Role::Caller(role) => caller::run(&part, role).await,
             Role::Crowd(role) => crowd::run(role).await,
+            Role::Peer(role) => peer::run(&part, role).await,
         }
     })
 }

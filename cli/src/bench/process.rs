@@ -116,6 +116,19 @@ fn read(output: impl Read + Send + 'static) -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
+/// The lines of this process's own input: what a child is told.
+pub(super) fn orders() -> mpsc::UnboundedReceiver<String> {
+    let (sender, lines) = mpsc::unbounded_channel();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
 /// Starts a Manager on a store, and says where it serves gRPC and HTTP.
 pub(super) async fn start_manager(store: &[&str]) -> Result<(Process, String, SocketAddr), Failure> {
     let mut manager = Process::start(&manager_arguments(store), Reads::Stderr)?;

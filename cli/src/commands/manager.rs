@@ -63,7 +63,10 @@ fn refused(error: &ConfigError, source: impl Fn(&str) -> String) -> Failure {
     let source = match error {
         ConfigError::Value { setting, .. } | ConfigError::NotLoopback { setting, .. } => source(setting),
         ConfigError::NothingToDial(_) => source("grpc_listen"),
-        ConfigError::Unreadable { .. } | ConfigError::File { .. } => String::new(),
+        ConfigError::Unreadable { .. }
+        | ConfigError::File { .. }
+        | ConfigError::NoStore { .. }
+        | ConfigError::Namespace { .. } => String::new(),
     };
     Failure::usage(format!("{error}{source}"))
 }

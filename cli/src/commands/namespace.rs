@@ -10,7 +10,7 @@ use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
 use crate::output::table_or;
-use crate::words::{self, milliseconds, show_ms, show_range};
+use crate::words::{self, milliseconds, show_ms, show_range, show_share};
 
 #[derive(Subcommand)]
 pub(crate) enum NamespaceCommand {
@@ -243,7 +243,7 @@ fn row(space: &v1::NamespaceStatus) -> Vec<String> {
         space.unowned_ranges.to_string(),
         space.moving_ranges.to_string(),
         space.last_generation.to_string(),
-        if space.frozen { "frozen" } else { "live" }.to_owned(),
+        state(space),
     ]
 }
 
@@ -253,7 +253,7 @@ fn describe(space: &v1::NamespaceStatus) -> String {
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     let mut rows = vec![
         ("namespace", space.name.clone()),
-        ("state", if space.frozen { "frozen: no range moves".into() } else { "live".into() }),
+        ("state", describe_state(space)),
         ("owners", space.owners.to_string()),
         (
             "ranges",
@@ -281,6 +281,28 @@ fn describe(space: &v1::NamespaceStatus) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+fn state(space: &v1::NamespaceStatus) -> String {
+    match &space.rebuilding {
+        Some(rebuilding) => format!("rebuilding, {} unclaimed", show_share(rebuilding.unclaimed_share)),
+        None if space.frozen => "frozen".to_owned(),
+        None => "live".to_owned(),
+    }
+}
+
+fn describe_state(space: &v1::NamespaceStatus) -> String {
+    match &space.rebuilding {
+        Some(rebuilding) => {
+            let share = show_share(rebuilding.unclaimed_share);
+            let seconds = rebuilding.ends_in_ms.div_ceil(1_000);
+            format!(
+                "rebuilding: the leader learns the table from the Owners; {share} of the keys are unclaimed, and are granted in {seconds} s"
+            )
+        }
+        None if space.frozen => "frozen: no range moves".to_owned(),
+        None => "live".to_owned(),
+    }
+}
+
 fn partitioner(settings: &v1::Settings) -> &'static str {
     match settings.partitioner() {
         v1::Partitioner::ConsistentHash => "consistent-hash",
@@ -302,6 +324,10 @@ fn object(space: &v1::NamespaceStatus) -> Value {
     json!({
         "name": space.name,
         "frozen": space.frozen,
+        "rebuilding": space.rebuilding.map(|rebuilding| json!({
+            "unclaimed_share": rebuilding.unclaimed_share,
+            "ends_in_ms": rebuilding.ends_in_ms,
+        })),
         "owners": space.owners,
         "ranges": space.ranges,
         "unowned_ranges": space.unowned_ranges,

@@ -34,14 +34,14 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
             }
             Err(status) => {
                 let silence = "unreachable".to_owned();
-                rows.push([vec![manager.to_string(), silence], vec![String::new(); 6]].concat());
+                rows.push([vec![manager.to_string(), silence], vec![String::new(); 7]].concat());
                 let why = reason(&status);
                 objects.push(json!({ "manager": manager.as_str(), "role": "unreachable", "problem": why }));
                 problems.push(format!("{manager} cannot be reached ({why})"));
             }
         }
     }
-    let head = ["manager", "role", "term", "leader", "up", "store", "namespaces", "version"];
+    let head = ["manager", "role", "term", "leader", "up", "store", "election", "namespaces", "version"];
     at.output.print(&json!({ "managers": objects, "led": leads }), || table(&head, rows));
     problems.iter().for_each(|problem| eprintln!("centrifuge: {problem}"));
     if leads {
@@ -59,6 +59,7 @@ fn row(status: &v1::StatusReply) -> Vec<String> {
         status.leader.clone().unwrap_or_default(),
         show_ms(status.uptime_ms / 1_000 * 1_000),
         status.store.as_ref().map_or_else(String::new, store),
+        status.election.clone(),
         status.namespaces.map_or_else(String::new, |count| count.to_string()),
         status.version.clone(),
     ]
@@ -86,6 +87,7 @@ fn object(status: &v1::StatusReply) -> serde_json::Value {
         "leader": status.leader,
         "uptime_ms": status.uptime_ms,
         "store": store.map(|store| &store.kind),
+        "election": status.election,
         "store_healthy": store.map(|store| store.healthy),
         "store_problem": store.map(|store| &store.problem).filter(|problem| !problem.is_empty()),
         "namespaces": status.namespaces,

@@ -1,6 +1,7 @@
 //! The whole system as users run it: processes of their own.
 
 mod commands;
+mod diskless;
 mod flease;
 mod killed;
 mod moved;

@@ -11,14 +11,14 @@ use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::Driver;
-use centrifuge_net::flease::{PeerSocket, Secret, SecretError, SocketError, SyncedClock};
+use centrifuge_net::flease::{PeerSocket, Peers, Secret, SecretError, SocketError, SyncedClock};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, watch};
 
 use super::change::BACKLOG;
 use super::host::PeerHost;
 use super::peer::{Peer, PeerEvent};
-use super::peers::Peers;
+use super::times::Tally;
 use super::{Flease, Inner, Shared, State};
 
 /// How many events wait for the driver.
@@ -62,6 +62,7 @@ pub struct FleaseBuilder {
     window: Option<Duration>,
     /// How far the clock is set ahead, in nanoseconds.
     pub(super) ahead: i64,
+    plants: Plants,
 }
 
 /// Why a peer does not start.
@@ -100,6 +101,7 @@ impl FleaseBuilder {
             recovery: None,
             window: None,
             ahead: 0,
+            plants: Plants::NONE,
         }
     }
 
@@ -148,11 +150,19 @@ impl FleaseBuilder {
         self
     }
 
-    /// When a cell comes free each peer that waits for it tries after a random delay of at most this; 100 ms or an eighth of a
-    /// lease unless set, whichever is shorter.
+    /// When a cell comes free each peer that waits for it tries after a random delay of at most this; twice epsilon or an eighth
+    /// of a lease unless set, whichever is shorter.
     #[must_use]
     pub fn window(mut self, window: Duration) -> FleaseBuilder {
         self.window = Some(window);
+        self
+    }
+
+    /// Breaks the protocol on purpose, for tests with real processes, which must find it.
+    #[cfg(feature = "plants")]
+    #[must_use]
+    pub fn plants(mut self, plants: Plants) -> FleaseBuilder {
+        self.plants = plants;
         self
     }
 
@@ -167,7 +177,7 @@ impl FleaseBuilder {
         let event = |from, packet| PeerEvent::Machine(FleaseEvent::Receive { from, packet });
         let socket = PeerSocket::start(bind, secret, config.me, self.others(), events.clone(), event).await?;
         let clock = SyncedClock::new(config.epsilon, self.ahead);
-        let machine = FleaseMachine::new(config.clone(), Random::from_seed(seed), Plants::NONE);
+        let machine = FleaseMachine::new(config.clone(), Random::from_seed(seed), self.plants);
         Ok(start(config, machine, clock, Arc::new(socket), (events, queue)))
     }
 
@@ -188,7 +198,7 @@ impl FleaseBuilder {
             self.round.unwrap_or(round),
         );
         config.recovery = self.recovery.unwrap_or(config.recovery);
-        config.window = self.window.unwrap_or(config.window.min(config.lease / 8));
+        config.window = self.window.unwrap_or((config.epsilon * 2).min(config.lease / 8));
         config.check()?;
         Ok(config)
     }
@@ -201,15 +211,18 @@ fn start(
     socket: Arc<PeerSocket>,
     (events, queue): (mpsc::Sender<PeerEvent>, mpsc::Receiver<PeerEvent>),
 ) -> Flease {
-    let state = State { takes_part_from: Instant::NEVER, apart: Vec::new(), busy: 0, is_stopped: false };
+    let state = State { takes_part_from: Instant::NEVER, apart: Vec::new(), is_stopped: false };
     let shared = Arc::new(Shared {
         changes: broadcast::channel(BACKLOG).0,
         status: watch::channel(state).0,
+        busy: watch::channel(0).0,
         counters: Mutex::new(FleaseCounters::default()),
+        acquired: Tally::default(),
+        renewed: Tally::default(),
         offset: clock.offset(),
     });
     let holder = machine.holder();
-    let host = PeerHost::new(Arc::clone(&shared), Arc::clone(&socket));
+    let host = PeerHost::new(Arc::clone(&shared), Arc::clone(&socket), config.lease);
     let driver = Driver::with_clock(Peer::new(machine), host, clock);
     let starting = events.clone();
     let driver = tokio::spawn(async move {

@@ -31,9 +31,9 @@ mod change;
 mod host;
 mod lease;
 mod peer;
-mod peers;
 #[cfg(test)]
 mod tests;
+mod times;
 mod want;
 
 use std::collections::BTreeMap;
@@ -54,9 +54,10 @@ pub use self::cell::{AcquireError, Cell, CellError, CellStatus, KnownHolder, Try
 pub use self::change::{Change, Changes, Epoch, LeaseEnd};
 pub use self::lease::Lease;
 use self::peer::{About, Look, PeerEvent};
-pub use self::peers::{Peers, PeersError};
+use self::times::Tally;
+pub use self::times::{RoundTimes, Times};
 pub use centrifuge_core::flease::FleaseConfigError;
-pub use centrifuge_net::flease::{SecretError, SocketError};
+pub use centrifuge_net::flease::{Peers, PeersError, SecretError, SocketError};
 
 /// Whose turn it is in this process to want a cell.
 type Turn = tokio::sync::Mutex<()>;
@@ -88,7 +89,12 @@ struct Inner {
 struct Shared {
     changes: broadcast::Sender<Change>,
     status: watch::Sender<State>,
+    /// Cells that are wanted, held or being released. Apart from the rest, because it changes with every cell, and whoever waits
+    /// for one looks at the rest.
+    busy: watch::Sender<usize>,
     counters: Mutex<FleaseCounters>,
+    acquired: Tally,
+    renewed: Tally,
     offset: Offset,
 }
 
@@ -97,8 +103,6 @@ struct Shared {
 struct State {
     takes_part_from: Instant,
     apart: Vec<u16>,
-    /// Cells that are wanted, held or being released.
-    busy: usize,
     is_stopped: bool,
 }
 
@@ -191,7 +195,8 @@ impl Flease {
     pub fn status(&self) -> PeerStatus {
         let state = self.inner.shared.status.borrow().clone();
         let ready_in = (state.takes_part_from != Instant::NEVER).then(|| self.inner.until_ready());
-        PeerStatus { peer: self.inner.me.0, ready_in, apart: state.apart, busy: state.busy }
+        let busy = *self.inner.shared.busy.borrow();
+        PeerStatus { peer: self.inner.me.0, ready_in, apart: state.apart, busy }
     }
 
     /// The cells of which this peer's registers have a valid lease.
@@ -204,6 +209,13 @@ impl Flease {
     pub fn counters(&self) -> Counters {
         let leases = self.inner.shared.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Counters { leases, datagrams: self.inner.socket.counters() }
+    }
+
+    /// How long this peer's rounds took so far: to be compared with what they may take.
+    #[must_use]
+    pub fn round_times(&self) -> RoundTimes {
+        let shared = &self.inner.shared;
+        RoundTimes { acquired: shared.acquired.read(), renewed: shared.renewed.read() }
     }
 
     /// Where the peer listens.
@@ -279,8 +291,11 @@ async fn settle(shared: &Shared, events: &mpsc::Sender<PeerEvent>, longest: Dura
         if events.send(PeerEvent::Look(look)).await.is_ok() {
             let _ = answered.await;
         }
-        let mut status = shared.status.subscribe();
-        let _ = status.wait_for(|state| state.busy == 0 || state.is_stopped).await;
+        let (mut busy, mut status) = (shared.busy.subscribe(), shared.status.subscribe());
+        tokio::select! {
+            _ = busy.wait_for(|busy| *busy == 0) => {}
+            _ = status.wait_for(|state| state.is_stopped) => {}
+        }
     };
     let _ = tokio::time::timeout(longest, settled).await;
 }

@@ -273,8 +273,8 @@ async fn a_wish_that_is_taken_back_leaves_nothing_behind() {
     let wish = tokio::time::timeout(ROUND, cell.acquire()).await;
     assert!(wish.is_err(), "somebody else holds it");
     in_time("a release", lease.release()).await;
-    let mut status = all[1].inner.shared.status.subscribe();
-    in_time("rest", status.wait_for(|state| state.busy == 0)).await.expect("it runs");
+    let mut busy = all[1].inner.shared.busy.subscribe();
+    in_time("rest", busy.wait_for(|busy| *busy == 0)).await.expect("it runs");
     let third = acquire(&all[2], "wished").await;
     assert!(third.is_valid());
 }

@@ -182,6 +182,7 @@ impl World {
                 state_since,
                 kind: OrderKind::Renewal,
                 recall,
+                warrant: None,
             };
             match (order, lease) {
                 (Order::Nothing, _) | (Order::Keep | Order::Recall | Order::Migrate, None) => {}
@@ -208,6 +209,7 @@ impl World {
                         state_since: generation,
                         kind,
                         recall: None,
+                        warrant: None,
                     });
                 }
             }

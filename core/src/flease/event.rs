@@ -13,6 +13,9 @@ pub enum FleaseEvent {
     Acquire(Cell),
     /// The application wants the cell no more; if it is held, others may have it now.
     Release(Cell),
+    /// The application wants the cell that it holds renewed by a round that begins now, or as soon as the one under way is
+    /// over; nothing if it does not hold it.
+    Renew(Cell),
     /// A packet of another peer arrived.
     Receive {
         /// The peer, as the transport knows it for sure.
@@ -119,6 +122,8 @@ pub struct FleaseCounters {
     pub stale: u64,
     /// Requests refused: their round starts in the future.
     pub ahead: u64,
+    /// Requests refused: as many registers are kept as may be.
+    pub full: u64,
     /// Replies to rounds that are over.
     pub late_replies: u64,
     /// Registers forgotten.

@@ -79,6 +79,7 @@ impl FleaseMachine {
             return self.stop_seeking(step, cell);
         }
         seeker.round = Some(Round::new(ballot, members));
+        seeker.again = false;
         self.counters.rounds += 1;
         self.ask(step, cell, ballot, Body::Read);
     }
@@ -202,6 +203,17 @@ impl FleaseMachine {
         }
     }
 
+    /// Starts a round for a cell that is held, or has another follow the one under way.
+    pub(super) fn renew(&mut self, step: &mut Step, cell: &Cell) {
+        let holds = |seeker: &&mut Seeker| seeker.held.is_some_and(|held| step.now < held.until);
+        let Some(seeker) = self.seeker(cell).filter(holds) else { return };
+        match seeker.round {
+            Some(_) => seeker.again = true,
+            None => seeker.next = step.now,
+        }
+        self.tick(step, cell);
+    }
+
     /// Holds what was committed, unless it came too late: a lease is not revived.
     fn take(&mut self, step: &mut Step, cell: &Cell, ballot: Ballot, lease: Lease) {
         let (renewal, grid) = (lease.until - self.config.lease / 2, self.config.lease / GRID);
@@ -213,7 +225,8 @@ impl FleaseMachine {
         }
         seeker.held = Some(Held { epoch: lease.epoch, until: lease.until });
         seeker.told = None;
-        seeker.go_on_at(on_grid(renewal, grid).max(step.now + TICK));
+        let next = if seeker.again { step.now } else { on_grid(renewal, grid) };
+        seeker.go_on_at(next.max(step.now + TICK));
         *(if renews { &mut self.counters.renewed } else { &mut self.counters.acquired }) += 1;
         step.actions.push(FleaseAction::Held { cell: cell.clone(), epoch: lease.epoch, until: lease.until });
     }

@@ -33,6 +33,10 @@ use crate::time::Instant;
 /// How many cells are looked at with every packet, whether they can be forgotten.
 const SWEPT_PER_PACKET: usize = 2;
 
+/// How many cells a peer keeps registers of for others. More are refused, which is as if the packet had been lost: a peer that
+/// goes wild with names costs its cells their votes here, and nobody memory without end.
+const MOST_REGISTERS: usize = 1 << 18;
+
 /// The shortest wait: ballots of one peer must differ in time.
 const TICK: Duration = Duration::from_nanos(1);
 
@@ -171,6 +175,12 @@ impl FleaseMachine {
     #[must_use]
     pub fn counters(&self) -> &FleaseCounters {
         &self.counters
+    }
+
+    /// When it wants `on_wake` next.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        let probe = Some(self.probe_at).filter(|at| *at != Instant::NEVER);
+        self.timers.next().into_iter().chain(probe).min()
     }
 
     fn order(&self) -> Order {
@@ -329,6 +339,10 @@ impl FleaseMachine {
             self.counters.ahead += 1;
             return;
         }
+        if self.cells.len() >= MOST_REGISTERS && !self.cells.contains_key(cell) {
+            self.counters.full += 1;
+            return;
+        }
         let order = self.order();
         let register = &mut self.cells.entry(cell.clone()).or_default().register;
         let reply = get_lease::reply(register, ballot, body, order);
@@ -368,9 +382,7 @@ impl FleaseMachine {
             actions
                 .push(FleaseAction::Send { to, packet: Packet { agreement, sent, echo, probe, messages } });
         }
-        let probe = Some(self.probe_at).filter(|at| *at != Instant::NEVER);
-        let wake = self.timers.next().into_iter().chain(probe).min();
-        Output { actions, wake }
+        Output { actions, wake: self.next_wake() }
     }
 }
 
@@ -387,6 +399,7 @@ impl Machine for FleaseMachine {
             FleaseEvent::Start => {}
             FleaseEvent::Acquire(cell) => self.acquire(&mut step, cell),
             FleaseEvent::Release(cell) => self.release(&mut step, &cell),
+            FleaseEvent::Renew(cell) => self.renew(&mut step, &cell),
             FleaseEvent::Receive { from, packet } => self.receive(&mut step, from, packet),
             FleaseEvent::ClockJumped => self.give_up(&mut step),
         }

@@ -36,6 +36,8 @@ pub(super) struct Seeker {
     pub(super) failures: u32,
     /// The latest end of the leases that its rounds wrote, committed or not.
     pub(super) wrote: Instant,
+    /// Whether the application wants another round after the one under way.
+    pub(super) again: bool,
     /// Whom the application was told of, and by which epoch.
     pub(super) told: Option<(Holder, Ballot)>,
 }
@@ -44,7 +46,7 @@ impl Seeker {
     /// The interest of an application that wants to hold the cell, with a first round at `next`.
     pub(super) fn new(next: Instant) -> Seeker {
         let (held, round, told) = (None, None, None);
-        Seeker { aim: Aim::Hold, held, round, next, failures: 0, wrote: Instant::ZERO, told }
+        Seeker { aim: Aim::Hold, held, round, next, failures: 0, wrote: Instant::ZERO, again: false, told }
     }
 
     /// When something has to be done.

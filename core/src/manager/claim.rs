@@ -108,10 +108,11 @@ impl Live {
         waiting.for_each(|(_, talk)| talk.undecided = true);
     }
 
-    /// A planted fault: a report of any conversation opens one.
+    /// A planted fault: a report of any conversation that could be a claim opens one.
     pub(super) fn open_by_plant(&mut self, from: Peer, report: &Report, now: Instant) {
         let known = self.talks.contains_key(&report.session) || self.offers.contains_key(&report.session);
-        if self.rebuild.is_some() && !known {
+        let claims = report.held.iter().any(|held| held.warrant.is_some());
+        if self.rebuild.is_some() && !known && claims {
             let name = crate::id::OwnerName::new(&report.session.to_string()).ok();
             let Some(name) = name else { return };
             let (id, url) = (report.conversation, "".into());

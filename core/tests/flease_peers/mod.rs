@@ -108,8 +108,13 @@ impl Peers {
 
     /// A new process, which remembers nothing, in the place of a peer's.
     pub(crate) fn restart(&mut self, place: usize) {
+        self.restart_among(place, self.machines.len());
+    }
+
+    /// The same, with a list of the first so many peers.
+    pub(crate) fn restart_among(&mut self, place: usize, peers: usize) {
         self.lives += 1;
-        let config = config(place, self.machines.len());
+        let config = config(place, peers);
         self.machines[place] = FleaseMachine::new(config, Random::from_number(self.lives), Plants::NONE);
         self.wakes[place] = None;
         self.event(place, FleaseEvent::Start);

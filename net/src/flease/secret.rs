@@ -34,14 +34,7 @@ impl Secret {
 
     /// A secret of at least 16 bytes; they should be random.
     pub fn new(bytes: &[u8]) -> Result<Secret, SecretError> {
-        match bytes.len() {
-            len if len < SHORTEST => Err(SecretError::TooShort { len }),
-            _ => {
-                let secret = hmac::Key::new(hmac::HMAC_SHA256, bytes);
-                let key = hmac::sign(&secret, PURPOSE);
-                Ok(Secret { key: hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()) })
-            }
-        }
+        derive_key(bytes, PURPOSE).map(|key| Secret { key })
     }
 
     /// The code of some bytes.
@@ -52,6 +45,18 @@ impl Secret {
     /// Whether this is the code of these bytes. Takes as long for a code that is almost right as for any other.
     pub(super) fn fits(&self, code: &[u8], bytes: &[u8]) -> bool {
         hmac::verify(&self.key, bytes, code).is_ok()
+    }
+}
+
+/// The key that a secret of at least 16 bytes gives for a purpose. Keys for different purposes tell nothing of each other.
+pub(crate) fn derive_key(secret: &[u8], purpose: &[u8]) -> Result<hmac::Key, SecretError> {
+    match secret.len() {
+        len if len < SHORTEST => Err(SecretError::TooShort { len }),
+        _ => {
+            let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+            let key = hmac::sign(&secret, purpose);
+            Ok(hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()))
+        }
     }
 }
 

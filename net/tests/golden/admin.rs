@@ -67,8 +67,12 @@ fn replies(golden: &mut Golden) {
         namespaces: Some(3),
         version: "0.1.0".to_owned(),
         managers: vec!["manager-1.example:7001".to_owned(), "manager-2.example:7001".to_owned()],
+        election: String::new(),
     };
     check_wire(golden, "admin-status-reply", &status);
+    let store = v1::StoreStatus { kind: "none".to_owned(), healthy: true, problem: String::new() };
+    let diskless = v1::StatusReply { store: Some(store), election: "flease".to_owned(), ..status };
+    check_wire(golden, "admin-status-reply-without-store", &diskless);
     let namespace = v1::NamespaceStatus {
         name: POOL.to_owned(),
         settings: Some(settings()),
@@ -80,7 +84,12 @@ fn replies(golden: &mut Golden) {
         last_generation: 600,
         lsn: 700,
         pins: vec![v1::Pin { range: Some(range()), owner: "server-1".to_owned() }],
+        rebuilding: None,
     };
+    let rebuilding = Some(v1::Rebuilding { unclaimed_share: 0.25, ends_in_ms: 65_000 });
+    let learned = v1::NamespaceStatus { rebuilding, ..namespace.clone() };
+    let learned = v1::ListNamespacesReply { namespaces: vec![learned] };
+    check_wire(golden, "admin-list-namespaces-reply-rebuilding", &learned);
     let namespaces = v1::ListNamespacesReply { namespaces: vec![namespace] };
     check_wire(golden, "admin-list-namespaces-reply", &namespaces);
     let owner = v1::OwnerStatus {

@@ -1,5 +1,7 @@
 //! What Lookups and Managers say to each other.
 
+use std::time::Duration;
+
 use centrifuge_core::id::{Generation, Lsn, ManagerId, Seq, Term};
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
@@ -20,6 +22,7 @@ pub(super) fn check(golden: &mut Golden) {
         ("heartbeat", UpdateBody::Heartbeat { lsn: Lsn(1_000) }),
         ("changes", UpdateBody::Changes { from: Lsn(999), to: Lsn(1_000), entries: entries() }),
         ("snapshot", UpdateBody::Snapshot { lsn: Lsn(1_000), entries: entries() }),
+        ("unchanged", UpdateBody::Unchanged { hold: Duration::from_secs(65) }),
     ];
     for (word, body) in bodies {
         reply(golden, &format!("lookup-{word}"), &ManagerToLookup::Update(update(body)));

@@ -7,7 +7,7 @@ use centrifuge_core::key::Key;
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager,
-    RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Welcome,
+    RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Warrant, Welcome,
 };
 use centrifuge_net::proto::v1;
 
@@ -35,6 +35,8 @@ pub(super) fn check(golden: &mut Golden) {
     down(golden, "owner-not-leader", ManagerToOwner::NotLeader { leader });
     down(golden, "owner-no-leader", ManagerToOwner::NotLeader { leader: None });
     down(golden, "owner-assign", ManagerToOwner::Assign(assign()));
+    up(golden, "owner-report-with-warrants", OwnerToManager::Report(report_with_warrants()));
+    down(golden, "owner-assign-with-warrants", ManagerToOwner::Assign(assign_with_warrants()));
 }
 
 fn up(golden: &mut Golden, name: &str, message: OwnerToManager) {
@@ -69,11 +71,17 @@ fn report() -> Report {
         applied: Seq(1),
         age: Duration::new(5, 6),
         held: vec![
-            HeldLease { range: range(0, 99), generation: Generation(5), state_since: Generation(4) },
+            HeldLease {
+                range: range(0, 99),
+                generation: Generation(5),
+                state_since: Generation(4),
+                warrant: None,
+            },
             HeldLease {
                 range: range(200, u64::MAX),
                 generation: Generation(u64::MAX),
                 state_since: Generation(1),
+                warrant: None,
             },
         ],
         released: vec![
@@ -86,6 +94,26 @@ fn report() -> Report {
         draining: true,
         leaving: true,
     }
+}
+
+/// What Owners say to Managers that have no store, and these to them.
+fn warrant(first: u64, last: u64) -> Option<Warrant> {
+    let lease = Duration::from_secs(60);
+    Some(Warrant { range: range(first, last), lease, virtual_nodes: 64, code: [0xab; 32] })
+}
+
+fn report_with_warrants() -> Report {
+    let mut report = report();
+    report.held[0].warrant = warrant(0, 199);
+    report
+}
+
+fn assign_with_warrants() -> Assign {
+    let mut assign = assign();
+    for order in &mut assign.orders {
+        order.warrant = warrant(order.range.first().0, order.range.last().0);
+    }
+    assign
 }
 
 fn welcome() -> Welcome {
@@ -105,6 +133,7 @@ fn assign() -> Assign {
         state_since: Generation(first + 1),
         kind,
         recall,
+        warrant: None,
     };
     let to = Destination { session: session(2), name: name("server-2"), url: "".into() };
     Assign {

@@ -11,7 +11,7 @@ use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
     OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Update,
-    UpdateBody, Welcome,
+    UpdateBody, Warrant, Welcome,
 };
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
@@ -124,11 +124,14 @@ fn report() -> impl Strategy<Value = Report> {
 }
 
 fn held() -> impl Strategy<Value = HeldLease> {
-    (range(), generation(), generation()).prop_map(|(range, generation, state_since)| HeldLease {
-        range,
-        generation,
-        state_since,
-    })
+    (range(), generation(), generation(), of(warrant())).prop_map(
+        |(range, generation, state_since, warrant)| HeldLease { range, generation, state_since, warrant },
+    )
+}
+
+fn warrant() -> impl Strategy<Value = Warrant> {
+    (range(), length(), any::<u32>(), any::<[u8; 32]>())
+        .prop_map(|(range, lease, virtual_nodes, code)| Warrant { range, lease, virtual_nodes, code })
 }
 
 fn release() -> impl Strategy<Value = Release> {
@@ -221,13 +224,14 @@ fn order() -> impl Strategy<Value = LeaseOrder> {
     let to =
         (session(), owner_name(), url()).prop_map(|(session, name, url)| Destination { session, name, url });
     let recall = of(of(to).prop_map(|to| RecallOrder { to }));
-    (range(), generation(), generation(), kind, recall).prop_map(
-        |(range, generation, state_since, kind, recall)| LeaseOrder {
+    (range(), generation(), generation(), kind, recall, of(warrant())).prop_map(
+        |(range, generation, state_since, kind, recall, warrant)| LeaseOrder {
             range,
             generation,
             state_since,
             kind,
             recall,
+            warrant,
         },
     )
 }
@@ -256,6 +260,7 @@ pub(crate) fn update() -> impl Strategy<Value = Update> {
 
 fn body() -> impl Strategy<Value = UpdateBody> {
     prop_oneof![
+        any::<u64>().prop_map(|hold| UpdateBody::Unchanged { hold: Duration::from_nanos(hold) }),
         lsn().prop_map(|lsn| UpdateBody::Heartbeat { lsn }),
         (lsn(), lsn(), entries()).prop_map(|(from, to, entries)| UpdateBody::Changes { from, to, entries }),
         (lsn(), entries()).prop_map(|(lsn, entries)| UpdateBody::Snapshot { lsn, entries }),

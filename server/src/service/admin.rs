@@ -194,6 +194,7 @@ impl Admin for AdminService {
             namespaces: namespaces.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             managers: store.managers,
+            election: store.election.to_owned(),
         }))
     }
 
@@ -205,12 +206,15 @@ impl Admin for AdminService {
         let group = self.group()?;
         let only = request.into_inner().namespace;
         let only = only.map(|name| read_namespace("namespace", &name)).transpose()?;
+        let overview = self.shared.view.overview();
+        let now = clock::now();
+        let write = |name: &Namespace, stored: &Stored| {
+            let rebuilding = overview.namespaces.get(name).and_then(|space| space.rebuilding);
+            write_namespace_status(name, stored, rebuilding.map(|rebuild| (rebuild, now)))
+        };
         let namespaces = match only {
-            Some(name) => vec![write_namespace_status(&name, stored(&group, &name)?)],
-            None => {
-                let all = group.namespaces.iter();
-                all.map(|(name, stored)| write_namespace_status(name, stored)).collect()
-            }
+            Some(name) => vec![write(&name, stored(&group, &name)?)],
+            None => group.namespaces.iter().map(|(name, stored)| write(name, stored)).collect(),
         };
         Ok(Response::new(v1::ListNamespacesReply { namespaces }))
     }

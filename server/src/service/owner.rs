@@ -163,8 +163,9 @@ impl Reader {
 
     async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
         let bytes = message.encoded_len() as u64;
-        let message = OwnerToManager::try_from(message)
+        let mut message = OwnerToManager::try_from(message)
             .map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
+        self.check_warrants(&mut message);
         let from = self.peer;
         self.unheard = None;
         let sent = match message {
@@ -212,6 +213,17 @@ impl Reader {
                 let words = format!("report.{field}: has {len} items; at most {at_most} are allowed");
                 Err(self.refuse("too-many-ranges", Status::invalid_argument(words)))
             }
+        }
+    }
+
+    /// Takes from a report what no Manager made. What it says of these leases is then no claim, and it goes on as any other.
+    fn check_warrants(&self, message: &mut OwnerToManager) {
+        let (Some(key), OwnerToManager::Report(report)) = (&self.shared.warrants, message) else { return };
+        let wrong = key.check(report);
+        if wrong > 0 {
+            let words =
+                format!("{wrong} warrants of session {} have codes that no Manager made", report.session);
+            self.shared.refused_input("warrant-code", &self.from, &words);
         }
     }
 

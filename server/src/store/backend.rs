@@ -7,15 +7,18 @@ use std::str::FromStr;
 use super::contents::Contents;
 use super::error::StoreError;
 use super::etcd::{self, EtcdOptions};
+use super::none::{self, PeerOptions};
 use super::{Answers, Candidate, StoreHandle, embedded};
 
-/// Where a store is. `file:PATH` can be read from text; an etcd has settings of its own.
+/// Where a store is. `file:PATH` can be read from text; the others have settings of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// One file of one process.
     File(PathBuf),
     /// An etcd cluster, for any number of Managers.
     Etcd(Box<EtcdOptions>),
+    /// Nowhere: a few Managers choose their leader among themselves, and learn from the Owners.
+    None(Box<PeerOptions>),
 }
 
 impl Backend {
@@ -24,6 +27,7 @@ impl Backend {
         match self {
             Backend::File(file) => embedded::open(file, answers),
             Backend::Etcd(options) => etcd::open(options, candidate, answers),
+            Backend::None(options) => none::open(options, answers),
         }
     }
 
@@ -32,6 +36,7 @@ impl Backend {
         match self {
             Backend::File(file) => embedded::read(file),
             Backend::Etcd(options) => etcd::read(options, true),
+            Backend::None(_) => Err(StoreError::NoStore),
         }
     }
 
@@ -41,6 +46,16 @@ impl Backend {
         match self {
             Backend::File(_) => "embedded",
             Backend::Etcd(_) => "etcd",
+            Backend::None(_) => "none",
+        }
+    }
+
+    /// How the leader is chosen, in one word.
+    #[must_use]
+    pub fn election(&self) -> &'static str {
+        match self {
+            Backend::File(_) | Backend::Etcd(_) => self.kind(),
+            Backend::None(_) => "flease",
         }
     }
 
@@ -49,6 +64,7 @@ impl Backend {
         match self {
             Backend::File(file) => embedded::read(file),
             Backend::Etcd(options) => etcd::read(options, false),
+            Backend::None(_) => Err(StoreError::NoStore),
         }
     }
 
@@ -57,6 +73,7 @@ impl Backend {
         match self {
             Backend::File(file) => embedded::create(file, contents).map(drop),
             Backend::Etcd(options) => etcd::create(options, contents),
+            Backend::None(_) => Err(StoreError::NoStore),
         }
     }
 }
@@ -77,6 +94,7 @@ impl fmt::Display for Backend {
         match self {
             Backend::File(file) => write!(f, "file:{}", file.display()),
             Backend::Etcd(options) => options.fmt(f),
+            Backend::None(_) => f.write_str("none"),
         }
     }
 }

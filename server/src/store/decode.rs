@@ -76,6 +76,7 @@ fn change(kind: ChangeKind) -> Decoded<Change> {
         ChangeKind::Created(created) => Change::Created {
             settings: Arc::new(settings(required(created.settings, "created.settings")?)?),
             log: nonce(created.log, "created.log")?,
+            floor: Generation(created.floor),
         },
         ChangeKind::Removed(_) => Change::Removed,
         ChangeKind::Configured(with) => Change::Configured { settings: Arc::new(settings(with)?) },
@@ -94,6 +95,12 @@ fn change(kind: ChangeKind) -> Decoded<Change> {
             generation: Generation(granted.generation),
             session: session(granted.session, "granted.session")?,
             source: granted.source.map(Generation),
+        },
+        ChangeKind::Claimed(claimed) => Change::Claimed {
+            range: range(claimed.range, "claimed.range")?,
+            generation: Generation(claimed.generation),
+            state_since: Generation(claimed.state_since),
+            session: session(claimed.session, "claimed.session")?,
         },
         ChangeKind::Released(lease) => Change::Released {
             range: range(lease.range, "released.range")?,
@@ -140,6 +147,7 @@ fn reason(reason: stored::Reason) -> Decoded<Reason> {
         Ok(Kind::Reported) => Reason::Reported,
         Ok(Kind::LoadBalanced) => Reason::LoadBalanced,
         Ok(Kind::TimePassed) => Reason::TimePassed,
+        Ok(Kind::Claimed) => Reason::Claimed,
     })
 }
 

@@ -59,9 +59,11 @@ fn record(record: &Record) -> stored::Record {
 
 fn change(change: &Change) -> ChangeKind {
     match change {
-        Change::Created { settings: with, log } => {
-            ChangeKind::Created(stored::Created { settings: Some(settings(with)), log: Some(nonce(*log)) })
-        }
+        Change::Created { settings: with, log, floor } => ChangeKind::Created(stored::Created {
+            settings: Some(settings(with)),
+            log: Some(nonce(*log)),
+            floor: floor.0,
+        }),
         Change::Removed => ChangeKind::Removed(stored::Nothing {}),
         Change::Configured { settings: with } => ChangeKind::Configured(settings(with)),
         Change::HoldSettled => ChangeKind::HoldSettled(stored::Nothing {}),
@@ -78,6 +80,14 @@ fn change(change: &Change) -> ChangeKind {
                 generation: generation.0,
                 session: Some(nonce(session.0)),
                 source: source.map(|source| source.0),
+            })
+        }
+        Change::Claimed { range: keys, generation, state_since, session } => {
+            ChangeKind::Claimed(stored::Claimed {
+                range: Some(range(*keys)),
+                generation: generation.0,
+                state_since: state_since.0,
+                session: Some(nonce(session.0)),
             })
         }
         Change::Released { range, generation } => ChangeKind::Released(lease(*range, *generation)),
@@ -118,6 +128,7 @@ fn reason(reason: &Reason) -> stored::Reason {
         Reason::Reported => Kind::Reported,
         Reason::LoadBalanced => Kind::LoadBalanced,
         Reason::TimePassed => Kind::TimePassed,
+        Reason::Claimed => Kind::Claimed,
     };
     stored::Reason { kind: kind.into(), words: String::new() }
 }

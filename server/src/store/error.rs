@@ -97,7 +97,7 @@ pub enum StoreError {
         what: String,
     },
     /// The name of a store says no backend that exists.
-    #[error("`{name}` names no store: write file:PATH, or etcd with --etcd-endpoints")]
+    #[error("`{name}` names no store: write file:PATH, etcd with --etcd-endpoints, or none with --peers")]
     UnknownBackend {
         /// What was given.
         name: String,
@@ -191,6 +191,28 @@ pub enum StoreError {
         /// What the operating system said.
         why: io::Error,
     },
+    /// What Managers without a store share cannot be used.
+    #[error("the Managers cannot choose a leader by Flease: {what}")]
+    Peers {
+        /// What is wrong.
+        what: String,
+    },
+    /// The other Managers cannot be heard.
+    #[error(
+        "flease_listen: cannot listen for datagrams on {address}: {why}; is another Manager running there?"
+    )]
+    Datagrams {
+        /// The address.
+        address: String,
+        /// What the system says.
+        why: String,
+    },
+    /// There is no store.
+    #[error(
+        "Managers with --store none keep nothing: there is no store to back up, restore or migrate. Their namespaces are in \
+         their configuration, and their leases with the Owners"
+    )]
+    NoStore,
     /// The store has ended.
     #[error("the store has ended with its Manager: ask a Manager that runs")]
     Stopped,

@@ -12,6 +12,7 @@ mod embedded;
 mod encode;
 mod error;
 pub mod etcd;
+mod none;
 mod seal;
 mod tables;
 
@@ -33,6 +34,7 @@ pub use embedded::open;
 pub use encode::{encode_batch, encode_group};
 pub use error::{DecodeError, StoreError};
 pub use etcd::EtcdOptions;
+pub use none::{PeerKey, PeerOptions};
 pub use seal::{FORMAT, Kind, READABLE_FROM, seal, unseal};
 
 /// How many batches are kept as history behind the last one.

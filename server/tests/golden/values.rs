@@ -35,12 +35,12 @@ pub(super) fn batch() -> Batch {
     Batch { term: Term(11), records: records.collect() }
 }
 
-/// What the batch does not contain.
-const AFTER: [&str; 2] = ["leader-resigned", "removed"];
+/// What the batch does not contain: the end, and what is in no store.
+const AFTER: [&str; 4] = ["leader-resigned", "removed", "created-above", "claimed"];
 
 /// Every record, with a name of its own.
 pub(super) fn records() -> Vec<(&'static str, Record)> {
-    let created = Change::Created { settings: Arc::new(settings()), log: Nonce(7) };
+    let created = Change::Created { settings: Arc::new(settings()), log: Nonce(7), floor: Generation::ZERO };
     let mut records = vec![
         ("leader-started", Record::LeaderStarted { leader_hold: Duration::from_millis(10_834) }),
         ("leader-settled", Record::LeaderSettled),
@@ -51,6 +51,16 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
         all.into_iter().flatten().map(|(name, change, reason)| (name, about("presence", change, reason))),
     );
     records.push(("leader-resigned", Record::LeaderResigned));
+    let created =
+        Change::Created { settings: Arc::new(settings()), log: Nonce(7), floor: Generation(1 << 60) };
+    records.push(("created-above", about("presence", created, Reason::Operator("named".into()))));
+    let claimed = Change::Claimed {
+        range: range(0, 99),
+        generation: Generation(9),
+        state_since: Generation(8),
+        session: session(1),
+    };
+    records.push(("claimed", about("presence", claimed, Reason::Claimed)));
     records.push(("removed", about("gone", Change::Removed, Reason::Operator("no longer used".into()))));
     records
 }
@@ -93,7 +103,11 @@ fn namespace_changes() -> Vec<Named> {
     vec![
         (
             "created",
-            Change::Created { settings: Arc::new(settings()), log: Nonce(0xabcd << 96 | 1) },
+            Change::Created {
+                settings: Arc::new(settings()),
+                log: Nonce(0xabcd << 96 | 1),
+                floor: Generation::ZERO,
+            },
             Reason::Joined,
         ),
         ("configured", Change::Configured { settings: Arc::new(other_settings) }, words),

@@ -40,7 +40,7 @@ fn created() -> impl Strategy<Value = Vec<Record>> {
     vec((namespace(), settings(), nonce()), 1..4).prop_map(|all| {
         let record = |(namespace, settings, log)| Record::Namespace {
             namespace,
-            change: Change::Created { settings, log },
+            change: Change::Created { settings, log, floor: Generation::ZERO },
             reason: Reason::Operator("begin".into()),
         };
         all.into_iter().map(record).collect()
@@ -59,7 +59,11 @@ pub fn record() -> impl Strategy<Value = Record> {
 
 pub fn change() -> impl Strategy<Value = Change> {
     let few = prop_oneof![
-        (settings(), nonce()).prop_map(|(settings, log)| Change::Created { settings, log }),
+        (settings(), nonce(), generation()).prop_map(|(settings, log, floor)| Change::Created {
+            settings,
+            log,
+            floor
+        }),
         Just(Change::Removed),
         settings().prop_map(|settings| Change::Configured { settings }),
         Just(Change::HoldSettled),
@@ -73,6 +77,9 @@ pub fn change() -> impl Strategy<Value = Change> {
         1 => session().prop_map(|session| Change::SessionEnded { session }),
         6 => (range(), generation(), session(), option::of(generation())).prop_map(
             |(range, generation, session, source)| Change::Granted { range, generation, session, source }
+        ),
+        1 => (range(), generation(), generation(), session()).prop_map(
+            |(range, generation, state_since, session)| Change::Claimed { range, generation, state_since, session }
         ),
         1 => (range(), generation()).prop_map(|(range, generation)| Change::Released { range, generation }),
         1 => (range(), generation(), option::of(session()))
@@ -102,6 +109,7 @@ pub fn reason() -> impl Strategy<Value = Reason> {
         Reason::Reported,
         Reason::LoadBalanced,
         Reason::TimePassed,
+        Reason::Claimed,
     ];
     prop_oneof![
         4 => select(plain),

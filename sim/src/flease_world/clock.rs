@@ -9,7 +9,7 @@ const ORIGIN: u64 = 1_000_000_000_000_000;
 
 /// Shows real time plus an offset that moves towards a target at a steady rate and stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SlewingClock {
+pub(crate) struct SlewingClock {
     since: TrueTime,
     offset: i64,
     target: i64,
@@ -19,18 +19,18 @@ pub(super) struct SlewingClock {
 
 impl SlewingClock {
     /// A clock with a steady offset, in nanoseconds.
-    pub(super) fn steady(offset: i64) -> SlewingClock {
+    pub(crate) fn steady(offset: i64) -> SlewingClock {
         SlewingClock { since: TrueTime(0), offset, target: offset, slowness: 2 }
     }
 
     /// What it shows.
-    pub(super) fn read(&self, at: TrueTime) -> Instant {
+    pub(crate) fn read(&self, at: TrueTime) -> Instant {
         let shown = i128::from(ORIGIN) + i128::from(at.0) + i128::from(self.offset_at(at));
         Instant(u64::try_from(shown).expect("the origin is far from both ends"))
     }
 
     /// The first real instant at which it shows `local` or more, if it goes on as now.
-    pub(super) fn when(&self, local: Instant) -> TrueTime {
+    pub(crate) fn when(&self, local: Instant) -> TrueTime {
         let exact = local.0.saturating_sub(ORIGIN);
         let reach = self.offset.unsigned_abs().max(self.target.unsigned_abs()) + 1;
         let (mut early, mut late) =
@@ -43,7 +43,7 @@ impl SlewingClock {
     }
 
     /// From `at` on the offset moves towards `target`.
-    pub(super) fn slew(&mut self, at: TrueTime, target: i64, slowness: u64) {
+    pub(crate) fn slew(&mut self, at: TrueTime, target: i64, slowness: u64) {
         *self = SlewingClock { since: at, offset: self.offset_at(at), target, slowness: slowness.max(2) };
     }
 

@@ -9,7 +9,7 @@ use super::queue::Event;
 use super::{FleaseWorld, MILLISECOND};
 
 /// An offset within half of epsilon, most often at its very edge.
-pub(super) fn offset(dice: &mut Dice, half: u64) -> i64 {
+pub(crate) fn offset(dice: &mut Dice, half: u64) -> i64 {
     let size = if dice.chance(700) { half } else { dice.between(0, half) };
     let size = i64::try_from(size).expect("epsilon is short");
     if dice.chance(500) { size } else { -size }

@@ -3,8 +3,8 @@
 //!
 //! First everything goes wrong that may, and no cell may have two holders. Then faults end, and every cell must be held.
 
-mod clock;
-mod faults;
+pub(crate) mod clock;
+pub(crate) mod faults;
 mod network;
 mod plan;
 mod queue;

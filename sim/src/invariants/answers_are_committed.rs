@@ -3,6 +3,9 @@
 //! Every lease that a Manager orders, and every table entry it publishes, is compared with the batches that were
 //! durable by then; so is the table of a Manager that begins to lead. Where an answer differs in that it makes state
 //! older than it is, it hides a loss, and the sentence that does not hold is S4.
+//!
+//! Managers without disk load nothing, so that half of the sentence is not judged there. A lease that an Owner claims was
+//! committed by an earlier leader, and is compared with that.
 
 use std::sync::Arc;
 
@@ -72,10 +75,13 @@ impl AnswersAreCommitted {
             ManagerAction::ToLookup { message: ManagerToLookup::Update(update), .. } => {
                 self.judge_update(now, node, update, facts)
             }
-            ManagerAction::RoleChanged(RoleName::Leader { term }) => match machine.group() {
-                Some(group) => self.judge_load(now, node, *term, group, facts),
-                None => Ok(()),
-            },
+            // Without a store there is nothing to load: what a new leader must know it learns from the Owners (ADR 15).
+            ManagerAction::RoleChanged(RoleName::Leader { term }) if !facts.limits.diskless => {
+                match machine.group() {
+                    Some(group) => self.judge_load(now, node, *term, group, facts),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -173,6 +179,7 @@ fn nowhere(at: TrueTime, what: String) -> Violation {
 fn told(body: &UpdateBody) -> (Lsn, Option<&Arc<[PublishedEntry]>>) {
     match body {
         UpdateBody::Heartbeat { lsn } => (*lsn, None),
+        UpdateBody::Unchanged { .. } => (Lsn::ZERO, None),
         UpdateBody::Changes { to, entries, .. } => (*to, Some(entries)),
         UpdateBody::Snapshot { lsn, entries } => (*lsn, Some(entries)),
     }
@@ -285,6 +292,7 @@ mod tests {
                 state_since: generation(state_since),
                 kind: OrderKind::Renewal,
                 recall: None,
+                warrant: None,
             }],
             wants_answer: false,
             drain_waits: false,

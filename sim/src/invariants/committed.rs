@@ -6,6 +6,7 @@ use centrifuge_core::id::{Generation, Lsn, Nonce, SessionId, Url};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::Position;
 use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Record, SessionInfo};
 
 use crate::seen::TrueTime;
@@ -52,6 +53,8 @@ pub enum How {
     Granted(Option<Generation>),
     /// A release.
     Released,
+    /// A claim of a lease that an earlier leader granted.
+    Claimed,
 }
 
 /// One namespace.
@@ -137,7 +140,7 @@ impl Committed {
 impl Ledger {
     fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
         match change {
-            Change::Created { log, .. } => self.create(now, *log),
+            Change::Created { log, floor, .. } => self.create(now, *log, *floor),
             _ if !self.exists => {}
             Change::Removed => self.exists = false,
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
@@ -152,6 +155,10 @@ impl Ledger {
                 self.grant(space, *range, *generation, *session, *source, changes);
                 self.note_grant(*generation, *session, &changes[from..]);
             }
+            Change::Claimed { range, generation, state_since, session } => {
+                let after = Row { owner: Some(*session), generation: *generation, state_since: *state_since };
+                self.claim(space, *range, after, changes);
+            }
             Change::Released { range, generation } => self.release(space, *range, *generation, changes),
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
@@ -163,12 +170,13 @@ impl Ledger {
         }
     }
 
-    fn create(&mut self, now: TrueTime, log: Nonce) {
+    /// Nothing is known of any key, but that its lease and its state's age are not above `floor`.
+    fn create(&mut self, now: TrueTime, log: Nonce, floor: Generation) {
         self.exists = true;
         self.frozen = false;
         self.sessions.clear();
         self.rows = RangeMap::new();
-        self.rows.insert(KeyRange::ALL, Row::default());
+        self.rows.insert(KeyRange::ALL, Row { owner: None, generation: floor, state_since: floor });
         self.logs.push(Log { id: log, versions: Vec::new() });
         self.publish(now);
     }
@@ -194,6 +202,13 @@ impl Ledger {
         let granting =
             self.grants.entry(generation).or_insert_with(|| Granting { session, parts: Vec::new() });
         granting.parts.extend(changes.iter().map(|change| (change.range, change.after.state_since)));
+    }
+
+    fn claim(&mut self, space: usize, range: KeyRange, after: Row, changes: &mut Vec<RowChange>) {
+        self.rows.update(range, |part, &before| {
+            changes.push(RowChange { space, range: part, before, after, how: How::Claimed });
+            Some(after)
+        });
     }
 
     fn release(
@@ -259,6 +274,11 @@ impl Granting {
             }
         }
         rest.is_none()
+    }
+
+    /// Whether all of `range` was granted.
+    pub fn contains(&self, range: KeyRange) -> bool {
+        RangeSet::from_ranges(self.parts.iter().map(|(part, _)| *part)).contains_range(range)
     }
 
     /// Whether the state of some key of `range` began anew later than `state_since`.

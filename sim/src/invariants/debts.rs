@@ -251,9 +251,10 @@ impl Debt {
 }
 
 /// How long after it came to light a loss may be raised. A Lookup that waits for a key's next owner does not wait
-/// longer than this either.
+/// longer than this either. A leader without a store may excuse a Lookup for another hold (ADR 15).
 fn allowance(limits: &Limits) -> Duration {
-    limits.contact_timeout + limits.slack
+    let excused = if limits.diskless { limits.hold } else { Duration::ZERO };
+    limits.contact_timeout + excused + limits.slack
 }
 
 fn sooner(one: Option<TrueTime>, other: TrueTime) -> Option<TrueTime> {

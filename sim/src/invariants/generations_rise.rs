@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use centrifuge_core::id::Generation;
+use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Record};
 
 use crate::seen::{Seen, TrueTime};
@@ -26,6 +28,8 @@ struct Granted {
     all: BTreeSet<Generation>,
     /// Those of an earlier life of the namespace, whose rows are gone, were not above this.
     before_removal: Generation,
+    /// The latest of each key, under whichever leader.
+    latest: RangeMap<Generation>,
 }
 
 impl GenerationsRise {
@@ -48,7 +52,13 @@ impl GenerationsRise {
             let Record::Namespace { namespace, change, .. } = record else { continue };
             let Some(space) = facts.spaces.find(namespace) else { continue };
             match change {
-                Change::Granted { generation, .. } => self.judge_fresh(now, space, *generation, facts)?,
+                Change::Granted { range, generation, .. } => {
+                    self.judge_fresh(now, space, *generation, facts)?;
+                    self.judge_latest(now, space, *range, *generation, facts)?;
+                }
+                Change::Claimed { range, generation, session, .. } => {
+                    judge_claim(now, space, (*range, *generation, *session), facts)?;
+                }
                 Change::Removed => slot(&mut self.granted, space).close(),
                 _ => {}
             }
@@ -68,6 +78,28 @@ impl GenerationsRise {
     }
 }
 
+impl GenerationsRise {
+    /// A leader without a store knows of no earlier grant, and must be above it all the same.
+    fn judge_latest(
+        &mut self,
+        now: TrueTime,
+        space: usize,
+        range: KeyRange,
+        generation: Generation,
+        facts: &Facts,
+    ) -> Verdict {
+        let latest = &mut slot(&mut self.granted, space).latest;
+        let above = latest.overlapping(range).find(|(_, latest)| **latest >= generation);
+        if let Some((part, latest)) = above {
+            let what =
+                format!("{part} was granted as lease {generation} after an earlier leader's lease {latest}");
+            return Err(facts.violation("S2", now, space, vec![part.first()], what));
+        }
+        latest.insert(range, generation);
+        Ok(())
+    }
+}
+
 impl Granted {
     fn close(&mut self) {
         self.before_removal = self.all.last().copied().unwrap_or_default();
@@ -76,10 +108,25 @@ impl Granted {
 
 fn judge_rise(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
     let RowChange { space, range, before, after, how } = *change;
-    if how == How::Released || after.generation > before.generation {
+    if matches!(how, How::Released | How::Claimed) || after.generation > before.generation {
         return Ok(());
     }
     let what = format!("{range} was granted as lease {} after lease {}", after.generation, before.generation);
+    Err(facts.violation("S2", now, space, vec![range.first()], what))
+}
+
+/// A lease goes on under a new leader only where an earlier one granted it, to the same session.
+fn judge_claim(
+    now: TrueTime,
+    space: usize,
+    (range, generation, session): (KeyRange, Generation, SessionId),
+    facts: &Facts,
+) -> Verdict {
+    let grant = facts.committed.ledger(space).and_then(|ledger| ledger.grant_numbered(generation));
+    if grant.is_some_and(|grant| grant.session == session && grant.contains(range)) {
+        return Ok(());
+    }
+    let what = format!("{session} goes on with {range} under lease {generation}, which it was never granted");
     Err(facts.violation("S2", now, space, vec![range.first()], what))
 }
 
@@ -105,7 +152,7 @@ fn is_same_node(meeting: &Meeting, change: &HoldChange, facts: &Facts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::invariants::testing::{Scene, at, create, grant, range, remove};
+    use crate::invariants::testing::{Scene, at, claim, create, create_above, grant, range, remove};
 
     fn commit(scene: &mut Scene, guard: &mut GenerationsRise, changes: Vec<Change>) -> Verdict {
         let batch = scene.commit(at(1), changes);
@@ -142,6 +189,27 @@ mod tests {
         commit(&mut scene, &mut guard, vec![create(2), grant(50, 59, 8, 2)]).unwrap();
         commit(&mut scene, &mut guard, vec![remove()]).unwrap();
         assert!(commit(&mut scene, &mut guard, vec![create(3), grant(90, 99, 2, 2)]).is_err());
+    }
+
+    #[test]
+    fn a_leader_without_a_store_numbers_on() {
+        let (mut scene, mut guard) = (Scene::new(), GenerationsRise::default());
+        commit(&mut scene, &mut guard, vec![create_above(1, 10), grant(0, 9, 12, 1)]).unwrap();
+        assert_eq!(commit(&mut scene, &mut guard, vec![create_above(2, 20), claim(0, 9, 12, 12, 1)]), Ok(()));
+        assert_eq!(commit(&mut scene, &mut guard, vec![grant(0, 9, 21, 2)]), Ok(()));
+        commit(&mut scene, &mut guard, vec![create_above(3, 5)]).unwrap();
+        assert!(commit(&mut scene, &mut guard, vec![grant(5, 5, 20, 2)]).is_err(), "21 came before");
+    }
+
+    #[test]
+    fn a_claim_of_what_was_never_granted_is_found() {
+        let (mut scene, mut guard) = (Scene::new(), GenerationsRise::default());
+        commit(&mut scene, &mut guard, vec![create_above(1, 10), grant(0, 9, 12, 1)]).unwrap();
+        for wrong in [claim(0, 9, 11, 11, 1), claim(0, 9, 12, 12, 2), claim(0, 12, 12, 12, 1)] {
+            let batch = vec![create_above(2, 20), wrong];
+            assert!(commit(&mut scene, &mut guard, batch).is_err());
+        }
+        assert_eq!(commit(&mut scene, &mut guard, vec![claim(3, 4, 12, 12, 1)]), Ok(()), "a part of it");
     }
 
     #[test]

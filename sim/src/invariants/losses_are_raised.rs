@@ -103,6 +103,7 @@ impl LossesAreRaised {
         let changes = facts.committed.changes();
         for change in changes {
             judge_clean(now, change, facts)?;
+            judge_claim(now, change, facts)?;
         }
         for group in changes.chunk_by(|one, next| one.space == next.space) {
             let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, facts)).collect();
@@ -174,6 +175,20 @@ fn judge_clean(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
     Err(facts.violation("S4", now, space, vec![range.first()], what))
 }
 
+/// A lease that goes on under a new leader goes on with the state that it was granted with.
+fn judge_claim(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
+    let RowChange { space, range, after, how: How::Claimed, .. } = *change else { return Ok(()) };
+    let grant = facts.committed.ledger(space).and_then(|ledger| ledger.grant_numbered(after.generation));
+    if !grant.is_some_and(|grant| grant.began_after(range, after.state_since)) {
+        return Ok(());
+    }
+    let what = format!(
+        "{range} goes on under lease {} with state since {}, which began later",
+        after.generation, after.state_since,
+    );
+    Err(facts.violation("S4", now, space, vec![range.first()], what))
+}
+
 /// The keys of a changed row that had state before the batch and have none of it after.
 fn lost_keys(change: &RowChange, facts: &Facts) -> Vec<KeyRange> {
     let RowChange { space, range, before, after, how } = *change;
@@ -182,7 +197,7 @@ fn lost_keys(change: &RowChange, facts: &Facts) -> Vec<KeyRange> {
     }
     match how {
         How::Granted(_) if after.state_since > before.generation => vec![range],
-        How::Granted(_) => Vec::new(),
+        How::Granted(_) | How::Claimed => Vec::new(),
         How::Released => {
             let Some(ledger) = facts.committed.ledger(space) else { return Vec::new() };
             let rows = ledger.rows.overlapping(range);
@@ -195,7 +210,8 @@ fn lost_keys(change: &RowChange, facts: &Facts) -> Vec<KeyRange> {
 mod tests {
     use super::*;
     use crate::invariants::testing::{
-        Scene, at, clean_grant, create, generation, grant, range, release, session, space_name,
+        Scene, at, claim, clean_grant, create, create_above, generation, grant, range, release, session,
+        space_name,
     };
     use centrifuge_core::id::Term;
     use centrifuge_core::lookup::LossWhy;
@@ -240,6 +256,18 @@ mod tests {
 
     fn raise(guard: &mut LossesAreRaised, now: TrueTime, keys: KeyRange, why: LossWhy) {
         guard.debts.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
+    }
+
+    #[test]
+    fn a_lease_goes_on_with_the_age_of_its_state() {
+        let (mut scene, mut guard) = (Scene::new(), LossesAreRaised::default());
+        let mut commit = |changes| {
+            scene.commit(at(1), changes);
+            guard.judge_batch(at(1), &scene.facts)
+        };
+        commit(vec![create_above(1, 10), grant(0, 9, 12, 1)]).unwrap();
+        assert_eq!(commit(vec![create_above(2, 20), claim(0, 9, 12, 12, 1)]), Ok(()));
+        assert!(commit(vec![create_above(3, 30), claim(0, 9, 12, 0, 1)]).is_err(), "it began with lease 12");
     }
 
     #[test]

@@ -120,7 +120,8 @@ fn named(change: &Change) -> Option<SessionId> {
         Change::SessionStarted { session, .. }
         | Change::SessionChanged { session, .. }
         | Change::SessionEnded { session }
-        | Change::Granted { session, .. } => Some(*session),
+        | Change::Granted { session, .. }
+        | Change::Claimed { session, .. } => Some(*session),
         Change::Recalled { to, .. } => *to,
         _ => None,
     }

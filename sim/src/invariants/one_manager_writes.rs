@@ -52,7 +52,8 @@ impl OneManagerWrites {
     pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
         match seen {
             Seen::Committed { index, batch, by } => {
-                self.judge_batch(now, Written { index: *index, term: batch.term, by: *by })
+                let next = Written { index: *index, term: batch.term, by: *by };
+                self.judge_batch(now, next, facts.limits.diskless)
             }
             Seen::ManagerStepped { actions, .. } => {
                 actions.iter().for_each(|action| self.note_welcome(action));
@@ -74,9 +75,10 @@ impl OneManagerWrites {
         }
     }
 
-    fn judge_batch(&mut self, now: TrueTime, next: Written) -> Verdict {
+    /// Where there is no store no index names a place.
+    fn judge_batch(&mut self, now: TrueTime, next: Written, diskless: bool) -> Verdict {
         let Some(last) = self.last.replace(next) else { return Ok(()) };
-        let what = if next.index <= last.index {
+        let what = if !diskless && next.index <= last.index {
             format!("index {} was written after index {}", next.index, last.index)
         } else if next.term < last.term {
             format!(
@@ -158,13 +160,23 @@ mod tests {
     /// The verdict on the last of some batches.
     fn judge(batches: &[Written]) -> Verdict {
         let mut guard = OneManagerWrites::default();
-        let verdicts = batches.iter().map(|batch| guard.judge_batch(at(1), *batch));
+        let verdicts = batches.iter().map(|batch| guard.judge_batch(at(1), *batch, false));
         verdicts.last().unwrap()
     }
 
     #[test]
     fn one_leader_after_another_is_right() {
         assert_eq!(judge(&[written(1, 1, 0), written(2, 1, 0), written(3, 2, 1), written(4, 5, 0)]), Ok(()));
+    }
+
+    #[test]
+    fn without_a_store_terms_rise_and_indexes_begin_anew() {
+        let mut guard = OneManagerWrites::default();
+        let mut judge = |batch| guard.judge_batch(at(1), batch, true);
+        assert_eq!(judge(written(1, 1, 0)), Ok(()));
+        assert_eq!(judge(written(2, 1, 0)), Ok(()));
+        assert_eq!(judge(written(1, 3, 1)), Ok(()));
+        assert!(judge(written(3, 1, 0)).is_err());
     }
 
     #[test]

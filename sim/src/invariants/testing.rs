@@ -36,6 +36,7 @@ impl Scene {
             races_only: false,
             races_in_a_row: 8,
             check_s1: true,
+            diskless: false,
         };
         let facts = Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits);
         Scene { facts, group: Group::default() }
@@ -128,7 +129,18 @@ pub(crate) fn log_position(log: u128, lsn: u64) -> Position {
 }
 
 pub(crate) fn create(log: u128) -> Change {
-    Change::Created { settings: Settings::default().into(), log: Nonce(log) }
+    create_above(log, 0)
+}
+
+/// The beginning of a term of a leader without a store.
+pub(crate) fn create_above(log: u128, floor: u64) -> Change {
+    Change::Created { settings: Settings::default().into(), log: Nonce(log), floor: generation(floor) }
+}
+
+/// A lease of an earlier leader goes on.
+pub(crate) fn claim(first: u64, last: u64, number: u64, state_since: u64, by: u64) -> Change {
+    let (range, number, state_since) = (range(first, last), generation(number), generation(state_since));
+    Change::Claimed { range, generation: number, state_since, session: session(by) }
 }
 
 pub(crate) fn remove() -> Change {

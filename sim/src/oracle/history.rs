@@ -134,6 +134,9 @@ impl History {
                 Change::Granted { range, generation, session, source } => {
                     Event::Granted { space, index, range, generation, session, source }
                 }
+                Change::Claimed { range, generation, session, .. } => {
+                    Event::Claimed { space, index, range, generation, session }
+                }
                 Change::Released { range, generation } => Event::Released { space, index, range, generation },
                 Change::Recalled { range, generation, to } => {
                     Event::Recalled { space, index, range, generation, to }
@@ -187,6 +190,13 @@ enum Event {
         generation: Generation,
         session: SessionId,
         source: Option<Generation>,
+    },
+    Claimed {
+        space: usize,
+        index: Index,
+        range: KeyRange,
+        generation: Generation,
+        session: SessionId,
     },
     Released {
         space: usize,
@@ -251,6 +261,7 @@ impl Event {
     fn space(&self) -> Option<usize> {
         match self {
             Event::Granted { space, .. }
+            | Event::Claimed { space, .. }
             | Event::Released { space, .. }
             | Event::Recalled { space, .. }
             | Event::Gained { space, .. }
@@ -264,6 +275,7 @@ impl Event {
     fn concerns(&self, keys: &[Key]) -> bool {
         match self {
             Event::Granted { range, .. }
+            | Event::Claimed { range, .. }
             | Event::Released { range, .. }
             | Event::Recalled { range, .. }
             | Event::Gained { range, .. }
@@ -276,9 +288,10 @@ impl Event {
 
     fn session(&self) -> Option<SessionId> {
         match self {
-            Event::Granted { session, .. } | Event::Gained { session, .. } | Event::Lost { session, .. } => {
-                Some(*session)
-            }
+            Event::Granted { session, .. }
+            | Event::Claimed { session, .. }
+            | Event::Gained { session, .. }
+            | Event::Lost { session, .. } => Some(*session),
             Event::Served(service) => Some(service.session),
             _ => None,
         }
@@ -343,6 +356,9 @@ impl fmt::Display for Event {
                     Some(source) => write!(f, ", with the state of lease {source}"),
                     None => write!(f, ", empty"),
                 }
+            }
+            Event::Claimed { index, range, generation, session, .. } => {
+                write!(f, "committed at {index}: {session} goes on with {range} under lease {generation}")
             }
             Event::Released { index, range, generation, .. } => {
                 write!(f, "committed at {index}: {range} is released from lease {generation}")

@@ -24,6 +24,8 @@ pub(crate) enum Moment {
     Import,
     /// A batch became durable, and the Manager that wrote it does not know yet.
     Commit,
+    /// A Manager without a store begins to lead; only a fault that wants it waits for this.
+    Lead,
 }
 
 const MOMENTS: [Moment; 6] =
@@ -44,6 +46,10 @@ impl World {
         }
         self.ambush = None;
         self.tally.count(Fault::Ambush);
+        // Without a store what is in flight when the leader dies is what only the Owners can tell.
+        if self.plan.diskless.is_some() && (moment == Moment::Lead || self.dice.chance(400)) {
+            return self.ambush_leader();
+        }
         if self.dice.chance(600) {
             return self.cut_off_from_managers(node);
         }

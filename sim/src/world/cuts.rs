@@ -9,12 +9,12 @@ use crate::world::plan::SECOND;
 use crate::world::queue::{Event, Undo};
 
 impl World {
-    fn cut(&mut self, from: Places, to: Places, both_ways: bool) {
+    pub(super) fn cut(&mut self, from: Places, to: Places, both_ways: bool) {
         let length = self.a_while();
         self.cut_for(length, from, to, both_ways);
     }
 
-    fn cut_for(&mut self, length: u64, from: Places, to: Places, both_ways: bool) {
+    pub(super) fn cut_for(&mut self, length: u64, from: Places, to: Places, both_ways: bool) {
         let heal = self.now.0 + length;
         let cut = self.network.cut(from, to);
         self.queue.push(heal, Event::Undo(Undo::Heal { cut }));
@@ -88,7 +88,7 @@ impl World {
         }
         let length = if self.dice.chance(500) { self.outlasting() } else { self.a_while() };
         self.cut_for(length, group, !group, true);
-        self.store.revoke()
+        self.plan.diskless.is_some() || self.store.revoke()
     }
 
     pub(super) fn cut_store(&mut self) -> bool {
@@ -103,7 +103,7 @@ impl World {
         true
     }
 
-    fn bit(&self, node: Node) -> Places {
+    pub(super) fn bit(&self, node: Node) -> Places {
         Places::only(self.network.layout.place(node))
     }
 

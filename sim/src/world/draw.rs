@@ -57,13 +57,14 @@ impl Plan {
             safety,
             convergence,
             races_only,
+            diskless: None,
         }
     }
 }
 
 /// How fast clocks run. Within half the drift bound of real time: two of them differ by 26/24 = 65/60 at most.
 #[derive(Clone, Copy, Debug)]
-enum Clocks {
+pub(super) enum Clocks {
     Exact,
     Anywhere,
     /// Every clock runs exactly as fast, or as slowly, as it may.
@@ -74,7 +75,7 @@ enum Clocks {
 
 /// Whose clock it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+pub(super) enum Whose {
     /// Somebody who waits until others must have stopped.
     Waiting,
     /// Somebody who relies on a lease or on contact.
@@ -82,12 +83,12 @@ enum Whose {
 }
 
 impl Clocks {
-    fn draw(dice: &mut Dice) -> Clocks {
+    pub(super) fn draw(dice: &mut Dice) -> Clocks {
         let kinds = [(Clocks::Exact, 2), (Clocks::Anywhere, 3), (Clocks::Extreme, 2), (Clocks::Worst, 3)];
         dice.weighted(&kinds)
     }
 
-    fn clock(self, dice: &mut Dice, whose: Whose) -> Clock {
+    pub(super) fn clock(self, dice: &mut Dice, whose: Whose) -> Clock {
         let offset = if dice.chance(200) { 0 } else { dice.below(1_000_000 * SECOND) };
         let (numerator, denominator) = match self {
             Clocks::Exact => (1, 1),
@@ -113,6 +114,7 @@ fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
             campaign_interval: Duration::from_millis(dice.between(2_000, 5_000)),
             drift,
             compact_every: dice.pick(&[8, 64]),
+            diskless: None,
         };
         ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }
     };
@@ -129,10 +131,10 @@ fn draw_namespace(dice: &mut Dice, number: usize, races_only: bool) -> Namespace
 }
 
 /// Lease, hold, renewal and answer allowance in seconds.
-type Times = (u64, u64, u64, u64);
+pub(super) type Times = (u64, u64, u64, u64);
 
-const USUAL_TIMES: Times = (60, 65, 15, 10);
-const OTHER_TIMES: [Times; 3] = [(24, 26, 6, 4), (30, 35, 8, 3), (12, 13, 3, 1)];
+pub(super) const USUAL_TIMES: Times = (60, 65, 15, 10);
+pub(super) const OTHER_TIMES: [Times; 3] = [(24, 26, 6, 4), (30, 35, 8, 3), (12, 13, 3, 1)];
 
 fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
     let usual = dice.chance(850);
@@ -156,7 +158,7 @@ fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
     [times, other].into_iter().map(|times| Arc::new(with_times(&shared, times))).collect()
 }
 
-fn with_times(settings: &Settings, (lease, hold, renewal, allowance): Times) -> Settings {
+pub(super) fn with_times(settings: &Settings, (lease, hold, renewal, allowance): Times) -> Settings {
     let settings = Settings {
         lease: Duration::from_secs(lease),
         hold: Duration::from_secs(hold),
@@ -266,7 +268,7 @@ fn draw_network(dice: &mut Dice) -> Profile {
 
 /// Delays as long as the times after which both sides say it again; the longest round trip stays below an eighth of the
 /// lease, which is as far as backoffs go.
-fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
+pub(super) fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
     let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
     let lease = settings.map(|settings| settings.lease).min().unwrap_or_default();
     let lease = u64::try_from(lease.as_nanos()).expect("a lease is minutes at most");

@@ -81,6 +81,11 @@ impl World {
             Fault::Evict => self.evict(namespace),
             Fault::Drain => self.drain_by_operator(namespace),
             Fault::Weight => self.strike_one(is_owner, World::change_weight),
+            Fault::LeaderAndOwner => self.strike_leader_and_owner(),
+            Fault::LeaderTwice => self.strike_two_leaders(),
+            Fault::LossUnseen => self.hide_loss(namespace),
+            Fault::CutPeers => self.cut_peers(),
+            Fault::LeaderDies => self.strike_leader_alone(),
             _ => unreachable!("{fault:?} happens to packets and timers, not by plan"),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::manager::ManagerEvent;
 use centrifuge_core::owner::OwnerEvent;
@@ -58,6 +59,7 @@ impl World {
             }
             Undo::Dither { namespace, range, owner, times } => self.dither_on(namespace, range, owner, times),
             Undo::Remove { namespace, until } => self.remove_on(namespace, until),
+            Undo::KillLeader => self.kill_leader_soon(),
             Undo::Unfreeze { namespace } => {
                 if self.faults_happen && !self.unfreeze(namespace) {
                     let retry = self.now.0 + 3 * SECOND;
@@ -116,6 +118,7 @@ impl World {
                 let waiting = self.managers[number].resume(self.now);
                 if suspended {
                     self.feed_manager(number, ManagerEvent::ClockJumped);
+                    self.feed_election(number, ElectionRequest::ClockJumped);
                 }
                 waiting
             }

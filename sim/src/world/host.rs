@@ -127,8 +127,12 @@ impl Alarm {
         if wanted == self.wanted {
             return None;
         }
-        self.wanted = wanted;
-        self.due = wanted.map_or(u64::MAX, |local| clock.when(local).0.max(now.0));
+        self.set_due(wanted, wanted.map_or(u64::MAX, |local| clock.when(local).0.max(now.0)))
+    }
+
+    /// The same for a clock that turns: it is `due` then.
+    pub(crate) fn set_due(&mut self, wanted: Option<Instant>, due: u64) -> Option<u64> {
+        (self.wanted, self.due) = (wanted, due);
         self.plan()
     }
 

@@ -1,5 +1,6 @@
 //! The node of a Manager: drives its machine, and asks the store for it.
 
+use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::id::{Index, ManagerId, Namespace, Nonce, Seq};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer, StoreEvent};
@@ -8,6 +9,7 @@ use centrifuge_core::message::LookupRequest;
 use crate::seen::{Node, Seen};
 use crate::world::World;
 use crate::world::ambush::Moment;
+use crate::world::election_node::{ElectionPart, peer_of};
 use crate::world::network::{Body, Packet};
 use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::queue::Event;
@@ -20,6 +22,8 @@ pub(crate) struct ManagerProcess {
     pub(crate) machine: ManagerMachine,
     /// What it asked the store for and has no answer to.
     asked: Vec<(u64, Asked)>,
+    /// Its part in the election, if it has no store.
+    pub(crate) election: Option<ElectionPart>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +58,9 @@ impl World {
     pub(super) fn start_manager(&mut self, number: usize) {
         let config = self.plan.managers[number].config.clone();
         let machine = ManagerMachine::new(config, self.random(), self.plants);
-        self.managers[number].start(ManagerProcess { machine, asked: Vec::new() });
+        let election = self.election_part(number);
+        self.managers[number].start(ManagerProcess { machine, asked: Vec::new(), election });
+        self.feed_election(number, ElectionRequest::Start);
         self.feed_manager(number, ManagerEvent::Start);
     }
 
@@ -70,6 +76,10 @@ impl World {
             (Node::Lookup(from), Body::LookupToManager(request)) => {
                 self.plan_end_of_watch(number, from, &request);
                 ManagerEvent::FromLookup { from: way_back(from, request.seq), request }
+            }
+            (Node::Manager(from), Body::Flease(packet)) => {
+                let request = ElectionRequest::Receive { from: peer_of(from), packet };
+                return self.feed_election(number, request);
             }
             _ => return,
         };
@@ -121,6 +131,10 @@ impl World {
         let Some(process) = &host.process else { return };
         let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
         self.witness.see(self.now, &Seen::ManagerStepped { node: number, machine, clock, actions });
+        if self.plan.diskless.is_some() {
+            self.watch_leaders(number, &output.actions);
+        }
+        let host = &mut self.managers[number];
         if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
             self.plan_ring(Node::Manager(number), at, false);
         }
@@ -138,6 +152,7 @@ impl World {
             ManagerAction::ToLookup { to, message } => {
                 self.send(here, Node::Lookup(lookup_at(to)), Body::ManagerToLookup(message));
             }
+            action if self.plan.diskless.is_some() => self.perform_without_store(number, action),
             ManagerAction::Campaign { request } => self.ask_store(number, StoreRequest::Campaign { request }),
             ManagerAction::RenewLeadership { request, term } => {
                 self.ask_store(number, StoreRequest::Renew { request, term });
@@ -221,6 +236,9 @@ impl World {
             }
             StoreAnswer::Store { number, event } if self.stop_waiting(manager, life, number).is_some() => {
                 self.feed_manager(manager, ManagerEvent::Store(event));
+            }
+            StoreAnswer::Confirmed { event, batch } if self.managers[manager].life == life => {
+                self.hear_confirmation(manager, event, batch);
             }
             _ => {}
         }

@@ -6,11 +6,14 @@ mod app;
 mod crowds;
 mod cuts;
 pub(crate) mod dice;
+mod diskless;
 mod draw;
 mod drift;
+mod election_node;
 mod faults;
 mod heal;
 mod host;
+mod leaders;
 mod lookup_node;
 mod manager_node;
 mod network;
@@ -35,6 +38,7 @@ use centrifuge_core::machine::Output;
 use centrifuge_core::plant::{Plant, Plants};
 use centrifuge_core::random::Random;
 
+use crate::flease_world::clock::SlewingClock;
 use crate::oracle::Oracle;
 use crate::seen::{Node, Seen, TrueTime, Violation};
 use crate::trace::Trace;
@@ -73,6 +77,8 @@ pub enum Size {
     Usual,
     /// 250 Owners, of which racks of 50 die at once (PRS §7.2).
     Rack,
+    /// A handful of Owners, and Managers that have no store (ADR 15).
+    Diskless,
 }
 
 /// What became of a run.
@@ -116,6 +122,8 @@ pub struct World {
     dice: Dice,
     network: Network,
     store: Store,
+    /// By Manager that has no store: its synchronised clock.
+    synchronised: Vec<SlewingClock>,
     managers: Vec<Host<ManagerProcess>>,
     owners: Vec<Host<OwnerProcess>>,
     lookups: Vec<Host<LookupProcess>>,
@@ -130,6 +138,8 @@ pub struct World {
     stay_dead: Vec<Node>,
     /// Packets that arrived once and may do so again.
     kept: Vec<Packet>,
+    /// When a leader last died where nothing else fails.
+    leader_died: u64,
     /// By namespace and probe key: whether it ever had state.
     known: Vec<Vec<bool>>,
     lineages: u64,
@@ -147,6 +157,7 @@ impl World {
         let plan = match options.size {
             Size::Usual => Plan::draw(&mut dice),
             Size::Rack => Plan::draw_rack(&mut dice),
+            Size::Diskless => Plan::draw_diskless(&mut dice),
         };
         World::from_plan(seed, plan, dice, options)
     }
@@ -154,13 +165,24 @@ impl World {
     fn from_plan(seed: u64, plan: Plan, mut dice: Dice, options: Options) -> World {
         let probes = plan.namespaces.iter().map(|space| (space.name.clone(), space.keys.clone())).collect();
         let oracle = Oracle::new(probes, witness::limits(&plan));
+        let network = Network::new(plan.layout(), plan.network, dice.fork());
+        let store = Store::new(plan.store.clone(), plan.manager_ids.clone(), dice.fork());
         World {
             seed,
             plants: options.plant.map_or(Plants::NONE, Plants::only),
             now: TrueTime(0),
             queue: Queue::default(),
-            network: Network::new(plan.layout(), plan.network, dice.fork()),
-            store: Store::new(plan.store.clone(), plan.manager_ids.clone(), dice.fork()),
+            network: match &plan.diskless {
+                Some(diskless) => network.with_peers(diskless.network),
+                None => network,
+            },
+            store,
+            synchronised: plan
+                .diskless
+                .iter()
+                .flat_map(|_| &plan.managers)
+                .map(|_| SlewingClock::steady(0))
+                .collect(),
             managers: plan.managers.iter().map(|manager| Host::new(manager.clock)).collect(),
             owners: plan.owners.iter().map(|owner| Host::new(owner.clock)).collect(),
             lookups: plan.lookups.iter().map(|lookup| Host::new(lookup.clock)).collect(),
@@ -171,6 +193,7 @@ impl World {
             ambush: None,
             stay_dead: Vec::new(),
             kept: Vec::new(),
+            leader_died: 0,
             known: plan.namespaces.iter().map(|space| vec![false; space.keys.len()]).collect(),
             lineages: 0,
             requests: 0,
@@ -225,6 +248,9 @@ impl World {
                 self.queue.push(40 * SECOND, Event::MeasureLoad { namespace });
             }
         }
+        if self.plan.diskless.is_some() {
+            self.queue.push(0, Event::Turn);
+        }
         self.queue.push(SECOND, Event::Tend);
         self.queue.push(15 * SECOND, Event::WakeEarly);
         self.queue.push(self.plan.faults.first, Event::NextFault);
@@ -256,6 +282,11 @@ impl World {
             Event::StoreRequest { manager, life, request } => self.reach_store(manager, life, request),
             Event::StoreAnswer { manager, life, answer } => self.hear_store(manager, life, answer),
             Event::StoreTimeout { manager, life, number } => self.give_up_on_store(manager, life, number),
+            Event::ElectionRequest { manager, life, request } => self.reach_election(manager, life, request),
+            Event::ElectionWake { manager, life, token, late } => {
+                self.ring_election(manager, life, token, late)
+            }
+            Event::Turn => self.turn_clocks(),
             Event::WatchEnds { manager, life, watch } => self.notice_end(manager, life, *watch),
             Event::App { owner, life, event } => self.application(owner, life, event),
             Event::Operation { namespace } => self.operation(namespace),
@@ -277,7 +308,13 @@ impl World {
         {
             return;
         }
-        if self.faults_happen && self.dice.chance(self.plan.kept) {
+        // Packets about who leads are many, and would leave no room for others.
+        let kept = if matches!(packet.body, network::Body::Flease(_)) {
+            self.plan.kept / 10
+        } else {
+            self.plan.kept
+        };
+        if self.faults_happen && self.dice.chance(kept) {
             self.keep_for_replay(&packet);
         }
         match packet.to {

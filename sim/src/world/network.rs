@@ -1,5 +1,6 @@
 //! The network: loses, duplicates, delays and reorders packets, and can be cut one way or both.
 
+use centrifuge_core::flease;
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
 
 use crate::seen::{Node, TrueTime};
@@ -28,6 +29,8 @@ pub(crate) enum Body {
     /// State, from application to application.
     Copy(Copy),
     CopyAnswer(CopyAnswer),
+    /// From Manager to Manager, about who leads.
+    Flease(flease::Packet),
 }
 
 /// How packets fare. Times in nanoseconds, shares in a thousand.
@@ -94,6 +97,9 @@ pub(crate) struct Network {
     dice: Dice,
     usual: Profile,
     profile: Profile,
+    /// How packets between Managers fare usually, and now.
+    usual_peers: Profile,
+    peers: Profile,
     cuts: Vec<Cut>,
     cuts_made: u32,
     /// By sender: whom it cannot reach.
@@ -111,11 +117,18 @@ impl Network {
             dice,
             usual: profile,
             profile,
+            usual_peers: profile,
+            peers: profile,
             cuts: Vec::new(),
             cuts_made: 0,
             unreachable: vec![Places::default(); places],
             latest: vec![0; places * places],
         }
+    }
+
+    /// Managers are nearer to each other than others are.
+    pub(crate) fn with_peers(self, profile: Profile) -> Network {
+        Network { usual_peers: profile, peers: profile, ..self }
     }
 
     /// Sends a packet: it arrives once, twice or never.
@@ -124,15 +137,16 @@ impl Network {
         if self.is_cut(from, to) {
             return tally.count(Fault::CutOff);
         }
-        if self.dice.chance(self.profile.duplicated) {
+        let profile = if matches!(packet.body, Body::Flease(_)) { self.peers } else { self.profile };
+        if self.dice.chance(profile.duplicated) {
             tally.count(Fault::Duplicated);
-            let due = packet.sent.0 + self.duplicate_delay();
+            let due = packet.sent.0 + self.duplicate_delay(profile);
             queue.push(due, Event::Packet(Box::new(packet.clone())));
         }
-        if self.dice.chance(self.profile.lost) {
+        if self.dice.chance(profile.lost) {
             return tally.count(Fault::Lost);
         }
-        let due = packet.sent.0 + self.delay();
+        let due = packet.sent.0 + self.delay(profile);
         let link = from * self.unreachable.len() + to;
         if due < self.latest[link] {
             tally.count(Fault::Reordered);
@@ -141,18 +155,18 @@ impl Network {
         queue.push(due, Event::Packet(Box::new(packet)));
     }
 
-    fn delay(&mut self) -> u64 {
-        let Profile { shortest, longest, slow, slowest, .. } = self.profile;
+    fn delay(&mut self, profile: Profile) -> u64 {
+        let Profile { shortest, longest, slow, slowest, .. } = profile;
         let most = if self.dice.chance(slow) { slowest } else { longest };
         if shortest >= most { shortest } else { self.dice.between(shortest, most) }
     }
 
-    fn duplicate_delay(&mut self) -> u64 {
-        let straggle = self.profile.straggle;
-        if straggle > 0 && self.dice.chance(self.profile.straggling) {
+    fn duplicate_delay(&mut self, profile: Profile) -> u64 {
+        let straggle = profile.straggle;
+        if straggle > 0 && self.dice.chance(profile.straggling) {
             return self.dice.spread(straggle / 64, straggle);
         }
-        self.delay() + self.delay()
+        self.delay(profile) + self.delay(profile)
     }
 
     /// Whether nothing gets from one place to another.
@@ -181,18 +195,23 @@ impl Network {
     }
 
     /// Packets fare otherwise until [`Network::calm`].
-    pub(crate) fn storm(&mut self, change: impl FnOnce(&mut Profile)) {
+    pub(crate) fn storm(&mut self, change: impl Fn(&mut Profile)) {
         change(&mut self.profile);
+        change(&mut self.peers);
     }
 
     pub(crate) fn calm(&mut self) {
         self.profile = self.usual;
+        self.peers = self.usual_peers;
     }
 
     /// From now on every packet arrives quickly.
     pub(crate) fn heal_all(&mut self, profile: Profile) {
-        self.usual = profile;
-        self.profile = profile;
+        (self.usual, self.profile) = (profile, profile);
+        let shortest = self.usual_peers.shortest;
+        self.usual_peers =
+            Profile::reliable(shortest, self.usual_peers.longest.min(profile.longest).max(shortest));
+        self.peers = self.usual_peers;
         self.cuts.clear();
         self.redraw();
     }

@@ -53,7 +53,7 @@ impl World {
 
     fn route_by_table(&self, namespace: usize, probe: usize) -> Option<usize> {
         let plan = &self.plan.namespaces[namespace];
-        let stored = self.store.group().namespaces.get(&plan.name)?;
+        let stored = self.stored(&plan.name)?;
         let session = stored.table.get(plan.keys[probe]).1.owner?;
         let is_it = |owner: &crate::world::host::Host<_>| {
             let process: Option<&crate::world::owner_node::OwnerProcess> = owner.process.as_ref();

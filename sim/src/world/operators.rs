@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::id::OwnerName;
+use centrifuge_core::group::Stored;
+use centrifuge_core::id::{Namespace, OwnerName};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{AdminCommand, ManagerEvent};
 
@@ -28,7 +29,8 @@ impl World {
         let mut missing = false;
         for number in 0..self.plan.namespaces.len() {
             let namespace = self.plan.namespaces[number].name.clone();
-            match self.store.group().namespaces.get(&namespace) {
+            match self.stored(&namespace) {
+                None if self.plan.diskless.is_some() => {}
                 None => {
                     missing = true;
                     let settings = Arc::clone(&self.plan.namespaces[number].settings[0]);
@@ -60,11 +62,18 @@ impl World {
         }
     }
 
+    /// What is stored of a namespace, or what the leader knows of it where there is no store.
+    pub(super) fn stored(&self, namespace: &Namespace) -> Option<&Stored> {
+        let group = match &self.plan.diskless {
+            Some(_) => self.managers[self.leader()?].process.as_ref()?.machine.group()?,
+            None => self.store.group(),
+        };
+        group.namespaces.get(namespace)
+    }
+
     /// Whether some running Owner of a namespace is not about to be emptied, as far as is stored.
     fn somebody_can_own(&self, number: usize) -> bool {
-        let Some(stored) = self.store.group().namespaces.get(&self.plan.namespaces[number].name) else {
-            return true;
-        };
+        let Some(stored) = self.stored(&self.plan.namespaces[number].name) else { return true };
         self.owners.iter().zip(&self.plan.owners).any(|(host, plan)| {
             let willing = host.process.as_ref().is_some_and(|process| {
                 let known = stored.sessions.get(&process.machine.session());

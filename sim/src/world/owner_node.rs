@@ -162,7 +162,11 @@ impl World {
             let mut message = message.clone();
             match &mut message {
                 OwnerToManager::Hello(hello) => hello.namespace = self.plan.namespaces[other].name.clone(),
-                OwnerToManager::Report(report) => report.namespace = self.plan.namespaces[other].name.clone(),
+                OwnerToManager::Report(report) => {
+                    report.namespace = self.plan.namespaces[other].name.clone();
+                    // The codes of its warrants are not right for that namespace.
+                    report.held.iter_mut().for_each(|held| held.warrant = None);
+                }
             }
             self.send(from, to, Body::OwnerToManager(message));
         }

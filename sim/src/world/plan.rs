@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use centrifuge_core::flease::FleaseConfig;
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupConfig;
@@ -40,6 +41,23 @@ pub(crate) struct Plan {
     pub(crate) convergence: u64,
     /// Nothing fails, but messages cross.
     pub(crate) races_only: bool,
+    /// How Managers that have no store find their leader; `None`: they have one.
+    pub(crate) diskless: Option<DisklessPlan>,
+}
+
+/// The peers of Flease that Managers without disk are.
+#[derive(Clone, Debug)]
+pub(crate) struct DisklessPlan {
+    /// What all of them are told; `me` differs.
+    pub(crate) flease: FleaseConfig,
+    /// How packets between them fare.
+    pub(crate) network: Profile,
+    /// How long a synchronised clock takes to slew by one nanosecond, in nanoseconds.
+    pub(crate) slowness: u64,
+    /// How often a clock turns, on average.
+    pub(crate) turn_every: u64,
+    /// How often, in a thousand, a message within a Manager's process takes long, and how long at most.
+    pub(crate) hiccups: (u64, u64),
 }
 
 #[derive(Clone, Debug)]

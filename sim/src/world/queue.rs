@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::id::OwnerName;
 use centrifuge_core::key::KeyRange;
 
@@ -27,6 +28,12 @@ pub(crate) enum Event {
     StoreTimeout { manager: usize, life: u32, number: u64 },
     /// A Manager's process notices that a Lookup's watch is over.
     WatchEnds { manager: usize, life: u32, watch: Box<EndedWatch> },
+    /// What a Manager wants of its part in the election reaches that.
+    ElectionRequest { manager: usize, life: u32, request: ElectionRequest },
+    /// The timer of a Manager's part in the election is due.
+    ElectionWake { manager: usize, life: u32, token: u32, late: bool },
+    /// A synchronised clock turns.
+    Turn,
     /// Something an application planned.
     App { owner: usize, life: u32, event: AppEvent },
     /// A caller wants an operation on one of a namespace's probe keys.
@@ -54,6 +61,7 @@ impl Event {
             Event::Packet(packet) => Some(packet.to),
             Event::StoreAnswer { manager, .. }
             | Event::StoreTimeout { manager, .. }
+            | Event::ElectionRequest { manager, .. }
             | Event::WatchEnds { manager, .. } => Some(Node::Manager(*manager)),
             Event::App { owner, .. } => Some(Node::Owner(*owner)),
             _ => None,
@@ -78,6 +86,9 @@ impl Event {
             Event::FaultsEnd => 13,
             Event::End => 14,
             Event::WatchEnds { manager, .. } => 15 + 16 * *manager as u64,
+            Event::ElectionRequest { manager, .. } => 16 * (1 + *manager as u64),
+            Event::ElectionWake { manager, .. } => 16 * (65 + *manager as u64),
+            Event::Turn => 0,
         }
     }
 }
@@ -119,6 +130,8 @@ pub(crate) enum Undo {
     Remove { namespace: usize, until: u64 },
     /// An operator unfreezes a namespace.
     Unfreeze { namespace: usize },
+    /// The leader is killed, once there is one.
+    KillLeader,
 }
 
 /// The planned events. A slab holds them, so that the heap moves small entries only.

@@ -1,8 +1,10 @@
 //! Packets that arrive again, long after they did: a network may duplicate whatever it carried, whenever it likes.
 
+use centrifuge_core::message::OwnerToManager;
+
 use crate::seen::Node;
 use crate::world::World;
-use crate::world::network::Packet;
+use crate::world::network::{Body, Packet};
 use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::queue::Event;
 use crate::world::tally::Fault;
@@ -43,6 +45,17 @@ impl World {
             let packet = self.dice.pick(&kept);
             self.arrive_again(at, packet);
             at += self.dice.between(5 * SECOND, 30 * SECOND);
+        }
+    }
+
+    /// Lets every kept report of an Owner arrive again some time soon, when another leader may have it.
+    pub(super) fn replay_reports(&mut self, within: u64) {
+        let is_report =
+            |packet: &&Packet| matches!(packet.body, Body::OwnerToManager(OwnerToManager::Report(_)));
+        let reports: Vec<Packet> = self.kept.iter().filter(is_report).cloned().collect();
+        for packet in reports {
+            let at = self.now.0 + self.dice.below(within);
+            self.arrive_again(at, packet);
         }
     }
 

@@ -56,6 +56,11 @@ pub(crate) enum StoreAnswer {
         number: u64,
         event: StoreEvent,
     },
+    /// The answer of a store that there is not, and the batch that it confirms.
+    Confirmed {
+        event: StoreEvent,
+        batch: Option<(Index, Arc<Batch>)>,
+    },
 }
 
 /// What became of a request.

@@ -117,6 +117,30 @@ faults! {
     EarlyWake = "wake_early",
     /// An application never answered its library.
     Hang = "application_hangs",
+    /// The leader dies, and in the same moment an Owner dies or is cut off.
+    LeaderAndOwner = "leader_and_owner",
+    /// The leader dies, and the next one while it learns the table.
+    LeaderTwice = "leader_twice",
+    /// An Owner dies and a Lookup is cut off; the leader dies about when the loss is published.
+    LossUnseen = "loss_unseen",
+    /// The leader dies where nothing else fails, which must cost no lease.
+    LeaderDies = "leader_dies_alone",
+    /// Nothing gets between two Managers, one way or both.
+    CutPeers = "cut_managers",
+    /// A synchronised clock turned.
+    ClockTurned = "clock_turns",
+    /// A leader without a store began its term.
+    Term = "terms",
+    /// A lease went on under a new leader.
+    Claim = "claims",
+    /// A claim was refused.
+    ClaimRefused = "claims_refused",
+    /// A table was learned because every key was claimed.
+    RebuiltByClaims = "rebuilds_ended_by_claims",
+    /// A table was learned because a full hold had passed.
+    RebuiltByHold = "rebuilds_ended_by_hold",
+    /// A Lookup was told to keep its table.
+    Unchanged = "unchanged_answers",
 }
 
 /// How often each fault happened.

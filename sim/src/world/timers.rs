@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    fn is_late(&mut self) -> bool {
+    pub(super) fn is_late(&mut self) -> bool {
         let late = self.faults_happen && self.dice.chance(self.plan.late_wakes.0);
         if late {
             self.tally.count(Fault::LateWake);
@@ -107,6 +107,9 @@ impl World {
         let now = self.now;
         if !self.is_running(node) {
             return;
+        }
+        if let Node::Manager(number) = node {
+            self.catch_up_election(number);
         }
         if self.with_alarm(node, |alarm| alarm.is_overdue(now)) {
             self.wake(node);

@@ -61,5 +61,6 @@ pub(crate) fn limits(plan: &Plan) -> Limits {
         races_only: plan.races_only,
         races_in_a_row: MOST_RACES_IN_A_ROW,
         check_s1: true,
+        diskless: plan.diskless.is_some(),
     }
 }

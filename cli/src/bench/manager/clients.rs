@@ -1,9 +1,7 @@
 //! One process of clients: Owners and Lookups as applications link them, each with a connection of its own.
 
 use std::future::Future;
-use std::io::BufRead;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use centrifuge::{Key, Lookup, Managers, Owner};
@@ -11,12 +9,13 @@ use centrifuge_core::random::Random;
 use centrifuge_net::clock;
 use centrifuge_server::descriptors::raise_limit;
 use clap::Args;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::order::{Answer, Kind, Order};
 use super::{NAMESPACE, owner_name, owner_url};
+use crate::bench::process::orders;
 use crate::failure::Failure;
 
 /// How long a client may take to start: the machine may be busy with all the others.
@@ -75,19 +74,6 @@ fn make_room(clients: usize) -> Result<(), Failure> {
             clients + SPARE
         ))),
     }
-}
-
-/// The lines of this process's input.
-fn orders() -> mpsc::UnboundedReceiver<String> {
-    let (sender, lines) = mpsc::unbounded_channel();
-    thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
 }
 
 struct Clients {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use centrifuge_net::limits;
+use crate::limits;
 
 /// All peers, each with its number and its address. Every peer must be given the same numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     addresses: BTreeMap<u16, String>,
 }

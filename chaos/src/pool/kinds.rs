@@ -1,0 +1,135 @@
+//! The kinds of faults, what each world has of them, and how often.
+
+use std::time::Duration;
+
+use super::addresses::Node;
+use super::launch::Pool;
+use crate::plan::StoreKind;
+use crate::world::World;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Kill(Part),
+    Stop(Part),
+    /// Two machines at once, each with its node of etcd and its Manager.
+    KillTwoMachines,
+    CutOneWay,
+    CutTwoWay,
+    /// Two groups that do not hear each other.
+    Split,
+    Storm,
+    /// etcd forgets who leads.
+    Depose,
+}
+
+/// A kind of process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Etcd,
+    Manager,
+    Owner,
+    Caller,
+    Peer,
+}
+
+/// How often each comes, on average; never less than two thirds as often, unless too many are away.
+type Table = &'static [(Kind, Duration)];
+
+/// Leaders are left alone for long enough to grant something: a new one waits for a hold first.
+const OF_MANAGERS: Table = &[
+    (Kind::Kill(Part::Owner), Duration::from_millis(5_000)),
+    (Kind::Kill(Part::Manager), Duration::from_millis(20_000)),
+    (Kind::Kill(Part::Caller), Duration::from_millis(15_000)),
+    (Kind::Kill(Part::Etcd), Duration::from_millis(24_000)),
+    (Kind::Stop(Part::Owner), Duration::from_millis(3_000)),
+    (Kind::Stop(Part::Manager), Duration::from_millis(18_000)),
+    (Kind::Stop(Part::Caller), Duration::from_millis(9_000)),
+    (Kind::Stop(Part::Etcd), Duration::from_millis(24_000)),
+    (Kind::KillTwoMachines, Duration::from_millis(20_000)),
+    (Kind::Depose, Duration::from_millis(45_000)),
+    (Kind::CutOneWay, Duration::from_millis(3_500)),
+    (Kind::CutTwoWay, Duration::from_millis(5_000)),
+    (Kind::Storm, Duration::from_millis(2_500)),
+];
+
+/// A peer that was killed takes no part for three seconds after its start. There are times with a majority between the times
+/// without: what is never acquired cannot be lost.
+const OF_PEERS: Table = &[
+    (Kind::Kill(Part::Peer), Duration::from_millis(7_000)),
+    (Kind::Stop(Part::Peer), Duration::from_millis(4_500)),
+    (Kind::CutOneWay, Duration::from_millis(6_000)),
+    (Kind::CutTwoWay, Duration::from_millis(7_000)),
+    (Kind::Split, Duration::from_millis(18_000)),
+    (Kind::Storm, Duration::from_millis(5_000)),
+];
+
+impl Kind {
+    /// What befalls a pool, and how often.
+    pub(super) fn of(pool: &Pool) -> Vec<(Kind, Duration)> {
+        let table = match pool.plan.world {
+            World::Managers => OF_MANAGERS,
+            World::Flease => OF_PEERS,
+        };
+        table.iter().copied().filter(|(kind, _)| kind.is_possible(pool)).collect()
+    }
+
+    pub(super) fn name(self) -> String {
+        match self {
+            Kind::Kill(part) => format!("kill-{}", part.name()),
+            Kind::Stop(part) => format!("stop-{}", part.name()),
+            Kind::KillTwoMachines => "kill-two-machines".to_owned(),
+            Kind::CutOneWay => "cut-one-way".to_owned(),
+            Kind::CutTwoWay => "cut-two-way".to_owned(),
+            Kind::Split => "split".to_owned(),
+            Kind::Storm => "storm".to_owned(),
+            Kind::Depose => "depose-leader".to_owned(),
+        }
+    }
+
+    /// Whether it can come at all. What is planted is looked for while the Managers are well: after a change of leaders nobody
+    /// is granted anything for a hold, and much that is wrong stays without consequence.
+    fn is_possible(self, pool: &Pool) -> bool {
+        let has_etcd = pool.plan.store == StoreKind::Etcd;
+        match self {
+            Kind::Kill(Part::Manager | Part::Etcd)
+            | Kind::Stop(Part::Manager | Part::Etcd)
+            | Kind::Depose
+                if pool.plan.plant.is_some() =>
+            {
+                false
+            }
+            Kind::Kill(Part::Etcd) | Kind::Stop(Part::Etcd) | Kind::Depose => has_etcd,
+            Kind::KillTwoMachines => has_etcd && pool.plan.sizes.etcd >= 5,
+            _ => true,
+        }
+    }
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Etcd => "etcd",
+            Part::Manager => "manager",
+            Part::Owner => "owner",
+            Part::Caller => "caller",
+            Part::Peer => "peer",
+        }
+    }
+
+    pub(super) fn is_of(self, node: Node) -> bool {
+        node.kind() == self.name()
+    }
+
+    /// How many may be away at once. Peers that were started again and have not recovered come on top.
+    pub(super) fn most_away(self, pool: &Pool) -> usize {
+        let sizes = pool.plan.sizes;
+        usize::from(match self {
+            Part::Etcd => sizes.etcd.saturating_sub(1) / 2,
+            Part::Manager => sizes.managers.saturating_sub(1).max(1),
+            Part::Owner => sizes.owners / 2,
+            Part::Caller => sizes.callers / 2,
+            Part::Peer => sizes.peers / 2,
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! A Flease peer's process: wants every cell of which it is a member, holds it for a while, and writes down when it did.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use centrifuge::flease::{AcquireError, Cell, Change, Flease, Lease, Peers, TryAcquireError};
+use centrifuge_core::plant::Plants;
+use centrifuge_core::random::Random;
+
+use super::probe::PAUSE;
+use super::stretch::{Stretch, Stretches};
+use super::{Part, PeerRole, told_to_stop};
+use crate::dice::Dice;
+use crate::lines::{Journal, PeerLine, Span, true_now};
+use crate::plan::{EPSILON, ROUND, key_name};
+
+/// The secret of all peers of a run.
+const KEY: &[u8] = b"the secret of a run of chaos";
+/// What cannot be had now is tried again after this long.
+const AGAIN: Duration = Duration::from_millis(100);
+/// A lease that has ended is asked for so much longer whether it is valid: it must not come back.
+const AFTERWARDS: Duration = Duration::from_millis(300);
+/// The longest time for which a cell is held on purpose.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// The leases that this process has, by cell. Only the prober looks at them, and only while they are in here.
+type Leases = Arc<Mutex<BTreeMap<u32, Arc<Lease>>>>;
+
+/// Takes part until it is told to stop; then it gives everything back.
+pub(super) async fn run(part: &Part, role: &PeerRole) -> Result<(), Box<dyn Error>> {
+    let journal = Arc::new(Journal::open(&role.journal)?);
+    let flease = start(part, role).await?;
+    let leases = Leases::default();
+    probe(Arc::clone(&leases), role.cells.iter().map(|(cell, _)| *cell).collect(), Arc::clone(&journal));
+    tokio::spawn(listen(flease.clone(), Arc::clone(&journal)));
+    let mut dice = Dice::new(Random::from_number(role.seed));
+    let (failed, mut failures) = tokio::sync::mpsc::channel(1);
+    for (number, members) in &role.cells {
+        let name = key_name(*number);
+        let cell =
+            if members.is_empty() { flease.cell(&name)? } else { flease.cell_among(&name, members)? };
+        let (leases, journal) = (Arc::clone(&leases), Arc::clone(&journal));
+        let (temper, dice) = (Temper::of(*number, &mut dice), Dice::new(dice.fork()));
+        let seeker = Seeker { cell, number: *number, temper, leases, journal, dice };
+        let failed = failed.clone();
+        tokio::spawn(async move {
+            if let Err(error) = seeker.run().await {
+                // Others may have failed before.
+                let _ = failed.try_send(error.to_string());
+            }
+        });
+    }
+    tokio::select! {
+        error = failures.recv() => Err(error.unwrap_or_default().into()),
+        () = told_to_stop() => {
+            flease.stop().await;
+            Ok(())
+        }
+    }
+}
+
+async fn start(part: &Part, role: &PeerRole) -> Result<Flease, Box<dyn Error>> {
+    let peers = Peers::list(role.peers.iter().map(|(peer, address)| (*peer, address.as_str())))?;
+    let plants = part.plant.and_then(|plant| plant.in_machine()).map_or(Plants::NONE, Plants::only);
+    let builder = Flease::builder(peers, role.id).key(KEY).plants(plants);
+    Ok(builder.lease(part.times.lease).epsilon(EPSILON).round(ROUND).start().await?)
+}
+
+/// Writes down what the peer says of its clock.
+async fn listen(flease: Flease, journal: Arc<Journal>) {
+    let mut changes = flease.changes();
+    drop(flease);
+    while let Some(change) = changes.next().await {
+        let line = match change {
+            Change::ClockApart { from } => PeerLine::Apart { from, at: true_now() },
+            Change::ClockAgrees => PeerLine::Agrees { at: true_now() },
+            _ => continue,
+        };
+        if let Err(error) = journal.write(&[line]) {
+            tracing::error!(%error, "what the peer says cannot be written down");
+        }
+    }
+}
+
+/// How somebody comes by a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Temper {
+    /// Waits for it.
+    Waits,
+    /// Waits, and now and then gives up.
+    LosesPatience,
+    /// Asks for it, and comes again when the lease that it is told of ends by its own clock.
+    Asks,
+}
+
+impl Temper {
+    /// For every fourth cell everybody waits: nobody's question sets in motion what has come to a halt.
+    fn of(cell: u32, dice: &mut Dice) -> Temper {
+        match cell {
+            cell if cell.is_multiple_of(4) => Temper::Waits,
+            _ if dice.percent(50) => Temper::LosesPatience,
+            _ => Temper::Asks,
+        }
+    }
+}
+
+/// Who wants one cell.
+struct Seeker {
+    cell: Cell,
+    number: u32,
+    temper: Temper,
+    leases: Leases,
+    journal: Arc<Journal>,
+    dice: Dice,
+}
+
+impl Seeker {
+    /// Ends only if the peer does, or nothing can be written.
+    async fn run(mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        loop {
+            let before = true_now();
+            match self.acquire().await {
+                Ok(Some(lease)) => {
+                    let (cell, epoch) = (self.number, lease.epoch().to_string());
+                    let at = Span(before, true_now());
+                    self.journal.write(&[PeerLine::Acquired { cell, epoch, at }])?;
+                    self.hold(lease).await?;
+                }
+                Ok(None) | Err(AcquireError::ClockApart { .. }) => {
+                    tokio::time::sleep(self.dice.between(Duration::ZERO, AGAIN)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn acquire(&mut self) -> Result<Option<Lease>, AcquireError> {
+        let gives_up = self.dice.percent(20);
+        match self.temper {
+            Temper::Asks => self.try_acquire().await,
+            Temper::LosesPatience if gives_up => {
+                let patience = self.dice.between(Duration::ZERO, Duration::from_secs(3));
+                let acquired = tokio::time::timeout(patience, self.cell.acquire()).await;
+                acquired.map_or(Ok(None), |lease| lease.map(Some))
+            }
+            Temper::Waits | Temper::LosesPatience => self.cell.acquire().await.map(Some),
+        }
+    }
+
+    async fn try_acquire(&mut self) -> Result<Option<Lease>, AcquireError> {
+        match self.cell.try_acquire().await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(TryAcquireError::Acquire(error)) => Err(error),
+            Err(TryAcquireError::HeldByOther { rest, .. } | TryAcquireError::Recovering { rest }) => {
+                tokio::time::sleep(rest).await;
+                Ok(None)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn hold(&mut self, lease: Lease) -> io::Result<()> {
+        let lease = Arc::new(lease);
+        self.leases().insert(self.number, Arc::clone(&lease));
+        let keeps = self.dice.percent(20);
+        let length = self.dice.between(Duration::from_millis(50), LONGEST);
+        let why = tokio::select! {
+            why = lease.ended() => Some(why),
+            () = tokio::time::sleep(length), if !keeps => None,
+        };
+        if let Some(why) = why {
+            let line = PeerLine::Ended { cell: self.number, why: format!("{why:?}"), at: true_now() };
+            self.journal.write(&[line])?;
+            tokio::time::sleep(AFTERWARDS).await;
+        }
+        self.leases().remove(&self.number);
+        // The prober has none of its own.
+        if let Some(lease) = Arc::into_inner(lease)
+            && self.dice.percent(50)
+        {
+            lease.release().await;
+        }
+        Ok(())
+    }
+
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Lease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks every lease whether it is valid, again and again: on a thread of its own, so that a busy runtime does not hide what
+/// it would say.
+fn probe(leases: Leases, cells: Vec<u32>, journal: Arc<Journal>) {
+    thread::spawn(move || {
+        let mut stretches = Stretches::new();
+        loop {
+            let mut written = Vec::new();
+            let held = leases.lock().unwrap_or_else(PoisonError::into_inner);
+            for cell in &cells {
+                let Some(lease) = held.get(cell) else {
+                    stretches.said_no(*cell, &mut written);
+                    continue;
+                };
+                let (at, is_valid) = Span::of(|| lease.is_valid());
+                if is_valid {
+                    stretches.said_yes(*cell, lease.epoch().to_u128(), at, &mut written);
+                } else {
+                    stretches.said_no(*cell, &mut written);
+                }
+            }
+            drop(held);
+            let lines: Vec<PeerLine> = written.into_iter().map(line).collect();
+            if let Err(error) = journal.write(&lines) {
+                tracing::error!(%error, "what the peer holds cannot be written down");
+            }
+            thread::sleep(PAUSE);
+        }
+    });
+}
+
+fn line(stretch: Stretch<u128>) -> PeerLine {
+    let Stretch { key, lease, first, last, checks } = stretch;
+    PeerLine::Held { cell: key, epoch: epoch_text(lease), first, last, checks }
+}
+
+/// As an epoch writes itself.
+fn epoch_text(epoch: u128) -> String {
+    format!("{epoch:020x}")
+}

@@ -1,0 +1,227 @@
+//! The three processes, as the story sees them: started, asked, killed, stopped and watched.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Outcome;
+use crate::server::{ask, connect, read_line};
+
+/// How long the story waits for what must come, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before something is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A master, known by its epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Master {
+    pub(crate) server: usize,
+    pub(crate) epoch: String,
+}
+
+/// When each epoch's master was surely the master: not later than the first, not earlier than the second.
+type Reigns = Arc<Mutex<BTreeMap<String, (usize, u64, u64)>>>;
+
+/// The three servers. They end with this.
+pub(crate) struct Servers {
+    peers: String,
+    addresses: Vec<String>,
+    children: BTreeMap<usize, Child>,
+    reigns: Reigns,
+    /// A write that its master has begun and not ended.
+    late: Option<BufReader<TcpStream>>,
+}
+
+impl Servers {
+    pub(crate) fn start() -> Outcome<Servers> {
+        // Taken all at once, then let go, so that all are different.
+        let datagrams: Vec<UdpSocket> =
+            (0..3).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let streams: Vec<TcpListener> =
+            (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let mut peers = Vec::new();
+        for (id, socket) in (1..).zip(&datagrams) {
+            peers.push(format!("{id}={}", socket.local_addr()?));
+        }
+        let addresses: Result<Vec<String>, std::io::Error> =
+            streams.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect();
+        let mut servers = Servers {
+            peers: peers.join(","),
+            addresses: addresses?,
+            children: BTreeMap::new(),
+            reigns: Reigns::default(),
+            late: None,
+        };
+        drop((datagrams, streams));
+        for server in 1..=3 {
+            servers.restart(server)?;
+        }
+        Ok(servers)
+    }
+
+    /// Starts a server's next process.
+    pub(crate) fn restart(&mut self, server: usize) -> Outcome<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["server", &server.to_string(), &self.peers]).args(&self.addresses);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        if let Some(told) = child.stdout.take() {
+            let reigns = Arc::clone(&self.reigns);
+            thread::spawn(move || listen(server, told, &reigns));
+        }
+        self.children.insert(server, child);
+        Ok(())
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self, server: usize) -> Outcome<()> {
+        if let Some(mut child) = self.children.remove(&server) {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Lets a server stand still, as a virtual machine that is moved would.
+    pub(crate) fn stop(&self, server: usize) -> Outcome<()> {
+        self.signal(server, Signal::STOP)
+    }
+
+    pub(crate) fn go_on(&self, server: usize) -> Outcome<()> {
+        self.signal(server, Signal::CONT)
+    }
+
+    fn signal(&self, server: usize, signal: Signal) -> Outcome<()> {
+        let child = self.children.get(&server).and_then(|child| Pid::from_raw(child.id().cast_signed()));
+        Ok(kill_process(child.ok_or("the server does not run")?, signal)?)
+    }
+
+    /// Waits for a master, a later one than that if one is given.
+    pub(crate) fn master_above(&self, earlier: Option<&Master>) -> Outcome<Master> {
+        let is_later = |master: &Master| earlier.is_none_or(|earlier| master.epoch > earlier.epoch);
+        wait_for("a master", || self.masters().into_iter().find(is_later))
+    }
+
+    /// Everybody who says that it is the master; one that does not answer is none.
+    fn masters(&self) -> Vec<Master> {
+        let ask_one = |(server, address): (usize, &String)| match ask(address, "who") {
+            Ok(epoch) if epoch != "backup" => Some(Master { server, epoch }),
+            _ => None,
+        };
+        (1..).zip(&self.addresses).filter_map(ask_one).collect()
+    }
+
+    /// Writes through whoever is the master, and says how many copies took it: a majority, or it is tried again.
+    pub(crate) fn write(&self, value: &str) -> Outcome<(Master, usize)> {
+        wait_for("a write that a majority took", || {
+            let master = self.masters().pop()?;
+            let (_, mut reader) = self.begin(master.server, value)?;
+            let reply = end(&mut reader)?;
+            (reply.0 >= 2).then_some((master, reply.0))
+        })
+    }
+
+    /// Has a master look at its lease for a write, and leaves it there.
+    pub(crate) fn begin_late_write(&mut self, value: &str) -> Outcome<Master> {
+        let (master, reader) = wait_for("a master that begins to write", || {
+            let server = self.masters().pop()?.server;
+            let (epoch, reader) = self.begin(server, value)?;
+            Some((Master { server, epoch }, reader))
+        })?;
+        self.late = Some(reader);
+        Ok(master)
+    }
+
+    /// Lets that write go on, and says how many copies took it and how many refused it.
+    pub(crate) fn end_of_late_write(&mut self) -> Outcome<(usize, usize)> {
+        let mut reader = self.late.take().ok_or("no write was begun")?;
+        Ok(end(&mut reader).ok_or("the late write came to no end")?)
+    }
+
+    fn begin(&self, server: usize, value: &str) -> Option<(String, BufReader<TcpStream>)> {
+        let stream = connect(self.addresses.get(server - 1)?).ok()?;
+        writeln!(&stream, "write {value}").ok()?;
+        let mut reader = BufReader::new(stream);
+        let reply = read_line(&mut reader).ok()?;
+        Some((reply.strip_prefix("checked ")?.to_owned(), reader))
+    }
+
+    /// What each server has.
+    pub(crate) fn copies(&self) -> Outcome<Vec<(usize, String)>> {
+        let mut copies = Vec::new();
+        for (server, address) in (1..).zip(&self.addresses) {
+            copies.push((server, wait_for("an answer", || ask(address, "read").ok())?));
+        }
+        Ok(copies)
+    }
+
+    /// How many masters there were, if never two at a time.
+    pub(crate) fn masters_one_after_the_other(&self) -> Outcome<usize> {
+        let reigns = self.reigns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest: Option<(&String, usize, u64)> = None;
+        for (epoch, (server, first, last)) in reigns.iter() {
+            if let Some((lower, earlier, until)) = latest
+                && until > *first
+            {
+                let micros = (until - first) / 1_000;
+                return Err(format!(
+                    "two masters: server {earlier} under {lower} for {micros} us after server {server} was under {epoch}"
+                )
+                .into());
+            }
+            let until = latest.map_or(0, |(.., until)| until).max(*last);
+            latest = Some((epoch, *server, until));
+        }
+        Ok(reigns.len())
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in self.children.values_mut() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Lets a write go on that was begun, and says how many copies took it and how many refused.
+fn end(reader: &mut BufReader<TcpStream>) -> Option<(usize, usize)> {
+    let stream = reader.get_ref();
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    writeln!(&*stream, "go").ok()?;
+    let reply = read_line(reader).ok()?;
+    let (accepted, refused) = reply.split_once(' ')?;
+    Some((accepted.parse().ok()?, refused.parse().ok()?))
+}
+
+/// Notes when a server says that it was the master.
+fn listen(server: usize, told: ChildStdout, reigns: &Reigns) {
+    for line in BufReader::new(told).lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let [epoch, first, last] = words[..]
+            && let (Ok(first), Ok(last)) = (first.parse::<u64>(), last.parse::<u64>())
+        {
+            let mut reigns = reigns.lock().unwrap_or_else(PoisonError::into_inner);
+            let reign = reigns.entry(epoch.to_owned()).or_insert((server, first, last));
+            (reign.1, reign.2) = (reign.1.min(first), reign.2.max(last));
+        }
+    }
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T> {
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        thread::sleep(AGAIN);
+    }
+    Err(format!("not within {PATIENCE:?}: {what}").into())
+}

@@ -1,0 +1,212 @@
+//! Warrants: by their codes a leader that has no store knows what Managers granted before it (ADR 15).
+
+use centrifuge_core::id::{Namespace, SessionId};
+use centrifuge_core::message::{Assign, HeldLease, Report, Warrant};
+use ring::hmac;
+
+use crate::flease::{SecretError, derive_key};
+
+/// What makes the key of the codes from the Managers' shared secret. Datagrams between them have another one, from the same
+/// secret: no datagram can be taken for a warrant, and no warrant for a datagram.
+const PURPOSE: &[u8] = b"centrifuge warrants v1";
+
+/// The key by which Managers make and check the codes of warrants.
+#[derive(Clone, Debug)]
+pub struct WarrantKey {
+    key: hmac::Key,
+}
+
+/// The lease that a warrant is for, beside what the warrant says itself.
+struct Granted<'a> {
+    namespace: &'a Namespace,
+    session: SessionId,
+    generation: u64,
+    state_since: u64,
+}
+
+impl WarrantKey {
+    /// The key that follows from the secret that Managers share.
+    pub fn new(secret: &[u8]) -> Result<WarrantKey, SecretError> {
+        derive_key(secret, PURPOSE).map(|key| WarrantKey { key })
+    }
+
+    /// Puts the codes into the warrants of a message that leaves a Manager.
+    pub fn sign(&self, assign: &mut Assign) {
+        for order in &mut assign.orders {
+            let Some(warrant) = &mut order.warrant else { continue };
+            let granted = Granted {
+                namespace: &assign.namespace,
+                session: assign.session,
+                generation: order.generation.0,
+                state_since: order.state_since.0,
+            };
+            let code = hmac::sign(&self.key, &covered(&granted, warrant));
+            warrant.code.copy_from_slice(code.as_ref());
+        }
+    }
+
+    /// Takes the warrants with wrong codes from a report that enters a Manager, and says how many there were. What is left is the
+    /// word of a holder of the secret about this namespace, session and lease.
+    pub fn check(&self, report: &mut Report) -> usize {
+        let (namespace, session) = (&report.namespace, report.session);
+        let is_wrong = |held: &HeldLease| {
+            held.warrant.is_some_and(|warrant| {
+                let (generation, state_since) = (held.generation.0, held.state_since.0);
+                let granted = Granted { namespace, session, generation, state_since };
+                // Takes as long for a code that is almost right as for any other.
+                hmac::verify(&self.key, &covered(&granted, &warrant), &warrant.code).is_err()
+            })
+        };
+        let wrong = report.held.iter_mut().filter(|held| is_wrong(held));
+        wrong.map(|held| held.warrant = None).count()
+    }
+}
+
+/// The bytes that a code is of. The one field that has no fixed length comes last and after its length, so that no two grants
+/// have the same bytes.
+fn covered(granted: &Granted<'_>, warrant: &Warrant) -> Vec<u8> {
+    let Granted { namespace, session, generation, state_since } = granted;
+    let name = namespace.as_str().as_bytes();
+    let lease = u64::try_from(warrant.lease.as_nanos()).unwrap_or(u64::MAX);
+    let mut bytes = Vec::with_capacity(76 + name.len());
+    bytes.extend(session.0.0.to_be_bytes());
+    for number in [*generation, *state_since, warrant.range.first().0, warrant.range.last().0, lease] {
+        bytes.extend(number.to_be_bytes());
+    }
+    bytes.extend(warrant.virtual_nodes.to_be_bytes());
+    bytes.extend((name.len() as u64).to_be_bytes());
+    bytes.extend(name);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use centrifuge_core::id::{Generation, Nonce, Seq, Term};
+    use centrifuge_core::key::{Key, KeyRange};
+    use centrifuge_core::message::{LeaseOrder, OrderKind};
+
+    use super::*;
+
+    const SECRET: &[u8] = b"a secret of some length";
+
+    fn range(first: u64, last: u64) -> KeyRange {
+        KeyRange::new(Key(first), Key(last)).expect("in order")
+    }
+
+    fn key() -> WarrantKey {
+        WarrantKey::new(SECRET).expect("long enough")
+    }
+
+    fn namespace(name: &str) -> Namespace {
+        Namespace::new(name).expect("a label")
+    }
+
+    fn assign() -> Assign {
+        let warrant =
+            Warrant { range: range(0, 99), lease: Duration::from_secs(60), virtual_nodes: 64, code: [0; 32] };
+        Assign {
+            namespace: namespace("pool"),
+            session: SessionId(Nonce(7)),
+            conversation: Nonce(9),
+            term: Term(1),
+            seq: Seq(1),
+            heard: Seq(0),
+            applied: Seq(0),
+            lease: Duration::from_secs(60),
+            renewal: Duration::from_secs(15),
+            orders: vec![LeaseOrder {
+                range: range(0, 99),
+                generation: Generation(5),
+                state_since: Generation(4),
+                kind: OrderKind::Renewal,
+                recall: None,
+                warrant: Some(warrant),
+            }],
+            wants_answer: false,
+            drain_waits: false,
+        }
+    }
+
+    /// The report of an Owner that holds what it was told to hold.
+    fn report(assign: &Assign) -> Report {
+        let held = |order: &LeaseOrder| HeldLease {
+            range: order.range,
+            generation: order.generation,
+            state_since: order.state_since,
+            warrant: order.warrant,
+        };
+        Report {
+            namespace: assign.namespace.clone(),
+            session: assign.session,
+            conversation: assign.conversation,
+            seq: Seq(1),
+            heard: Seq(0),
+            applied: Seq(0),
+            age: Duration::ZERO,
+            held: assign.orders.iter().map(held).collect(),
+            released: Vec::new(),
+            refused: Vec::new(),
+            loads: Vec::new(),
+            weight: 100,
+            draining: false,
+            leaving: false,
+        }
+    }
+
+    fn signed() -> Report {
+        let mut assign = assign();
+        key().sign(&mut assign);
+        report(&assign)
+    }
+
+    #[test]
+    fn what_a_manager_granted_is_believed_also_for_a_part_of_the_keys() {
+        let mut report = signed();
+        report.held[0].range = range(10, 20);
+        let before = report.clone();
+        assert_eq!(key().check(&mut report), 0);
+        assert_eq!(report, before);
+    }
+
+    #[test]
+    fn nothing_else_is_believed() {
+        type Spoil = fn(&mut Report, &mut Warrant);
+        let spoilt: [(&str, Spoil); 9] = [
+            ("another namespace", |report, _| report.namespace = namespace("pools")),
+            ("another session", |report, _| report.session = SessionId(Nonce(8))),
+            ("another lease", |report, _| report.held[0].generation = Generation(6)),
+            ("older state", |report, _| report.held[0].state_since = Generation(3)),
+            ("more keys", |_, warrant| warrant.range = range(0, 100)),
+            ("other keys", |_, warrant| warrant.range = range(1, 99)),
+            ("a longer lease", |_, warrant| warrant.lease = Duration::from_secs(61)),
+            ("more virtual nodes", |_, warrant| warrant.virtual_nodes = 65),
+            ("another code", |_, warrant| warrant.code[31] ^= 1),
+        ];
+        for (what, spoil) in spoilt {
+            let mut report = signed();
+            let mut warrant = report.held[0].warrant.expect("signed");
+            spoil(&mut report, &mut warrant);
+            report.held[0].warrant = Some(warrant);
+            assert_eq!(key().check(&mut report), 1, "{what}");
+            assert_eq!(report.held[0].warrant, None, "{what}");
+        }
+    }
+
+    #[test]
+    fn other_secrets_and_other_purposes_make_other_codes() {
+        let other = WarrantKey::new(b"another secret of some length").expect("long enough");
+        assert_eq!(other.check(&mut signed()), 1);
+        let datagrams = derive_key(SECRET, b"centrifuge flease v1").expect("long enough");
+        assert_eq!(WarrantKey { key: datagrams }.check(&mut signed()), 1);
+        assert!(WarrantKey::new(b"short").is_err());
+        assert!(!format!("{:?}", key()).contains("secret"), "it is never printed");
+    }
+
+    #[test]
+    fn what_has_no_warrant_needs_no_code() {
+        let mut report = report(&Assign { orders: Vec::new(), ..assign() });
+        assert_eq!(key().check(&mut report), 0);
+    }
+}

@@ -1,0 +1,127 @@
+//! The namespaces of Managers without a store, which every term begins with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use centrifuge_core::id::Namespace;
+use centrifuge_core::settings::{Drift, Settings};
+use centrifuge_net::convert::read_settings;
+use centrifuge_net::proto::v1;
+use serde::Deserialize;
+
+use super::{ConfigError, read_duration};
+
+/// The namespaces by name.
+pub type Namespaces = BTreeMap<Namespace, Arc<Settings>>;
+
+/// Settings of a namespace in a file, under `[namespaces.NAME]`: the names and defaults of `centrifuge namespace create`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NamespaceArgs {
+    /// How long an Owner may rely on a lease after its last answered report.
+    pub lease: Option<String>,
+    /// How long the Manager keeps a silent Owner's leases from others.
+    pub hold: Option<String>,
+    /// How often Owners report.
+    pub renewal: Option<String>,
+    /// How long an answer may take.
+    pub answer_allowance: Option<String>,
+    /// How long a migration may take before it becomes a plain recall.
+    pub migration_timeout: Option<String>,
+    /// How long a plain recall may take before the lease is left to run out.
+    pub recall_timeout: Option<String>,
+    /// With fewer Owners than this, free ranges wait for the settle time.
+    pub min_owners: Option<u32>,
+    /// How long they wait.
+    pub settle: Option<String>,
+    /// How many ranges may move at once.
+    pub max_moves: Option<u32>,
+    /// How many Owners may join.
+    pub max_owners: Option<u32>,
+    /// The virtual nodes of an Owner that joins.
+    pub virtual_nodes: Option<u32>,
+    /// How keys are divided: consistent-hash or fixed.
+    pub partitioner: Option<String>,
+    /// How load moves virtual nodes: ten-percent or off.
+    pub load_policy: Option<String>,
+    /// How often the load policy is asked.
+    pub load_interval: Option<String>,
+    /// How many virtual nodes may move in one round of the load policy.
+    pub max_load_changes: Option<u32>,
+    /// How long the change log reaches back.
+    pub log_span: Option<String>,
+    /// How often Lookups hear from the Manager when nothing changes.
+    pub heartbeat: Option<String>,
+}
+
+/// Checks the namespaces of a file, and adds those that flags name, with default settings.
+pub(super) fn check(
+    file: BTreeMap<String, NamespaceArgs>,
+    flags: &[String],
+) -> Result<Namespaces, ConfigError> {
+    let mut all = file;
+    for name in flags {
+        all.entry(name.clone()).or_default();
+    }
+    let checked = |(name, args): (String, NamespaceArgs)| {
+        let refused = |why: String| ConfigError::Namespace { namespace: name.clone(), why };
+        let namespace = Namespace::new(&name).map_err(|why| refused(why.to_string()))?;
+        Ok((namespace, Arc::new(args.settings().map_err(refused)?)))
+    };
+    all.into_iter().map(checked).collect()
+}
+
+impl NamespaceArgs {
+    fn settings(&self) -> Result<Settings, String> {
+        let settings =
+            read_settings(&self.wire()?, &Settings::default()).map_err(|error| error.to_string())?;
+        settings.check(Drift::default()).map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    /// What an operator would send to set the same.
+    fn wire(&self) -> Result<v1::Settings, String> {
+        Ok(v1::Settings {
+            lease_ms: millis("lease", &self.lease)?,
+            hold_ms: millis("hold", &self.hold)?,
+            renewal_ms: millis("renewal", &self.renewal)?,
+            answer_allowance_ms: millis("answer_allowance", &self.answer_allowance)?,
+            migration_timeout_ms: millis("migration_timeout", &self.migration_timeout)?,
+            recall_timeout_ms: millis("recall_timeout", &self.recall_timeout)?,
+            min_owners: self.min_owners,
+            settle_ms: millis("settle", &self.settle)?,
+            max_moves: self.max_moves,
+            max_owners: self.max_owners,
+            virtual_nodes: self.virtual_nodes,
+            partitioner: self.partitioner.as_deref().map(partitioner).transpose()?,
+            load_policy: self.load_policy.as_deref().map(load_policy).transpose()?,
+            load_interval_ms: millis("load_interval", &self.load_interval)?,
+            max_load_changes: self.max_load_changes,
+            log_span_ms: millis("log_span", &self.log_span)?,
+            heartbeat_ms: millis("heartbeat", &self.heartbeat)?,
+        })
+    }
+}
+
+fn millis(setting: &str, text: &Option<String>) -> Result<Option<u64>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let length = read_duration(text)
+        .ok_or_else(|| format!("{setting}: {text:?} is not a number with a unit, as 500ms, 10s, 2m or 1h"))?;
+    Ok(Some(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn partitioner(name: &str) -> Result<i32, String> {
+    match name {
+        "consistent-hash" => Ok(v1::Partitioner::ConsistentHash.into()),
+        "fixed" => Ok(v1::Partitioner::Fixed.into()),
+        _ => Err(format!("partitioner: {name:?} is neither consistent-hash nor fixed")),
+    }
+}
+
+fn load_policy(name: &str) -> Result<i32, String> {
+    match name {
+        "ten-percent" => Ok(v1::LoadPolicy::TenPercent.into()),
+        "off" => Ok(v1::LoadPolicy::Off.into()),
+        _ => Err(format!("load_policy: {name:?} is neither ten-percent nor off")),
+    }
+}

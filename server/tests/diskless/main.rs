@@ -1,0 +1,10 @@
+//! Managers without a store: three choose their leader among themselves, and a new one learns the table from the Owners.
+
+mod claims;
+#[path = "../etcd_managers/clients.rs"]
+#[allow(dead_code)]
+mod clients;
+mod failover;
+mod managers;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,202 @@
+//! What a seed draws for Managers that have no store: a usual plan, with an election among peers in place of the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::flease::FleaseConfig;
+use centrifuge_core::id::Namespace;
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager::ManagerConfig;
+use centrifuge_core::settings::{Drift, Settings};
+
+use crate::world::dice::Dice;
+use crate::world::draw::{Clocks, OTHER_TIMES, USUAL_TIMES, Whose, draw_races, with_times};
+use crate::world::election_node::{election_config, peer_of};
+use crate::world::network::Profile;
+use crate::world::plan::{
+    DisklessPlan, MILLISECOND, ManagerPlan, NamespacePlan, Plan, SECOND, convergence, longest_leader_hold,
+};
+use crate::world::tally::Fault;
+
+/// What can only happen to a store, or is refused where there is none.
+const OF_STORES: [Fault; 7] = [
+    Fault::CutStore,
+    Fault::StoreDown,
+    Fault::StoreSlow,
+    Fault::StoreUnknown,
+    Fault::LeaseRevoked,
+    Fault::Configure,
+    Fault::Remove,
+];
+
+const OF_LEADERS: [(Fault, u64); 4] =
+    [(Fault::LeaderAndOwner, 6), (Fault::LeaderTwice, 4), (Fault::LossUnseen, 4), (Fault::CutPeers, 4)];
+
+impl Plan {
+    /// A usual plan, most often with shorter leases, so that more leaders come to learn more tables.
+    pub(crate) fn draw_diskless(dice: &mut Dice) -> Plan {
+        let mut plan = Plan::draw(dice);
+        for namespace in &mut plan.namespaces {
+            let times = if dice.chance(250) { USUAL_TIMES } else { dice.pick(&OTHER_TIMES) };
+            namespace.settings = vec![Arc::new(with_times(&namespace.settings[0], times))];
+        }
+        let count = dice.weighted(&[(3, 8), (5, 1), (1, 1)]);
+        let flease = draw_flease(dice, count);
+        if plan.races_only && leaders_may_die(&plan, &flease) {
+            let_leaders_die(&mut plan);
+        }
+        plan.managers = draw_managers(dice, count, &flease, &plan.namespaces);
+        plan.manager_ids = plan.managers.iter().map(|manager| manager.config.id.clone()).collect();
+        plan.store.leader_holds = plan.managers.iter().map(|manager| manager.config.leader_hold).collect();
+        for lookup in &mut plan.lookups {
+            lookup.config.managers = Arc::clone(&plan.manager_ids);
+            let election = plan.managers[0].config.campaign_interval;
+            lookup.config.check(longest_leader_hold(&plan.managers), election).expect("the times are valid");
+        }
+        if plan.races_only {
+            plan.network = draw_races(dice, &plan.namespaces);
+        } else {
+            plan.faults.mix.retain(|(fault, _)| !OF_STORES.contains(fault));
+            let more = OF_LEADERS.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3])));
+            plan.faults.mix.extend(more);
+            // A leader that learns a table needs some time for it.
+            plan.faults.interval = dice.pick(&[2, 5, 12, 25]) * SECOND;
+            plan.faults.lulls = dice.pick(&[0, 30, 100]);
+            plan.kept = dice.pick(&[0, 60, 200]);
+        }
+        plan.convergence =
+            convergence(&plan.managers, &plan.namespaces) + election_and_rebuild(&plan, &flease);
+        plan.safety = (620 * SECOND).saturating_sub(plan.convergence).max(400 * SECOND);
+        plan.diskless = Some(draw_peers(dice, flease, plan.races_only));
+        plan
+    }
+}
+
+/// Whether an Owner's lease outlasts the death of a leader: its lease at the election and that of the Flease cell run out,
+/// somebody wins, and the Owner asks one Manager after the other until it finds it.
+fn leaders_may_die(plan: &Plan, flease: &FleaseConfig) -> bool {
+    let settings = plan.namespaces.iter().flat_map(|namespace| &namespace.settings);
+    settings.map(|settings| settings.lease).min().unwrap_or_default() >= flease.lease * 8
+}
+
+/// Leaders die, and nothing else happens: no range moves, so that none is on its way when they do. Then a leader's death costs
+/// neither a lease nor state.
+fn let_leaders_die(plan: &mut Plan) {
+    plan.faults.mix = vec![(Fault::LeaderDies, 1)];
+    plan.faults.interval = 10 * SECOND;
+    for namespace in &mut plan.namespaces {
+        let settings =
+            Settings { load_policy: LoadPolicyKind::Off, ..Settings::clone(&namespace.settings[0]) };
+        namespace.settings = vec![Arc::new(settings)];
+    }
+}
+
+/// Lease, epsilon, round and window in milliseconds. With the shortest epsilon a unit of terms is longer than all clocks differ.
+const TIMES: [(u64, u64, u64, u64); 4] =
+    [(5_000, 250, 1_000, 500), (10_000, 500, 2_000, 1_000), (3_000, 100, 500, 200), (4_000, 5, 500, 10)];
+
+fn draw_flease(dice: &mut Dice, count: usize) -> FleaseConfig {
+    let (lease, epsilon, round, window) = dice.pick(&TIMES);
+    let [lease, epsilon, round, window] = [lease, epsilon, round, window].map(Duration::from_millis);
+    let peers = FleaseConfig::new(peer_of(0), (0..count).map(peer_of));
+    FleaseConfig { window, ..peers.with_times(lease, epsilon, round) }
+}
+
+fn draw_managers(
+    dice: &mut Dice,
+    count: usize,
+    flease: &FleaseConfig,
+    namespaces: &[NamespacePlan],
+) -> Vec<ManagerPlan> {
+    let clocks = Clocks::draw(dice);
+    let drift = Drift::default();
+    let ids: Vec<_> = (0..count).map(|number| format!("manager-{number}").as_str().into()).collect();
+    let usual = configured(namespaces, |settings| Arc::clone(settings));
+    // An operator is about to shorten leases: one Manager has the new ones already.
+    let ahead = configured(namespaces, |settings| Arc::new(with_shortest_lease(settings)));
+    let has_shorter = dice.chance(200).then(|| dice.below(count as u64) as usize);
+    let campaigns = dice.between(4, 12) as u32;
+    let compact_every = dice.pick(&[8, 64]);
+    let manager = |number: usize| {
+        let election = election_config(flease, &ids, number);
+        election.check().expect("the drawn times are valid");
+        let leader_lease = election.leader_lease(drift);
+        let config = ManagerConfig {
+            id: ids[number].clone(),
+            leader_lease,
+            leader_hold: drift.hold_for(leader_lease),
+            campaign_interval: leader_lease / campaigns,
+            drift,
+            compact_every,
+            diskless: Some(Arc::clone(if has_shorter == Some(number) { &ahead } else { &usual })),
+        };
+        ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }
+    };
+    (0..count).map(manager).collect()
+}
+
+fn configured(
+    namespaces: &[NamespacePlan],
+    settings: impl Fn(&Arc<Settings>) -> Arc<Settings>,
+) -> Arc<BTreeMap<Namespace, Arc<Settings>>> {
+    Arc::new(namespaces.iter().map(|space| (space.name.clone(), settings(&space.settings[0]))).collect())
+}
+
+/// The same holds with the shortest leases that renewals allow: how leases are shortened (ADR 15).
+fn with_shortest_lease(settings: &Settings) -> Settings {
+    let lease = settings.renewal * 3 + settings.answer_allowance + Duration::from_secs(1);
+    Settings { lease: lease.min(settings.lease), ..settings.clone() }
+}
+
+/// What a world without faults may take longer than one with a store: every peer recovers, a lease runs out, and the table is
+/// learned in a full hold.
+fn election_and_rebuild(plan: &Plan, flease: &FleaseConfig) -> u64 {
+    let local = flease.recovery + flease.lease * 2 + plan.longest_hold();
+    u64::try_from(local.as_nanos()).expect("minutes at most") * 25 / 24
+}
+
+fn draw_peers(dice: &mut Dice, flease: FleaseConfig, races_only: bool) -> DisklessPlan {
+    let longest = dice.pick(&[2, 20, 100]) * MILLISECOND;
+    let reliable = Profile::reliable(MILLISECOND / 10, longest);
+    let lease = u64::try_from(flease.lease.as_nanos()).expect("a lease is minutes at most");
+    let unkind = Profile {
+        slow: dice.pick(&[0, 0, 50]),
+        slowest: SECOND,
+        lost: dice.pick(&[0, 10, 50, 150]),
+        duplicated: dice.pick(&[0, 20, 200]),
+        straggling: dice.pick(&[0, 500]),
+        straggle: 30 * SECOND,
+        ..reliable
+    };
+    let hiccups = dice.pick(&[(0, 0), (20, SECOND), (100, lease / 2), (30, 2 * lease)]);
+    DisklessPlan {
+        network: if races_only { reliable } else { unkind },
+        slowness: dice.spread(2, 40),
+        turn_every: dice.between(lease / 4, lease * 2),
+        hiccups: if races_only { (0, 0) } else { hiccups },
+        flease,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plan_has_an_election_that_its_leaders_outlast() {
+        for seed in 0..200 {
+            let plan = Plan::draw_diskless(&mut Dice::new(seed));
+            let diskless = plan.diskless.as_ref().expect("it is one without a store");
+            for manager in &plan.managers {
+                let config = &manager.config;
+                assert!(
+                    config.drift.hold_for(config.leader_lease)
+                        <= diskless.flease.lease - diskless.flease.epsilon
+                );
+                assert_eq!(config.diskless.as_ref().map(|spaces| spaces.len()), Some(plan.namespaces.len()));
+            }
+            assert!(plan.faults.mix.iter().all(|(fault, _)| !OF_STORES.contains(fault)));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Faults of Managers without disk: leaders that die in moments in which the next one has little to learn from.
+
+use crate::flease_world::clock::SlewingClock;
+use crate::seen::Node;
+use crate::world::World;
+use crate::world::ambush::Moment;
+use crate::world::faults::{is_lookup, is_owner};
+use crate::world::host::Host;
+use crate::world::manager_node::ManagerProcess;
+use crate::world::places::Places;
+use crate::world::plan::{MILLISECOND, SECOND};
+use crate::world::queue::{Event, Undo};
+use crate::world::tally::Fault;
+
+/// How long there is peace after a leader's death where nothing else fails.
+const PEACE: u64 = 60 * SECOND;
+
+impl World {
+    fn kill_leader(&mut self) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        self.tally.count(Fault::CrashManager);
+        self.kill(Node::Manager(leader), true);
+        true
+    }
+
+    /// Kills the leader; tries again while there is none.
+    pub(super) fn kill_leader_soon(&mut self) {
+        if self.faults_happen && !self.kill_leader() {
+            self.queue.push(self.now.0 + SECOND / 2, Event::Undo(Undo::KillLeader));
+        }
+    }
+
+    /// The leader dies where nothing else fails, if the others can do without it and every Owner has long found it.
+    pub(super) fn strike_leader_alone(&mut self) -> bool {
+        let takes_part = |(host, clock): (&Host<ManagerProcess>, &SlewingClock)| {
+            let part = host.process.as_ref().and_then(|process| process.election.as_ref());
+            part.is_some_and(|part| part.machine.peer().takes_part(clock.read(self.now)))
+        };
+        let all = self.managers.iter().zip(&self.synchronised).all(takes_part);
+        if !all || self.managers.len() < 3 || self.now.0 < self.leader_died + PEACE {
+            return false;
+        }
+        self.leader_died = self.now.0;
+        self.kill_leader()
+    }
+
+    /// The leader dies; an Owner dies or is cut off just before, or just after.
+    pub(super) fn strike_leader_and_owner(&mut self) -> bool {
+        let struck = if self.dice.chance(500) {
+            self.strike_one(is_owner, |world, node| world.kill(node, true))
+        } else {
+            self.strike_one(is_owner, World::cut_off_from_managers)
+        };
+        if self.dice.chance(500) {
+            self.replay_reports(20 * SECOND);
+        }
+        let at = self.now.0 + self.dice.spread(1, 2 * SECOND);
+        self.queue.push(at, Event::Undo(Undo::KillLeader));
+        struck
+    }
+
+    /// The leader dies, and the next as soon as it leads, or some time later.
+    pub(super) fn strike_two_leaders(&mut self) -> bool {
+        self.ambush = Some(Moment::Lead);
+        self.kill_leader()
+    }
+
+    /// A Lookup is cut off from the Managers, then an Owner dies, and the leader about when that Owner's leases are over: before
+    /// or after the loss is published, and before the Lookup is back.
+    pub(super) fn hide_loss(&mut self, namespace: usize) -> bool {
+        let here = |owner: &usize| {
+            self.plan.owners[*owner].namespace == namespace && self.owners[*owner].is_running()
+        };
+        let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
+        if owners.is_empty() || !self.strike_one(is_lookup, World::cut_off_lookup) {
+            return false;
+        }
+        let owner = Node::Owner(self.dice.pick(&owners));
+        self.kill(owner, true);
+        let hold = u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most");
+        let dies = self.now.0 + self.dice.between(hold * 9 / 10, hold * 5 / 4);
+        self.queue.push(dies, Event::Undo(Undo::KillLeader));
+        true
+    }
+
+    /// Cuts a Lookup off from all Managers for about as long as a lease takes to run out, and a leader to be found.
+    fn cut_off_lookup(&mut self, node: Node) {
+        let hold = u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most");
+        let length = self.dice.between(hold, hold * 2);
+        let managers = Places::below(self.managers.len());
+        self.cut_for(length, self.bit(node), managers, true);
+    }
+
+    /// Cuts between two Managers, one way or both.
+    pub(super) fn cut_peers(&mut self) -> bool {
+        let count = self.managers.len() as u64;
+        let (one, other) = (self.dice.below(count) as usize, self.dice.below(count) as usize);
+        let both_ways = self.dice.chance(500);
+        let (from, to) = (self.bit(Node::Manager(one)), self.bit(Node::Manager(other)));
+        self.cut(from, to, both_ways);
+        one != other
+    }
+
+    /// A leader that an ambush waited for goes on for a moment, and dies while it learns the table.
+    pub(super) fn ambush_leader(&mut self) {
+        let at = self.now.0 + self.dice.spread(MILLISECOND, 10 * SECOND);
+        self.queue.push(at, Event::Undo(Undo::KillLeader));
+    }
+}

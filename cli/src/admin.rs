@@ -48,7 +48,7 @@ impl<'a> Admin<'a> {
                     Err(status) => match leader_named(&status) {
                         Some(leader) if leader != target => target = leader,
                         _ if status.code() == Code::FailedPrecondition
-                            && status.message().contains("lead") =>
+                            && status.message().contains("does not lead") =>
                         {
                             problems.push(format!("{target} does not lead and knows no leader"));
                             break;

@@ -175,6 +175,8 @@ plants! {
     GenerationFromOwnClock = "generation-from-own-clock" breaks "S2",
     /// Without a store: every leader's change log has the same identity, so that a position of an earlier one is accepted.
     EarlierLogAccepted = "earlier-log-accepted" breaks "S4",
+    /// Without a store: a Lookup keeps its table for as long as one leader after the other tells it to.
+    UnchangedExcusesForEver = "unchanged-excuses-for-ever" breaks "S4",
     /// Without a store: a Manager that campaigns again while it holds the cell wins under the term that it has led already.
     TermAnnouncedTwice = "term-announced-twice" breaks "S2",
     /// Without a store: a renewal of the leader lease is answered by a round that began before it was asked.

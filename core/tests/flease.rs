@@ -307,3 +307,24 @@ fn peers_are_added_one_restart_after_the_other_and_nobody_holds_twice() {
     let [holder] = peers.holders(&cell)[..] else { panic!("somebody holds it again") };
     assert!(peers.epoch(holder, &cell) > before);
 }
+
+#[test]
+fn a_renewal_that_is_asked_for_begins_at_once_or_follows_the_round_under_way() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    peers.event(0, FleaseEvent::Renew(cell.clone()));
+    assert!(peers.flying.is_empty(), "what is not held is not renewed");
+    peers.acquire(0, &cell);
+    peers.deliver();
+    let until = |peers: &Peers| peers.held(0, &cell).expect("it is held").until;
+    peers.now = peers.now + SECOND;
+    peers.event(0, FleaseEvent::Renew(cell.clone()));
+    let begun = peers.now;
+    peers.now = peers.now + SECOND / 2;
+    peers.event(0, FleaseEvent::Renew(cell.clone()));
+    peers.deliver();
+    assert_eq!(until(&peers), begun + LEASE, "by the round that began first");
+    let asked = peers.now;
+    peers.pass(SECOND / 1000);
+    assert!(until(&peers) > asked + LEASE, "by the one that began right after it");
+}

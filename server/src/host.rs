@@ -72,10 +72,7 @@ impl ManagerHost {
         self.store
     }
 
-    fn send_owner(&self, to: Peer, mut message: ManagerToOwner) {
-        if let (Some(key), ManagerToOwner::Assign(assign)) = (&self.shared.warrants, &mut message) {
-            key.sign(assign);
-        }
+    fn send_owner(&self, to: Peer, message: ManagerToOwner) {
         if self.shared.owners.send(to, message) == Sent::Full {
             // As a network would: the machine's timers send again.
             self.shared.metrics.owner_messages_dropped.inc();

@@ -46,13 +46,14 @@ pub enum WorldKind {
 }
 
 /// The planted faults of Managers that have no store.
-const OF_DISKLESS: [Plant; 8] = [
+const OF_DISKLESS: [Plant; 9] = [
     Plant::ClaimFromBeforeTerm,
     Plant::UnclaimedReleaseHonoured,
     Plant::UnclaimedGrantedEarly,
     Plant::ClaimForgetsStateSince,
     Plant::GenerationFromOwnClock,
     Plant::EarlierLogAccepted,
+    Plant::UnchangedExcusesForEver,
     Plant::TermAnnouncedTwice,
     Plant::RenewalByOldRound,
 ];

@@ -122,6 +122,9 @@ fn three_managers_without_disk() {
     let (stores, roles) = three.status();
     assert_eq!(stores, ["none/flease"; 3]);
     assert_eq!(roles.iter().filter(|role| *role == "standby").count(), 2, "{roles:?}");
+    let mut create = Operator::command(&three, &["namespace", "create", "leaderboard"]);
+    let (code, message) = refusal(&mut create);
+    assert!(code == 1 && message.contains("[namespaces.leaderboard]"), "{code}: {message}");
     let servers: Vec<Running> = ["server-1", "server-2"]
         .iter()
         .map(|name| three.run(&["dev", "server", "--name", name, "--output", "json"]))

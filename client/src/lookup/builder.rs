@@ -79,6 +79,16 @@ pub enum ConnectError {
         /// How long it waited.
         within: Duration,
     },
+    /// One leader after the other died before it had learned the table from the Owners.
+    #[error(
+        "the leader of {managers} learns the table from the Owners, and had not done so within {within:?}: see `centrifuge status`, and try again"
+    )]
+    Learning {
+        /// Whom it asked.
+        managers: String,
+        /// How long it waited.
+        within: Duration,
+    },
     /// The recording cannot begin.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -169,9 +179,16 @@ impl LookupBuilder {
         let machine = LookupMachine::new(config.clone(), Random::from_seed(seed), Plants::NONE);
         let timeout = self.connect_timeout;
         let lookup = self.start(config, machine, recorder);
-        match tokio::time::timeout(timeout, lookup.connected()).await {
+        if let Ok(connected) = tokio::time::timeout(timeout, lookup.connected()).await {
+            return connected.map(|()| lookup);
+        }
+        let Some(hold) = lookup.inner.shared.status.borrow().learning else {
+            return Err(ConnectError::NoLeader { managers: asked, within: timeout });
+        };
+        // A leader is there, and knows the table by then.
+        match tokio::time::timeout(hold, lookup.connected()).await {
             Ok(connected) => connected.map(|()| lookup),
-            Err(_) => Err(ConnectError::NoLeader { managers: asked, within: timeout }),
+            Err(_) => Err(ConnectError::Learning { managers: asked, within: timeout + hold }),
         }
     }
 

@@ -67,5 +67,9 @@ impl<L: Links> Host<LookupMachine> for LookupHost<L> {
         for action in std::mem::take(&mut self.actions) {
             self.act(action);
         }
+        let learning = machine.awaits_learning();
+        self.shared
+            .status
+            .send_if_modified(|status| std::mem::replace(&mut status.learning, learning) != learning);
     }
 }

@@ -7,6 +7,7 @@ mod news;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use centrifuge_core::id::{Namespace, Nonce};
 use centrifuge_core::key::Key;
@@ -73,6 +74,8 @@ struct Status {
     position: Option<Position>,
     is_in_contact: bool,
     is_unknown: bool,
+    /// How long the leader may take to learn the first table from the Owners.
+    learning: Option<Duration>,
 }
 
 impl Lookup {

@@ -183,6 +183,8 @@ pub struct LookupMachine {
     heard_of: Position,
     rows: RangeMap<Row>,
     losses: Losses,
+    /// How long the leader that answered last may take to learn the first table.
+    learning: Option<Duration>,
     counters: LookupCounters,
 }
 
@@ -206,6 +208,7 @@ impl LookupMachine {
             heard_of: Position { log: Nonce::default(), lsn: Lsn::ZERO },
             rows: RangeMap::new(),
             losses: Losses::default(),
+            learning: None,
             counters: LookupCounters::default(),
         }
     }
@@ -239,6 +242,12 @@ impl LookupMachine {
     #[must_use]
     pub fn pending_losses(&self) -> RangeSet {
         self.losses.pending()
+    }
+
+    /// How long the leader may take to learn the first table, if that is what the Lookup waits for.
+    #[must_use]
+    pub fn awaits_learning(&self) -> Option<Duration> {
+        self.learning.filter(|_| self.position.is_none())
     }
 
     /// The highest term seen.
@@ -339,8 +348,9 @@ impl LookupMachine {
 
     /// The leader learns the table and will send it when it has it: there is nothing to ask for.
     fn hear_unchanged(&mut self, now: Instant, echo: Seq, hold: Duration, actions: &mut Actions) {
+        self.learning = Some(hold);
         let (Some(asked), timeout) = (self.asking.sent_at(echo), self.config.contact_timeout) else { return };
-        if self.contact.excuse(now, asked, timeout, hold) {
+        if self.contact.excuse(now, asked, timeout, hold, self.plants) {
             actions.push(LookupAction::Contact(true));
         }
     }

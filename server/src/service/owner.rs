@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::manager::{ManagerEvent, Peer};
-use centrifuge_core::message::{OwnerToManager, Report};
+use centrifuge_core::message::{ManagerToOwner, OwnerToManager, Report};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::owner_server::{Owner, OwnerServer};
 use prometheus_client::metrics::counter::Counter;
@@ -57,8 +57,13 @@ impl Owner for OwnerService {
         tokio::spawn(reader.run(request.into_inner(), ended));
         let (messages, bytes) =
             (shared.metrics.messages_sent.with(["owner"]), shared.metrics.bytes_sent.with(["owner"]));
+        let warrants = shared.warrants.clone();
         let wire = outflow.map(move |message| {
-            message.map(|message| {
+            message.map(|mut message| {
+                // Here rather than where messages are decided: codes take time, and each stream has a task of its own.
+                if let (Some(key), ManagerToOwner::Assign(assign)) = (&warrants, &mut message) {
+                    key.sign(assign);
+                }
                 let message = v1::ManagerMessage::from(&message);
                 messages.inc();
                 bytes.inc_by(message.encoded_len() as u64);
@@ -163,9 +168,8 @@ impl Reader {
 
     async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
         let bytes = message.encoded_len() as u64;
-        let mut message = OwnerToManager::try_from(message)
+        let message = OwnerToManager::try_from(message)
             .map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
-        self.check_warrants(&mut message);
         let from = self.peer;
         self.unheard = None;
         let sent = match message {
@@ -180,13 +184,15 @@ impl Reader {
                 }
                 self.inbox.request(ManagerEvent::FromOwner { from, message }).await
             }
-            OwnerToManager::Report(ref report) => {
+            OwnerToManager::Report(mut report) => {
                 self.counts.reports.inc();
                 self.counts.report_bytes.inc_by(bytes);
-                self.check_size(report)?;
+                self.check_size(&report)?;
                 while let Err(wait) = self.reports.take(Instant::now()) {
                     self.slow_down("report-rate", wait).await;
                 }
+                self.check_warrants(&mut report);
+                let message = OwnerToManager::Report(report);
                 self.inbox.report(ManagerEvent::FromOwner { from, message }).await
             }
         };
@@ -217,8 +223,8 @@ impl Reader {
     }
 
     /// Takes from a report what no Manager made. What it says of these leases is then no claim, and it goes on as any other.
-    fn check_warrants(&self, message: &mut OwnerToManager) {
-        let (Some(key), OwnerToManager::Report(report)) = (&self.shared.warrants, message) else { return };
+    fn check_warrants(&self, report: &mut Report) {
+        let Some(key) = &self.shared.warrants else { return };
         let wrong = key.check(report);
         if wrong > 0 {
             let words =

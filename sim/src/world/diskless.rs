@@ -112,7 +112,7 @@ fn draw_managers(
     let clocks = Clocks::draw(dice);
     let drift = Drift::default();
     let ids: Vec<_> = (0..count).map(|number| format!("manager-{number}").as_str().into()).collect();
-    let usual = configured(namespaces, |settings| Arc::clone(settings));
+    let usual = configured(namespaces, Arc::clone);
     // An operator is about to shorten leases: one Manager has the new ones already.
     let ahead = configured(namespaces, |settings| Arc::new(with_shortest_lease(settings)));
     let has_shorter = dice.chance(200).then(|| dice.below(count as u64) as usize);

@@ -60,6 +60,7 @@ impl World {
             Undo::Dither { namespace, range, owner, times } => self.dither_on(namespace, range, owner, times),
             Undo::Remove { namespace, until } => self.remove_on(namespace, until),
             Undo::KillLeader => self.kill_leader_soon(),
+            Undo::KillLeaders { until } => self.kill_leaders(until),
             Undo::Unfreeze { namespace } => {
                 if self.faults_happen && !self.unfreeze(namespace) {
                     let retry = self.now.0 + 3 * SECOND;

@@ -14,6 +14,8 @@ use crate::world::tally::Fault;
 
 /// How long there is peace after a leader's death where nothing else fails.
 const PEACE: u64 = 60 * SECOND;
+/// For how long leaders die in a row: longer than any Lookup may keep a table that nobody confirms.
+const ROW: u64 = 220 * SECOND;
 
 impl World {
     fn kill_leader(&mut self) -> bool {
@@ -44,7 +46,7 @@ impl World {
         self.kill_leader()
     }
 
-    /// The leader dies; an Owner dies or is cut off just before, or just after.
+    /// An Owner dies or is cut off, and the leader dies at once or soon after.
     pub(super) fn strike_leader_and_owner(&mut self) -> bool {
         let struck = if self.dice.chance(500) {
             self.strike_one(is_owner, |world, node| world.kill(node, true))
@@ -65,28 +67,45 @@ impl World {
         self.kill_leader()
     }
 
-    /// A Lookup is cut off from the Managers, then an Owner dies, and the leader about when that Owner's leases are over: before
+    /// A Lookup is cut off from the Managers, then an Owner dies, and the leader, or many in a row, about when that Owner's leases are over: before
     /// or after the loss is published, and before the Lookup is back.
     pub(super) fn hide_loss(&mut self, namespace: usize) -> bool {
         let here = |owner: &usize| {
             self.plan.owners[*owner].namespace == namespace && self.owners[*owner].is_running()
         };
         let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
-        if owners.is_empty() || !self.strike_one(is_lookup, World::cut_off_lookup) {
+        let in_a_row = self.dice.chance(400);
+        let cut = |world: &mut World, node| world.cut_off_lookup(node, if in_a_row { 3 } else { 2 });
+        if owners.is_empty() || !self.strike_one(is_lookup, cut) {
             return false;
         }
         let owner = Node::Owner(self.dice.pick(&owners));
         self.kill(owner, true);
-        let hold = u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most");
+        let hold = self.hold();
         let dies = self.now.0 + self.dice.between(hold * 9 / 10, hold * 5 / 4);
-        self.queue.push(dies, Event::Undo(Undo::KillLeader));
+        let undo = if in_a_row { Undo::KillLeaders { until: dies + ROW } } else { Undo::KillLeader };
+        self.queue.push(dies, Event::Undo(undo));
         true
     }
 
+    /// Kills leaders so soon that none learns its table, unless every Owner is quick.
+    pub(super) fn kill_leaders(&mut self, until: u64) {
+        if !self.faults_happen || self.now.0 >= until {
+            return;
+        }
+        self.kill_leader();
+        let next = self.now.0 + self.dice.spread(100 * MILLISECOND, self.hold() / 3);
+        self.queue.push(next, Event::Undo(Undo::KillLeaders { until }));
+    }
+
+    fn hold(&self) -> u64 {
+        u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most")
+    }
+
     /// Cuts a Lookup off from all Managers for about as long as a lease takes to run out, and a leader to be found.
-    fn cut_off_lookup(&mut self, node: Node) {
-        let hold = u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most");
-        let length = self.dice.between(hold, hold * 2);
+    fn cut_off_lookup(&mut self, node: Node, most: u64) {
+        let hold = self.hold();
+        let length = self.dice.between(hold, hold * most);
         let managers = Places::below(self.managers.len());
         self.cut_for(length, self.bit(node), managers, true);
     }

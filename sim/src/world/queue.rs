@@ -132,6 +132,8 @@ pub(crate) enum Undo {
     Unfreeze { namespace: usize },
     /// The leader is killed, once there is one.
     KillLeader,
+    /// One leader after the other is killed.
+    KillLeaders { until: u64 },
 }
 
 /// The planned events. A slab holds them, so that the heap moves small entries only.

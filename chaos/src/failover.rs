@@ -6,7 +6,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use centrifuge_core::random::Random;
-use centrifuge_server::config::{Config, ConfigArgs, EtcdArgs};
+use centrifuge_core::settings::Drift;
+use centrifuge_server::config::{ConfigArgs, EtcdArgs};
+use centrifuge_server::store::{PeerKey, PeerOptions};
 use clap::{Args, ValueEnum};
 use tokio::time::Instant;
 
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<bool, Box<dyn Error>> {
 async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<dyn Error>> {
     let is_file = args.store == StoreKind::File;
     let sizes = Sizes {
-        etcd: if is_file { 0 } else { args.etcd },
+        etcd: if args.store == StoreKind::Etcd { args.etcd } else { 0 },
         managers: if is_file { 1 } else { args.managers },
         owners: 6,
         callers: 4,
@@ -119,7 +121,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
     // A crowd has what the Manager gives by default: news when there is some, and a sign of life now and then.
     let heartbeat = if args.lookups > 0 { Duration::from_secs(5) } else { Times::LASTING.heartbeat };
     let plan = PoolPlan {
-        world: World::Managers,
+        world: if args.store == StoreKind::None { World::Diskless } else { World::Managers },
         seed: args.seed,
         sizes,
         times: Times { heartbeat, ..Times::LASTING },
@@ -136,7 +138,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         is_direct: false,
         lookups_each: args.lookups.checked_div(u32::from(sizes.crowds)).unwrap_or(0),
     };
-    let leader_lease = config(args)?.leader_lease;
+    let leader_lease = leader_lease(args)?;
     let mut dice = Dice::new(Random::from_number(args.seed));
     let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
     let observe = || Crowd::observe(pool.metrics(), shelter.directory());
@@ -185,7 +187,10 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
 }
 
 /// What the Managers make of the settings.
-fn config(args: &FailoverArgs) -> Result<Config, Box<dyn Error>> {
+fn leader_lease(args: &FailoverArgs) -> Result<Duration, Box<dyn Error>> {
+    if args.store == StoreKind::None {
+        return Ok(usual_peer().election().leader_lease(Drift::default()));
+    }
     let is_etcd = args.store == StoreKind::Etcd;
     let etcd_endpoints = is_etcd.then(|| "http://127.0.0.1:2379".to_owned());
     let wanted = ConfigArgs {
@@ -195,7 +200,13 @@ fn config(args: &FailoverArgs) -> Result<Config, Box<dyn Error>> {
         campaign_interval: args.campaign_interval.clone(),
         ..ConfigArgs::default()
     };
-    Ok(wanted.resolve()?)
+    Ok(wanted.resolve()?.leader_lease)
+}
+
+/// A Manager without a store that has the usual times.
+fn usual_peer() -> PeerOptions {
+    let peers = "1=127.0.0.1:1,2=127.0.0.1:2,3=127.0.0.1:3".parse().expect("a list of peers");
+    PeerOptions::new(peers, 1, PeerKey::new(b"no secret at all").expect("long enough"))
 }
 
 /// Ends the leader, and says how long it took until another answered renewals.
@@ -231,6 +242,10 @@ async fn change_leader(
     };
     if !pool.operator.comes_to_rest(pool.plan.sizes.owners, PATIENCE).await {
         return Err("the pool did not come to rest after a change of leaders".into());
+    }
+    if pool.plan.store == StoreKind::None {
+        // The next end finds a majority: whoever was started again takes part.
+        tokio::time::sleep(usual_peer().election().flease.recovery).await;
     }
     let waited = |at: Nanos| at.saturating_sub(ended_at);
     Ok(Round { first: waited(round.first), last: waited(round.last), watched: watched.map(waited) })

@@ -18,6 +18,9 @@ pub(crate) const EPSILON: Duration = Duration::from_millis(200);
 /// How long a round of Flease may take.
 pub(crate) const ROUND: Duration = Duration::from_millis(500);
 
+/// How long peers, and Managers without a store, take no part after their start.
+pub(crate) const RECOVERY: Duration = Duration::from_millis(3_100);
+
 /// How long leases and everything around them last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Times {
@@ -103,6 +106,8 @@ pub(crate) enum StoreKind {
     File,
     /// Any number of Managers and a group of etcd nodes.
     Etcd,
+    /// Any number of Managers that keep nothing and choose their leader by Flease.
+    None,
 }
 
 /// How processes reach each other.

@@ -48,6 +48,8 @@ pub(crate) enum Plant {
     UnknownThenNextIndex,
     /// A commit compares neither the leader's key nor its place in the log (S5, seen as S1, S2, or L1: nobody can lead)
     UncomparedCommit,
+    /// Without a store: a leader grants what nobody has claimed so far as soon as it leads (S1)
+    UnclaimedGrantedEarly,
     /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides (F1)
     FleaseBallotRanges,
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever (F1)
@@ -98,6 +100,7 @@ impl Plant {
     pub(crate) fn world(self) -> World {
         match self.in_machine() {
             Some(machine) if machine.name().starts_with("flease-") => World::Flease,
+            Some(MachinePlant::UnclaimedGrantedEarly) => World::Diskless,
             _ => World::Managers,
         }
     }
@@ -112,6 +115,7 @@ impl Plant {
             Plant::GenerationReused => MachinePlant::GenerationReused,
             Plant::AnswerBeforeCommit => MachinePlant::AnswerBeforeCommit,
             Plant::UnknownThenNextIndex => MachinePlant::UnknownThenNextIndex,
+            Plant::UnclaimedGrantedEarly => MachinePlant::UnclaimedGrantedEarly,
             Plant::FleaseBallotRanges => MachinePlant::FleaseBallotRanges,
             Plant::FleaseExpiryAtWrite => MachinePlant::FleaseExpiryAtWrite,
             Plant::FleaseShortRecovery => MachinePlant::FleaseShortRecovery,

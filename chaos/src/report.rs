@@ -53,7 +53,7 @@ impl Report {
             "details": self.sentences(),
         });
         match self.world {
-            World::Managers => self.add_managers(&mut value),
+            World::Managers | World::Diskless => self.add_managers(&mut value),
             World::Flease => self.add_peers(&mut value),
         }
         if let Some(plant) = self.plant {
@@ -89,11 +89,11 @@ impl Report {
         let gaps = &self.verdict.unavailable_ms;
         let mut text = format!("chaos: {} s, seed {}, network {}", self.seconds, self.seed, self.network);
         text.push_str(&match self.world {
-            World::Managers => self.words_of_managers(),
+            World::Managers | World::Diskless => self.words_of_managers(),
             World::Flease => self.words_of_peers(),
         });
         let whose = match self.world {
-            World::Managers => "an owner",
+            World::Managers | World::Diskless => "an owner",
             World::Flease => "a holder",
         };
         text.push_str(&format!(

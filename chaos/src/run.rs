@@ -106,11 +106,15 @@ impl RunArgs {
         self.length.unwrap_or(usual)
     }
 
+    fn store(&self) -> StoreKind {
+        if self.world == World::Diskless { StoreKind::None } else { self.store }
+    }
+
     fn sizes(&self) -> Sizes {
         let is_file = self.store == StoreKind::File;
         match self.world {
-            World::Managers => Sizes {
-                etcd: if is_file { 0 } else { self.etcd },
+            World::Managers | World::Diskless => Sizes {
+                etcd: if self.store() == StoreKind::Etcd { self.etcd } else { 0 },
                 managers: if is_file { 1 } else { self.managers },
                 owners: self.owners,
                 callers: self.callers,
@@ -122,6 +126,11 @@ impl RunArgs {
     }
 
     fn check(&self) -> Result<(), String> {
+        if self.store == StoreKind::None && self.world != World::Diskless {
+            return Err(
+                "Managers without a store are a world of their own: add `--world diskless`".to_owned()
+            );
+        }
         match self.plant.map(Plant::world) {
             Some(other) if other != self.world => {
                 let word = |world: World| world.to_possible_value().map(|value| value.get_name().to_owned());
@@ -163,15 +172,16 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         seed,
         sizes: args.sizes(),
         times: args.world.times(),
-        store: args.store,
+        store: args.store(),
         is_loopback: shelter.is_loopback,
         id: shelter.id,
         directory: shelter.directory().to_owned(),
         plant: args.plant,
         is_skewed: true,
         weather: Weather::USUAL,
-        leader_lease: Some(leader_lease(args.plant).to_owned()),
-        campaign_interval: Some("500ms".to_owned()),
+        // Without a store it follows from Flease's times.
+        leader_lease: (args.world != World::Diskless).then(|| leader_lease(args.plant).to_owned()),
+        campaign_interval: (args.world != World::Diskless).then(|| "500ms".to_owned()),
         other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
         is_direct: args.direct,
         lookups_each: 0,
@@ -199,7 +209,7 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         world: args.world,
         seed,
         seconds,
-        store: format!("{:?}", args.store).to_lowercase(),
+        store: format!("{:?}", args.store()).to_lowercase(),
         network: if shelter.is_loopback { "loopback" } else { "namespaces" }.to_owned(),
         plant: args.plant,
         faults: counted,

@@ -314,7 +314,7 @@ impl FleaseElection {
 
     fn announce(&mut self, now: Instant, actions: &mut Actions) {
         let Some((Asked { request, .. }, epoch, from)) = self.announces_from(now) else { return };
-        if now < from {
+        if now < from && !self.plants.has(Plant::TermAnnouncedEarly) {
             return;
         }
         let term = term_of(epoch);

@@ -179,6 +179,8 @@ plants! {
     UnchangedExcusesForEver = "unchanged-excuses-for-ever" breaks "S4",
     /// Without a store: a Manager that campaigns again while it holds the cell wins under the term that it has led already.
     TermAnnouncedTwice = "term-announced-twice" breaks "S2",
+    /// Without a store: a term is announced while its unit lasts, and the next leader can have the same.
+    TermAnnouncedEarly = "term-announced-early" breaks "S5",
     /// Without a store: a renewal of the leader lease is answered by a round that began before it was asked.
     RenewalByOldRound = "renewal-by-old-round" breaks "S5",
     /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides.

@@ -46,7 +46,7 @@ pub enum WorldKind {
 }
 
 /// The planted faults of Managers that have no store.
-const OF_DISKLESS: [Plant; 9] = [
+const OF_DISKLESS: [Plant; 10] = [
     Plant::ClaimFromBeforeTerm,
     Plant::UnclaimedReleaseHonoured,
     Plant::UnclaimedGrantedEarly,
@@ -55,6 +55,7 @@ const OF_DISKLESS: [Plant; 9] = [
     Plant::EarlierLogAccepted,
     Plant::UnchangedExcusesForEver,
     Plant::TermAnnouncedTwice,
+    Plant::TermAnnouncedEarly,
     Plant::RenewalByOldRound,
 ];
 

@@ -57,7 +57,7 @@ fn without_holder(evidence: &Evidence, held: &BTreeMap<u32, Vec<(Nanos, Nanos)>>
     let Some((calm, over)) = evidence.calm() else { return Vec::new() };
     let rule = evidence.world.rules().held_in_the_end;
     let (thing, whose) = match evidence.world {
-        World::Managers => ("key", "owner"),
+        World::Managers | World::Diskless => ("key", "owner"),
         World::Flease => ("cell", "holder"),
     };
     let mut problems = Vec::new();

@@ -84,7 +84,7 @@ pub(crate) fn changes_since(directory: &Path, since: Nanos) -> io::Result<(u64, 
 fn judge(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
     match evidence.world {
-        World::Managers => {
+        World::Managers | World::Diskless => {
             ownership::check(evidence, &mut verdict);
             let births = births::check(evidence, &mut verdict);
             losses::check(evidence, &births, &mut verdict);

@@ -137,6 +137,15 @@ impl Faults {
             }
             Kind::Storm => self.storm(pool, now)?,
             Kind::Depose => pool.depose()?,
+            Kind::KillTogether => {
+                let (Some(manager), Some(owner)) =
+                    (self.victim(pool, Part::Manager), self.victim(pool, Part::Owner))
+                else {
+                    return Ok(false);
+                };
+                self.kill(pool, manager, now)?;
+                self.kill(pool, owner, now)?;
+            }
         }
         Ok(true)
     }
@@ -212,7 +221,7 @@ impl Faults {
     /// The ways between somebody and everybody whom they depend on, or between two.
     fn ways(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
         let (one, others) = match pool.plan.world {
-            World::Managers => self.ends_in_pool(pool),
+            World::Managers | World::Diskless => self.ends_in_pool(pool),
             World::Flease => self.ends_among_peers(pool),
         };
         let ways =
@@ -241,7 +250,16 @@ impl Faults {
         let all = Node::all(pool.plan.sizes);
         let of = |part: Part| -> Vec<Node> { all.iter().copied().filter(|node| part.is_of(*node)).collect() };
         let disturbs_leaders = pool.plan.sizes.etcd > 0 && pool.plan.plant.is_none();
+        // On loopback nothing of ours is between the Managers.
+        let is_diskless = pool.plan.world == World::Diskless && !pool.plan.is_loopback;
         match self.dice.below(20) {
+            13..16 if is_diskless => {
+                let others = match self.dice.percent(50) {
+                    true => of(Part::Manager),
+                    false => self.dice.pick(of(Part::Manager)).into_iter().collect(),
+                };
+                (self.dice.pick(of(Part::Manager)), others)
+            }
             0..9 => (self.dice.pick(of(Part::Owner)), of(Part::Manager)),
             9..13 => (self.dice.pick(of(Part::Caller)), of(Part::Manager)),
             13..15 if disturbs_leaders => (self.dice.pick(of(Part::Manager)), of(Part::Etcd)),
@@ -260,7 +278,7 @@ impl Faults {
     fn storm(&mut self, pool: &Pool, now: Instant) -> io::Result<()> {
         let length = self.dice.between(Duration::from_secs(1), self.longest_stop);
         let (ways, longest_delay) = match pool.plan.world {
-            World::Managers => (self.links(pool), Duration::from_millis(1_500)),
+            World::Managers | World::Diskless => (self.links(pool), Duration::from_millis(1_500)),
             // A clock that is astray must not look right because its message was late.
             World::Flease => (self.both_ways(pool), Duration::from_millis(600)),
         };

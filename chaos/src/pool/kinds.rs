@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Storm,
     /// etcd forgets who leads.
     Depose,
+    /// A Manager and an Owner in one moment: if that one led, nobody knows what the Owner had.
+    KillTogether,
 }
 
 /// A kind of process.
@@ -53,6 +55,20 @@ const OF_MANAGERS: Table = &[
     (Kind::Storm, Duration::from_millis(2_500)),
 ];
 
+/// A Manager that was killed takes no part for three seconds after its start.
+const OF_DISKLESS: Table = &[
+    (Kind::Kill(Part::Owner), Duration::from_millis(6_000)),
+    (Kind::Kill(Part::Manager), Duration::from_millis(16_000)),
+    (Kind::Kill(Part::Caller), Duration::from_millis(15_000)),
+    (Kind::KillTogether, Duration::from_millis(25_000)),
+    (Kind::Stop(Part::Owner), Duration::from_millis(4_000)),
+    (Kind::Stop(Part::Manager), Duration::from_millis(16_000)),
+    (Kind::Stop(Part::Caller), Duration::from_millis(9_000)),
+    (Kind::CutOneWay, Duration::from_millis(4_000)),
+    (Kind::CutTwoWay, Duration::from_millis(6_000)),
+    (Kind::Storm, Duration::from_millis(3_000)),
+];
+
 /// A peer that was killed takes no part for three seconds after its start. There are times with a majority between the times
 /// without: what is never acquired cannot be lost.
 const OF_PEERS: Table = &[
@@ -69,6 +85,7 @@ impl Kind {
     pub(super) fn of(pool: &Pool) -> Vec<(Kind, Duration)> {
         let table = match pool.plan.world {
             World::Managers => OF_MANAGERS,
+            World::Diskless => OF_DISKLESS,
             World::Flease => OF_PEERS,
         };
         table.iter().copied().filter(|(kind, _)| kind.is_possible(pool)).collect()
@@ -84,6 +101,7 @@ impl Kind {
             Kind::Split => "split".to_owned(),
             Kind::Storm => "storm".to_owned(),
             Kind::Depose => "depose-leader".to_owned(),
+            Kind::KillTogether => "kill-manager-and-owner".to_owned(),
         }
     }
 
@@ -91,6 +109,10 @@ impl Kind {
     /// is granted anything for a hold, and much that is wrong stays without consequence.
     fn is_possible(self, pool: &Pool) -> bool {
         let has_etcd = pool.plan.store == StoreKind::Etcd;
+        // What is planted there is about leaders that learn.
+        if pool.plan.world == World::Diskless {
+            return true;
+        }
         match self {
             Kind::Kill(Part::Manager | Part::Etcd)
             | Kind::Stop(Part::Manager | Part::Etcd)

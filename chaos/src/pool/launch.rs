@@ -104,10 +104,10 @@ impl Pool {
             world: self.plan.world,
             keys: sizes.keys,
             contact_timeout: nanos(times.contact),
-            notice_bound: nanos(times.notice_bound()),
+            notice_bound: nanos(self.plan.world.notice_bound(&times)),
         })?;
         match self.plan.world {
-            World::Managers => self.managers_come_up().await,
+            World::Managers | World::Diskless => self.managers_come_up().await,
             World::Flease => self.peers_come_up(START).await,
         }
     }
@@ -116,11 +116,14 @@ impl Pool {
         let (sizes, times) = (self.plan.sizes, self.plan.times);
         let (servers, clients): (Vec<Node>, Vec<Node>) =
             Node::all(sizes).into_iter().partition(|node| matches!(node, Node::Etcd(_) | Node::Manager(_)));
+        std::fs::write(self.key_file(), "the secret of this run")?;
         for node in servers {
             self.start_process(node)?;
         }
-        let made = self.operator.create_namespace(&times.settings(), START).await;
-        made.map_err(io::Error::other)?;
+        if self.plan.store != StoreKind::None {
+            let made = self.operator.create_namespace(&times.settings(), START).await;
+            made.map_err(io::Error::other)?;
+        }
         for node in clients {
             self.start_process(node)?;
         }

@@ -1,9 +1,11 @@
 //! Which part each process of a pool plays.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::addresses::Node;
 use super::launch::Pool;
+use super::network::peer_id;
 use crate::plan::{MOST_SKEW_PPM, StoreKind};
 use crate::plant::Plant;
 use crate::roles::{CallerRole, CrowdRole, EtcdRole, ManagerRole, ManagerStore, OwnerRole, Role};
@@ -72,7 +74,24 @@ impl Pool {
                 let endpoint = |etcd| format!("http://{}", self.addresses.etcd_for(manager, etcd));
                 ManagerStore::Etcd((0..self.plan.sizes.etcd).map(endpoint).collect())
             }
+            StoreKind::None => {
+                let peer = |other: u8| format!("{}={}", peer_id(other), self.addresses.grpc(other));
+                let peers: Vec<String> = (0..self.plan.sizes.managers).map(peer).collect();
+                // What is measured has the usual times; faults come with short ones.
+                let is_short = self.plan.is_skewed;
+                ManagerStore::None {
+                    peers: peers.join(","),
+                    me: peer_id(manager),
+                    key: self.key_file(),
+                    is_short,
+                }
+            }
         }
+    }
+
+    /// Where the secret of Managers without a store is.
+    pub(super) fn key_file(&self) -> PathBuf {
+        self.plan.directory.join("peers.key")
     }
 
     fn etcd_arguments(&self, index: u8) -> Vec<String> {

@@ -67,6 +67,16 @@ pub(crate) struct ManagerRole {
 pub(crate) enum ManagerStore {
     File(PathBuf),
     Etcd(Vec<String>),
+    None {
+        /// All of them.
+        peers: String,
+        /// Which of them this is.
+        me: u16,
+        /// Where their secret is.
+        key: PathBuf,
+        /// Whether Flease's times are those of a run with faults.
+        is_short: bool,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

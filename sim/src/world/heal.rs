@@ -60,6 +60,11 @@ impl World {
             Undo::Dither { namespace, range, owner, times } => self.dither_on(namespace, range, owner, times),
             Undo::Remove { namespace, until } => self.remove_on(namespace, until),
             Undo::KillLeader => self.kill_leader_soon(),
+            Undo::Resign => {
+                if self.faults_happen && self.resign_leader() {
+                    self.tally.count(Fault::Resign);
+                }
+            }
             Undo::KillLeaders { until } => self.kill_leaders(until),
             Undo::Unfreeze { namespace } => {
                 if self.faults_happen && !self.unfreeze(namespace) {

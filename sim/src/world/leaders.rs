@@ -120,8 +120,13 @@ impl World {
         one != other
     }
 
-    /// A leader that an ambush waited for goes on for a moment, and dies while it learns the table.
+    /// A leader that an ambush waited for goes on for a moment, and dies while it learns the table; or resigns at once, and
+    /// perhaps the next one too, so that terms follow each other as fast as they can.
     pub(super) fn ambush_leader(&mut self) {
+        if self.dice.chance(400) {
+            self.ambush = Some(Moment::Lead);
+            return self.queue.push(self.now.0, Event::Undo(Undo::Resign));
+        }
         let at = self.now.0 + self.dice.spread(MILLISECOND, 10 * SECOND);
         self.queue.push(at, Event::Undo(Undo::KillLeader));
     }

@@ -132,6 +132,8 @@ pub(crate) enum Undo {
     Unfreeze { namespace: usize },
     /// The leader is killed, once there is one.
     KillLeader,
+    /// The leader resigns.
+    Resign,
     /// One leader after the other is killed.
     KillLeaders { until: u64 },
 }

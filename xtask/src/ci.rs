@@ -3,10 +3,11 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::together::Task;
 use crate::workspace::{Result, Workspace};
-use crate::{claims, programs, tidy, tools, walls};
+use crate::{claims, programs, tidy, together, tools, walls};
 
-/// The short campaigns of the simulator and of real processes. Long ones are run by hand; these are here to catch a break early.
+/// The short campaigns of the simulator. Long ones are run by hand; these are here to catch a break early.
 const CAMPAIGNS: &[(&str, &str)] = &[
     // Seeded worlds of Managers, Owners and Lookups under faults; fails on a violated invariant.
     ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
@@ -24,6 +25,10 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("plants", "run --release -p centrifuge-sim -- plants"),
     // Small worlds, exhausted; fails if one is not, or on a violation where none is expected.
     ("check", "run --release -p centrifuge-sim -- check"),
+];
+
+/// The short campaigns of real processes, two at a time: most of the time they wait.
+const REAL: &[(&str, &str)] = &[
     // Real processes under faults for two minutes; fails on a broken promise.
     ("chaos", "run --release -p centrifuge-chaos -- chaos --for 2m"),
     // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
@@ -37,6 +42,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
         "chaos-flease-plant",
         "run --release -p centrifuge-chaos -- chaos --world flease --for 20s --plant flease-nack-swallowed",
     ),
+    // Managers without a store, which learn the table from their Owners; fails on a broken promise.
+    ("chaos-diskless", "run --release -p centrifuge-chaos -- chaos --world diskless --for 50s"),
 ];
 
 /// One check.
@@ -74,10 +81,21 @@ fn steps() -> Vec<Step> {
         step("claims", Work::Here(|workspace| claims::run(workspace, false))),
     ];
     steps.extend(CAMPAIGNS.iter().map(|(name, command)| step(name, Work::Cargo(command))));
+    steps.push(step("chaos-build", Work::Cargo("build --release -p centrifuge-chaos")));
+    steps.push(step("real", Work::Here(real)));
     // The advisories need a database that is fetched; the rest is in the lock file.
     let command = "deny check bans licenses sources";
     steps.push(step("deny", Work::Optional { command, install: "cargo install --locked cargo-deny" }));
     steps
+}
+
+/// Runs the campaigns of real processes.
+fn real(workspace: &Workspace) -> Result<()> {
+    let tasks = REAL.iter().map(|(name, command)| Task {
+        name: (*name).to_owned(),
+        command: workspace.cargo(command.split(' ')),
+    });
+    together::run(tasks.collect(), 2)
 }
 
 fn step(name: &'static str, work: Work) -> Step {
@@ -176,6 +194,6 @@ mod tests {
         let names: Vec<&str> = steps().iter().map(|step| step.name).collect();
         let source = ["format", "clippy", "walls", "tidy", "tools", "test", "claims"];
         let campaigns: Vec<&str> = CAMPAIGNS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, [&source[..], &campaigns, &["deny"]].concat());
+        assert_eq!(names, [&source[..], &campaigns, &["chaos-build", "real", "deny"]].concat());
     }
 }

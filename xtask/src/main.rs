@@ -7,6 +7,7 @@ mod etcd_churn;
 mod programs;
 mod source;
 mod tidy;
+mod together;
 mod tools;
 mod walls;
 mod workspace;

@@ -84,7 +84,25 @@ pub(super) fn connect(id: u32, addresses: &Addresses, sizes: Sizes) -> io::Resul
         inside(&["route", "add", ROUTER, "dev", "eth0", "scope", "link"])?;
         inside(&["route", "add", "default", "via", ROUTER, "dev", "eth0"])?;
     }
-    Ok(())
+    let client = Node::all(sizes).into_iter().find(|node| matches!(node, Node::Owner(_) | Node::Peer(_)));
+    let target = if sizes.managers > 0 { addresses.stand_in(0) } else { addresses.peer_stand_in(1) };
+    client.map_or(Ok(()), |client| prove_cuts(addresses.of(client), target, &format!("v-{client}")))
+}
+
+/// Cuts a way to the router itself and asks the kernel what it would do with a packet: a cut that does not cut would make a run
+/// easier than it says.
+fn prove_cuts(from: IpAddr, to: IpAddr, cable: &str) -> io::Result<()> {
+    let passes = || ip(&["route", "get", &to.to_string(), "from", &from.to_string(), "iif", cable]).is_ok();
+    let before = passes();
+    set_cut(from, to, true)?;
+    let during = passes();
+    set_cut(from, to, false)?;
+    match (before, during, passes()) {
+        (true, false, true) => Ok(()),
+        seen => {
+            Err(io::Error::other(format!("cuts do not cut here: before, during and after one: {seen:?}")))
+        }
+    }
 }
 
 /// Drops what one address sends to another from now on, or no longer.

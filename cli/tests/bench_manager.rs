@@ -1,10 +1,12 @@
 //! `bench manager` at a tiny size: every phase is measured, and no process is left behind.
 
-use std::fs;
-use std::process::{Command, Stdio};
+mod measured;
+
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use measured::marked;
 use serde_json::Value;
 
 /// How long anything may take on a machine that does much else.
@@ -12,21 +14,8 @@ const BOUND: Duration = Duration::from_secs(90);
 const RATES: [&str; 4] =
     ["messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second"];
 
-/// A measurement; it and every process that it starts carry a mark in their environment.
 fn bench(mark: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_centrifuge"));
-    command.args(["bench", "manager"]).args(args).env("BENCH_MARK", mark).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// How many processes carry the mark.
-fn marked(mark: &str) -> usize {
-    let wanted = format!("BENCH_MARK={mark}");
-    let has_mark =
-        |environment: &Vec<u8>| environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes());
-    let processes = fs::read_dir("/proc").expect("processes are listed").filter_map(Result::ok);
-    processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok()).filter(has_mark).count()
+    measured::bench("manager", mark, args)
 }
 
 fn mark(name: &str) -> String {

@@ -17,6 +17,7 @@ use centrifuge_core::partition::{Assignment, PartitionOwner, Partitioner, Partit
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::Change;
 use centrifuge_core::settings::Settings;
+use centrifuge_core::table::Table;
 use support::*;
 
 // ---- §2: what the whole promises
@@ -584,6 +585,21 @@ fn prs_4_4_a_new_leader_waits_out_earlier_leases() {
     assert!(cluster.check_continuous(b, Key::MAX, of_b));
 }
 
+/// The leader dies, and for two minutes every Owner holds what it held, without a gap; then the table is the same.
+fn lose_leader_and_nothing_else(cluster: &mut Cluster, owners: &[Node], table: &Table) {
+    let leader = cluster.leader();
+    cluster.crash(leader);
+    for _ in 0..120 {
+        cluster.run_for(secs(1));
+        for owner in owners {
+            for (range, lease) in table.of_session(cluster.session(*owner)) {
+                assert!(cluster.check_continuous(*owner, range.first(), lease.generation));
+            }
+        }
+    }
+    assert_eq!(cluster.table(), table);
+}
+
 /// PRS §4.4.
 #[test]
 fn prs_4_4_a_failover_moves_no_range_and_loses_no_state() {
@@ -592,19 +608,7 @@ fn prs_4_4_a_failover_moves_no_range_and_loses_no_state() {
     let lookup = cluster.lookup();
     cluster.run_for(secs(20));
     let (table, mark) = (cluster.table().clone(), cluster.mark());
-    for _ in 0..2 {
-        let leader = cluster.leader();
-        cluster.crash(leader);
-        for _ in 0..120 {
-            cluster.run_for(secs(1));
-            for owner in owners {
-                for (range, lease) in table.of_session(cluster.session(owner)) {
-                    assert!(cluster.check_continuous(owner, range.first(), lease.generation));
-                }
-            }
-        }
-        assert_eq!(cluster.table(), &table);
-    }
+    (0..2).for_each(|_| lose_leader_and_nothing_else(&mut cluster, &owners, &table));
     assert_eq!((cluster.stored().sessions.len(), cluster.store.group.term), (3, Term(3)));
     assert_eq!(cluster.losses(lookup, mark), []);
 }
@@ -621,19 +625,7 @@ fn prs_4_4_a_leader_without_a_store_learns_the_table_from_the_owners() {
     cluster.run_for(secs(60));
     let (table, mark) = (cluster.table().clone(), cluster.mark());
     assert!(table.iter().all(|(_, entry)| entry.owner.is_some()));
-    for _ in 0..3 {
-        let leader = cluster.leader();
-        cluster.crash(leader);
-        for _ in 0..120 {
-            cluster.run_for(secs(1));
-            for owner in owners {
-                for (range, lease) in table.of_session(cluster.session(owner)) {
-                    assert!(cluster.check_continuous(owner, range.first(), lease.generation));
-                }
-            }
-        }
-        assert_eq!(cluster.table(), &table);
-    }
+    (0..3).for_each(|_| lose_leader_and_nothing_else(&mut cluster, &owners, &table));
     assert_eq!((cluster.stored().sessions.len(), cluster.store.group.term), (3, Term(4)));
     assert_eq!(cluster.losses(lookup, mark), []);
     // With an Owner that dies in the same moment, its keys and no others are lost, once a full hold has passed.

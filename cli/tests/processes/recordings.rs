@@ -52,7 +52,8 @@ fn servers_and_callers_replay() {
         let file = File::open(pool.path(name)).expect("a recording");
         let outcome = replay(BufReader::new(file)).expect("a recording");
         assert_eq!((outcome.machine, &outcome.difference), (machine, &None), "{name}");
-        assert!(outcome.agreed > 5, "{name}: {outcome:?}");
+        // Its start, its first leases or table, and what the death of the other server changed.
+        assert!(outcome.agreed >= 3, "{name}: {outcome:?}");
         assert!(!outcome.cut || name == "server-2", "{name} ended well");
     }
 }

@@ -4,14 +4,9 @@ mod measured;
 
 use std::fs;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use measured::marked;
 use serde_json::Value;
-
-/// How long anything may take on a machine that does much else.
-const BOUND: Duration = Duration::from_secs(90);
 
 fn bench(mark: &str, args: &[&str]) -> Command {
     measured::bench("flease", mark, args)
@@ -83,18 +78,9 @@ fn peers_and_etcd_are_measured_in_one_run() {
 #[test]
 fn every_process_ends_when_it_is_told_to_stop() {
     let mark = mark("stopped");
-    let mut child = bench(&mark, &["--peers", "3", "--json"]).spawn().expect("it starts");
-    let since = Instant::now();
+    let child = bench(&mark, &["--peers", "3", "--json"]).spawn().expect("it starts");
     // The measurement itself, three nodes of etcd and three peers.
-    while marked(&mark) < 7 {
-        assert!(since.elapsed() < BOUND, "not all processes started");
-        assert!(child.try_wait().expect("it can be waited for").is_none(), "it ended by itself");
-        thread::sleep(Duration::from_millis(50));
-    }
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
-    assert_eq!(child.wait().expect("it ends").code(), Some(1));
-    assert_eq!(marked(&mark), 0, "no process is left behind");
+    measured::ends_when_told_to(child, &mark, 7);
 }
 
 #[test]

@@ -3,14 +3,10 @@
 mod measured;
 
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use measured::marked;
 use serde_json::Value;
 
-/// How long anything may take on a machine that does much else.
-const BOUND: Duration = Duration::from_secs(90);
 const RATES: [&str; 4] =
     ["messages_in_per_second", "messages_out_per_second", "bytes_in_per_second", "bytes_out_per_second"];
 
@@ -83,18 +79,9 @@ fn every_phase_is_measured() {
 fn every_process_ends_when_it_is_told_to_stop() {
     let mark = mark("stopped");
     let args = ["--owners", "2", "--lookups", "2", "--processes", "2", "--phase-seconds", "600", "--json"];
-    let mut child = bench(&mark, &args).spawn().expect("it starts");
-    let since = Instant::now();
+    let child = bench(&mark, &args).spawn().expect("it starts");
     // The measurement itself, the Manager and two processes of clients.
-    while marked(&mark) < 4 {
-        assert!(since.elapsed() < BOUND, "not all processes started");
-        assert!(child.try_wait().expect("it can be waited for").is_none(), "it ended by itself");
-        thread::sleep(Duration::from_millis(50));
-    }
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
-    assert_eq!(child.wait().expect("it ends").code(), Some(1));
-    assert_eq!(marked(&mark), 0, "no process is left behind");
+    measured::ends_when_told_to(child, &mark, 4);
 }
 
 #[test]

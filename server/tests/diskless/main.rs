@@ -2,7 +2,7 @@
 
 mod claims;
 #[path = "../etcd_managers/clients.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod clients;
 mod failover;
 mod managers;

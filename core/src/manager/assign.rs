@@ -112,7 +112,7 @@ impl Decision<'_> {
         let mut waits = false;
         let unowned = self.stored().table.overlay(desired).filter(|(_, entry, _)| entry.owner.is_none());
         let unowned = unowned.flat_map(|(part, _, session)| {
-            let parts = self.live.claimable_to_nobody(part, self.plants);
+            let parts = self.live.free_of_earlier_leases(part, self.plants);
             parts.into_iter().map(move |part| (part, session))
         });
         for (part, session) in unowned {

@@ -93,7 +93,7 @@ impl Live {
     }
 
     /// The parts of a range on which no lease of an earlier leader can run that nobody has claimed.
-    pub(super) fn claimable_to_nobody(&self, range: KeyRange, plants: Plants) -> Vec<KeyRange> {
+    pub(super) fn free_of_earlier_leases(&self, range: KeyRange, plants: Plants) -> Vec<KeyRange> {
         match &self.rebuild {
             Some(rebuild) if !plants.has(Plant::UnclaimedGrantedEarly) => {
                 RangeSet::from_ranges([range]).difference(&rebuild.unclaimed).iter().collect()

@@ -4,9 +4,13 @@ use std::sync::{Mutex, PoisonError};
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::Key;
+use serde::{Deserialize, Serialize};
 
 /// Refuses what a former owner of a key still had on its way: a message counts only if its lease is not lower than any
 /// seen for that key. Keeps one number for every key it has accepted a message for.
+///
+/// It can be written and read with serde: a fence that is a part of the state moves with it, so that what was refused at one
+/// server is refused at the next.
 ///
 /// ```
 /// use centrifuge::{Fence, Generation, Key};
@@ -18,7 +22,8 @@ use centrifuge_core::key::Key;
 /// // The owner of lease 4 was paused, and does not know yet that it is no owner any more.
 /// assert!(fence.accept(room, Generation(4)).is_err());
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Fence {
     inner: Mutex<centrifuge_core::fence::Fence>,
 }
@@ -33,6 +38,13 @@ pub struct StaleLease {
     pub generation: Generation,
 }
 
+impl Clone for Fence {
+    fn clone(&self) -> Fence {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Fence { inner: Mutex::new(inner) }
+    }
+}
+
 impl Fence {
     /// A fence that has seen nothing, and so refuses nothing yet.
     #[must_use]
@@ -44,5 +56,21 @@ impl Fence {
     pub fn accept(&self, key: Key, generation: Generation) -> Result<(), StaleLease> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.accept(key, generation) { Ok(()) } else { Err(StaleLease { key, generation }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_that_moved_refuses_what_it_refused() {
+        let fence = Fence::new();
+        let key = Key(u64::MAX);
+        fence.accept(key, Generation(7)).expect("the first it sees");
+        let written = serde_json::to_string(&fence).expect("written");
+        let moved: Fence = serde_json::from_str(&written).expect("read");
+        assert!(moved.accept(key, Generation(6)).is_err(), "{written}");
+        assert!(moved.accept(key, Generation(7)).is_ok());
     }
 }

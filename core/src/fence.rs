@@ -11,6 +11,7 @@ use crate::key::Key;
 /// that key. It never refuses the latest holder: numbers only rise. It cannot know of a lease before the first message
 /// under it arrives, and keeps one number for every key it has accepted a message for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Fence {
     highest: BTreeMap<Key, Generation>,
 }

@@ -187,6 +187,15 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
         name: &K,
         operate: impl FnOnce(&mut Option<V>) -> R,
     ) -> Result<Leased<R>, NotOwner> {
+        self.with_lease(name, |slot, _| operate(slot))
+    }
+
+    /// Like [`LeasedMap::with`], for state that keeps the number of the lease under which it was written.
+    pub fn with_lease<R>(
+        &self,
+        name: &K,
+        operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
+    ) -> Result<Leased<R>, NotOwner> {
         let leases = self.inner.leases()?;
         let key = name.key();
         let mut shard = self.inner.shard(key);
@@ -195,7 +204,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
         let now = leases.now();
         self.inner.settle(&mut shard, name, key, &lease, now);
         let entry = shard.entry(name.clone()).or_insert_with(|| Entry::empty(lease.generation));
-        let result = operate(&mut entry.value);
+        let result = operate(&mut entry.value, &lease);
         entry.changed = self.inner.changes.fetch_add(1, Ordering::SeqCst) + 1;
         entry.ends = self.inner.ttl.map(|ttl| now + ttl);
         // A copy that is being made must be told of what was removed since it began.

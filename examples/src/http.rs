@@ -1,0 +1,61 @@
+//! What services answer: JSON with the lease it is true under, or a problem that says what to do.
+
+use std::fmt;
+
+use axum::Json;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use centrifuge::leased_map::Leased;
+use centrifuge::{Generation, NotOwner};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The header that carries a lease's number: in an answer the lease it is true under, in a request the lease of its sender.
+pub const LEASE: &str = "centrifuge-lease";
+
+/// Why a request is not answered.
+#[derive(Debug)]
+pub struct Problem {
+    status: StatusCode,
+    fields: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem in words.
+    pub fn new(status: StatusCode, words: impl fmt::Display) -> Problem {
+        let fields = Map::from_iter([("error".to_owned(), Value::String(words.to_string()))]);
+        Problem { status, fields }
+    }
+
+    /// Says more, for programs.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Problem {
+        self.fields.insert(field.to_owned(), value.into());
+        self
+    }
+}
+
+impl From<NotOwner> for Problem {
+    /// Callers know this status, and look for the owner again.
+    fn from(why: NotOwner) -> Problem {
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, why)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(Value::Object(self.fields))).into_response()
+    }
+}
+
+/// An answer with the lease it is true under. Check the lease again just before.
+pub fn under_lease<T: Serialize>(outcome: &Leased<T>) -> Response {
+    let header = [(LEASE, outcome.generation.0.to_string())];
+    (header, Json(&outcome.value)).into_response()
+}
+
+/// The lease that a message came under, if it says.
+#[must_use]
+pub fn lease_of(headers: &HeaderMap) -> Option<Generation> {
+    headers.get(LEASE)?.to_str().ok()?.parse().ok().map(Generation)
+}

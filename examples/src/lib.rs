@@ -1,0 +1,22 @@
+//! The papers' applications, each a small HTTP service that is the best documentation of one way to use the libraries.
+//!
+//! What they share comes first: [`member`] is a server of a pool, [`call`] is a caller of one, [`frontend`] passes requests
+//! on to the owners of their keys. [`role`] names every part that can be a process, and [`launch`] starts such processes.
+
+pub mod cache;
+pub mod call;
+pub mod documents;
+pub mod feeds;
+pub mod frontend;
+pub mod http;
+pub mod launch;
+pub mod member;
+pub mod presence;
+pub mod pubsub;
+pub mod queues;
+pub mod replicated;
+pub mod role;
+pub mod tasks;
+
+/// Why a program ends early: something to be read by a person.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,19 @@
+//! Message queues.
+
+use axum::Router;
+use clap::Args;
+
+use crate::Failure;
+use crate::member::{Member, MemberArgs};
+
+/// What a server of this pool is told.
+#[derive(Args, Clone, Debug)]
+pub struct QueuesArgs {
+    #[command(flatten)]
+    member: MemberArgs,
+}
+
+/// Serves until it is told to stop.
+pub async fn run(args: QueuesArgs) -> Result<(), Failure> {
+    Member::bind(&args.member, "queues").await?.join().await?.serve(Router::new()).await
+}

@@ -1,0 +1,128 @@
+//! Every part that can be a process, and how one is run.
+
+use std::io;
+use std::process::ExitCode;
+
+use centrifuge_server::Manager;
+use centrifuge_server::config::ConfigArgs;
+use centrifuge_server::stop::told_to_stop;
+use clap::{Args, Subcommand};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::frontend::FrontendArgs;
+use crate::{
+    Failure, cache, documents, feeds, frontend, launch, presence, pubsub, queues, replicated, tasks,
+};
+
+/// A part of an application.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Role {
+    /// A Manager with a store of its own
+    Manager(ManagerArgs),
+    /// Passes requests on to the owners of their keys
+    Frontend(FrontendArgs),
+    /// Sectioned documents
+    Documents(documents::DocumentsArgs),
+    /// Publish-subscribe
+    PubSub(pubsub::PubSubArgs),
+    /// Message queues
+    Queues(queues::QueuesArgs),
+    /// Feeds
+    Feeds(feeds::FeedsArgs),
+    /// Presence
+    Presence(presence::PresenceArgs),
+    /// A replicated store
+    Replicated(replicated::ReplicatedArgs),
+    /// Periodic tasks
+    Tasks(tasks::TasksArgs),
+    /// A cache over a database
+    Cache(cache::CacheArgs),
+}
+
+/// What a Manager is told; `centrifuge manager` has more to set.
+#[derive(Args, Clone, Debug)]
+pub struct ManagerArgs {
+    /// Where it listens for Owners and Lookups
+    #[arg(long, default_value = "127.0.0.1:7600")]
+    pub listen: String,
+    /// The file of its store
+    #[arg(long, default_value = "centrifuge.db")]
+    pub store: std::path::PathBuf,
+}
+
+/// A part and who wants it.
+#[derive(Args, Clone, Debug)]
+pub struct RoleArgs {
+    #[command(subcommand)]
+    role: Role,
+    /// End when this process does, which started this one
+    #[arg(long, global = true, hide = true)]
+    parent: Option<u32>,
+}
+
+/// Runs a part until it is told to stop.
+#[must_use]
+pub fn play(args: RoleArgs) -> ExitCode {
+    let played = die_with(args.parent).map_err(Failure::from).and_then(|()| {
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+        tokio::runtime::Runtime::new()?.block_on(run(args.role))
+    });
+    conclude(played)
+}
+
+/// The exit code of a program, and what is said about it.
+#[must_use]
+pub fn conclude(ended: Result<(), Failure>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(role: Role) -> Result<(), Failure> {
+    match role {
+        Role::Manager(args) => manage(args).await,
+        Role::Frontend(args) => frontend::run(args).await,
+        Role::Documents(args) => documents::run(args).await,
+        Role::PubSub(args) => pubsub::run(args).await,
+        Role::Queues(args) => queues::run(args).await,
+        Role::Feeds(args) => feeds::run(args).await,
+        Role::Presence(args) => presence::run(args).await,
+        Role::Replicated(args) => replicated::run(args).await,
+        Role::Tasks(args) => tasks::run(args).await,
+        Role::Cache(args) => cache::run(args).await,
+    }
+}
+
+async fn manage(args: ManagerArgs) -> Result<(), Failure> {
+    let wanted = ConfigArgs {
+        store: Some(args.store),
+        grpc_listen: Some(args.listen),
+        http_listen: Some("127.0.0.1:0".to_owned()),
+        leader_lease: Some("2s".to_owned()),
+        campaign_interval: Some("500ms".to_owned()),
+        ..ConfigArgs::default()
+    };
+    let config = wanted.resolve()?;
+    let store = config.store.clone();
+    let manager = Manager::start(config, store).await?;
+    manager.leads().await;
+    launch::say_ready("manager", &manager.grpc_addr().to_string());
+    told_to_stop().await;
+    manager.shutdown().await;
+    Ok(())
+}
+
+/// Has the kernel kill this process when the one that started it ends, however that ends.
+fn die_with(parent: Option<u32>) -> io::Result<()> {
+    let Some(parent) = parent else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before the kernel was told.
+    let lives = getppid().is_some_and(|now| now.as_raw_nonzero().get().cast_unsigned() == parent);
+    if lives { Ok(()) } else { Err(io::Error::other("the process that started this one is gone")) }
+}

@@ -1,0 +1,19 @@
+//! Periodic tasks.
+
+use axum::Router;
+use clap::Args;
+
+use crate::Failure;
+use crate::member::{Member, MemberArgs};
+
+/// What a server of this pool is told.
+#[derive(Args, Clone, Debug)]
+pub struct TasksArgs {
+    #[command(flatten)]
+    member: MemberArgs,
+}
+
+/// Serves until it is told to stop.
+pub async fn run(args: TasksArgs) -> Result<(), Failure> {
+    Member::bind(&args.member, "tasks").await?.join().await?.serve(Router::new()).await
+}

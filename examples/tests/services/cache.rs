@@ -1,0 +1,1 @@
+//! A cache over a database, in processes.

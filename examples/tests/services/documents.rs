@@ -1,0 +1,1 @@
+//! Sectioned documents, in processes.

@@ -1,0 +1,12 @@
+//! Every service as real processes: a Manager, servers of a pool, and callers.
+
+mod cache;
+mod documents;
+mod feeds;
+mod frontend;
+mod presence;
+mod pubsub;
+mod queues;
+mod replicated;
+mod support;
+mod tasks;

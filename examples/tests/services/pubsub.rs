@@ -1,0 +1,1 @@
+//! Publish-subscribe, in processes.

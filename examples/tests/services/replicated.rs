@@ -1,0 +1,1 @@
+//! A replicated store, in processes.

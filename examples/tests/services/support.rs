@@ -1,0 +1,40 @@
+//! What tests of services share.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use centrifuge::lookup::Loss;
+use centrifuge_examples::Failure;
+use centrifuge_examples::call::Pool;
+use centrifuge_examples::launch::{Cluster, Program};
+
+/// Leases that a machine that does much else does not lose by accident, and that run out while one waits.
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+
+/// A Manager with these pools, and nothing else yet.
+pub(crate) async fn cluster(pools: &[&str]) -> Result<Cluster, Failure> {
+    Cluster::start(Program::new(env!("CARGO_BIN_EXE_serve")), pools, LEASE).await
+}
+
+/// Hears of the losses of a pool.
+pub(crate) struct Ear {
+    heard: Arc<Mutex<Vec<Loss>>>,
+}
+
+impl Ear {
+    pub(crate) fn new(pool: &Pool) -> Ear {
+        let heard: Arc<Mutex<Vec<Loss>>> = Arc::default();
+        let (mut losses, noted) = (pool.lookup().losses(), Arc::clone(&heard));
+        tokio::spawn(async move {
+            while let Some(loss) = losses.next().await {
+                noted.lock().expect("nobody panics with it").push(loss);
+            }
+        });
+        Ear { heard }
+    }
+
+    /// What was lost since this was last asked.
+    pub(crate) fn take(&self) -> Vec<Loss> {
+        std::mem::take(&mut *self.heard.lock().expect("nobody panics with it"))
+    }
+}

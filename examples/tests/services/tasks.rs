@@ -1,0 +1,1 @@
+//! Periodic tasks, in processes.

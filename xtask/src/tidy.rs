@@ -11,7 +11,7 @@ const DECISIONS: &str = "docs/adr";
 
 /// Every file and module directly in these directories stands in the map.
 const MAPPED_DIRECTORIES: &[&str] =
-    &["core/src", "net/src", "client/src", "server/src", "cli/src", "sim/src", "chaos/src"];
+    &["core/src", "net/src", "client/src", "server/src", "cli/src", "sim/src", "chaos/src", "examples/src"];
 
 /// The first names of absolute paths that belong to somebody's machine.
 const HOMES: &[&str] = &["work", "root", "home", "Users"];

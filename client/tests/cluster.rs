@@ -126,6 +126,29 @@ fn a_crash_is_told_and_its_keys_begin_empty_elsewhere() {
 }
 
 #[test]
+fn the_lease_at_which_state_began_rises_with_a_loss_and_only_then() {
+    let mut cluster = TestCluster::new();
+    let (rooms, others) = (Rooms::new(), Rooms::new());
+    let lookup = cluster.lookup();
+    let key = Key::of(b"room-7");
+    assert_eq!(lookup.state_since(key), None, "there is no table yet");
+    let a = cluster.owner_with("a", &rooms);
+    cluster.advance(secs(60));
+    let began = lookup.state_since(key).expect("a table");
+    let b = cluster.owner_with("b", &others);
+    cluster.advance(secs(60));
+    cluster.drain(&a);
+    cluster.advance(secs(120));
+    assert_eq!(lookup.state_since(key), Some(began), "it moved");
+    cluster.crash(&b);
+    let _c = cluster.owner("c");
+    cluster.advance(secs(30));
+    assert_eq!(lookup.state_since(key), Some(began), "nobody knows yet");
+    cluster.advance(secs(90));
+    assert!(lookup.state_since(key) > Some(began), "it began anew");
+}
+
+#[test]
 fn an_owner_that_is_cut_off_answers_for_nothing_once_its_lease_has_run_out() {
     let (mut cluster, a, rooms, _lookup) = one_owner();
     let room = "room-7".to_owned();

@@ -1,9 +1,10 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `claims`, `tidy`, `tools`, `chaos`, `failover`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `claims`, `tidy`, `lines`, `tools`, `chaos`, `failover`, `etcd-churn`.
 
 mod chaos;
 mod ci;
 mod claims;
 mod etcd_churn;
+mod lines;
 mod programs;
 mod source;
 mod tidy;
@@ -42,6 +43,8 @@ enum Command {
     },
     /// Checks that ARCHITECTURE.md, the README and the decision records are true to the tree
     Tidy,
+    /// Counts the lines of the applications in `examples`, and those that concern distribution
+    Lines,
     /// Installs what the tests need beside Rust, where it is missing: Debian's etcd
     Tools,
     /// Commits to a store on etcd again and again, and shows how much of etcd's file is in use before and after
@@ -87,6 +90,7 @@ fn run(command: Command) -> Result<()> {
         Command::Walls => walls::run(&workspace),
         Command::Claims { json } => claims::run(&workspace, json),
         Command::Tidy => tidy::run(&workspace),
+        Command::Lines => lines::run(&workspace),
         Command::Tools => tools::run(),
         Command::EtcdChurn { commits, json } => etcd_churn::run(&workspace, commits, json),
         Command::Chaos { arguments } => chaos::run(&workspace, "chaos", &arguments),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::lines;
 use crate::workspace::{Problem, Result, Workspace, conclude};
 
 const MAP: &str = "ARCHITECTURE.md";
@@ -22,6 +23,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let mut problems = map(workspace)?;
     problems.extend(decisions(&workspace.entries(DECISIONS)));
     problems.extend(set_up(workspace)?);
+    problems.extend(lines::problems(workspace)?);
     for file in &files {
         // What is not text has no line to complain about.
         if let Ok(text) = workspace.read(file) {

@@ -124,6 +124,8 @@ impl Hasher for ByChance {
 pub(super) struct RouteTable {
     index: RangeIndex<Target>,
     owners: Arc<[Owner]>,
+    /// When the state of each range last began empty. Apart from the targets, two of which fit a cache line.
+    since: Arc<[(KeyRange, Generation)]>,
     is_known: bool,
 }
 
@@ -158,7 +160,7 @@ impl RouteTable {
 
     fn unknown() -> RouteTable {
         let index = RangeIndex::new([], RouteTable::NOTHING);
-        RouteTable { index, owners: Arc::default(), is_known: false }
+        RouteTable { index, owners: Arc::default(), since: Arc::default(), is_known: false }
     }
 
     fn new<'a>(rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) -> RouteTable {
@@ -170,12 +172,14 @@ impl RouteTable {
                 u32::try_from(owners.len() - 1).expect("fewer owners than two to the power of 32")
             })
         };
+        let mut since = Vec::new();
         let targets = rows.into_iter().map(|(range, row)| {
+            since.push((range, row.state_since));
             let owner = row.owner.as_ref().map_or(NOBODY, &mut number);
             (range, Target { first: range.first(), generation: row.generation, owner })
         });
         let index = RangeIndex::new(targets, RouteTable::NOTHING);
-        RouteTable { index, owners: owners.into(), is_known: true }
+        RouteTable { index, owners: owners.into(), since: since.into(), is_known: true }
     }
 
     /// What the table says of a key that has an owner.
@@ -258,6 +262,15 @@ impl HotRoutes {
     fn lookup_slowly(&self, key: Key) -> Result<Route, NoOwner> {
         let table = self.published.get();
         table.find(key).ok_or_else(|| table.nobody(key))
+    }
+
+    /// The lease at which the state of `key` last began empty; `None` while that is not known.
+    #[must_use]
+    pub fn state_since(&self, key: Key) -> Option<Generation> {
+        let table = self.published.get();
+        let place = table.since.partition_point(|(range, _)| range.last() < key);
+        let (range, since) = table.since.get(place)?;
+        range.contains(key).then_some(*since)
     }
 
     /// How many ranges the table has.

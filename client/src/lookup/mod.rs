@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::id::{Namespace, Nonce};
+use centrifuge_core::id::{Generation, Namespace, Nonce};
 use centrifuge_core::key::Key;
 use centrifuge_core::message::Position;
 use tokio::sync::{broadcast, watch};
@@ -90,6 +90,16 @@ impl Lookup {
     #[inline]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
         self.inner.shared.hot.lookup(key)
+    }
+
+    /// The lease at which the state of `key` last began empty, as the table has it; `None` before there is a table.
+    ///
+    /// A number that has risen since it was last looked at is a loss, whoever looked last. State that keeps the number and
+    /// moves from server to server thus misses no loss, although each server hears of it at another time. Only while the
+    /// Lookup is [in contact](Lookup::in_contact): otherwise the table is too old to say.
+    #[must_use]
+    pub fn state_since(&self, key: Key) -> Option<Generation> {
+        self.inner.shared.hot.state_since(key)
     }
 
     /// The losses from now on.

@@ -99,6 +99,12 @@ impl TestLookup {
         self.hot.lookup(key)
     }
 
+    /// As [`Lookup::state_since`](crate::Lookup::state_since).
+    #[must_use]
+    pub fn state_since(&self, key: Key) -> Option<Generation> {
+        self.hot.state_since(key)
+    }
+
     /// The table, for a [`Router`](crate::Router).
     #[must_use]
     pub fn routes(&self) -> HotRoutes {

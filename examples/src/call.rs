@@ -24,6 +24,14 @@ pub struct CallerArgs {
     /// The Managers as host:port, separated by commas
     #[arg(long, env = "CENTRIFUGE_MANAGERS", default_value = "127.0.0.1:7600", value_parser = managers)]
     pub managers: Managers,
+    /// Its times
+    #[command(flatten)]
+    pub times: CallerTimes,
+}
+
+/// How patient a caller is, for servers too that call other pools.
+#[derive(Args, Clone, Debug)]
+pub struct CallerTimes {
     /// How often to ask for the table when all is well
     #[arg(long, value_parser = duration, default_value = "30s", value_name = "DURATION")]
     pub poll: Duration,
@@ -45,10 +53,10 @@ impl CallerArgs {
     /// The table of a pool.
     pub async fn lookup(&self, namespace: &str) -> Result<Lookup, Failure> {
         let builder = Lookup::builder(self.managers.clone(), namespace)
-            .poll(self.poll)
-            .contact_timeout(self.contact_timeout)
-            .unowned_delay(self.unowned_delay)
-            .silence(self.silence);
+            .poll(self.times.poll)
+            .contact_timeout(self.times.contact_timeout)
+            .unowned_delay(self.times.unowned_delay)
+            .silence(self.times.silence);
         Ok(builder.connect().await?)
     }
 }
@@ -61,6 +69,14 @@ pub fn managers(text: &str) -> Result<Managers, String> {
 /// Reads a duration: a whole number with ms, s, m or h.
 pub fn duration(text: &str) -> Result<Duration, String> {
     read_duration(text).ok_or_else(|| "write a whole number and ms, s, m or h, such as 30s".to_owned())
+}
+
+/// A name as a part of a path or a query.
+#[must_use]
+pub fn segment(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let written = |byte: u8| if is_plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") };
+    name.bytes().map(written).collect()
 }
 
 /// A pool as its callers see it. Cheap to clone.
@@ -101,7 +117,7 @@ impl Pool {
     /// Learns where everything is.
     pub async fn connect(args: &CallerArgs, namespace: &str) -> Result<Pool, Failure> {
         let lookup = args.lookup(namespace).await?;
-        let router = Router::new(lookup.clone()).patience(args.patience);
+        let router = Router::new(lookup.clone()).patience(args.times.patience);
         Ok(Pool { lookup, router, http: reqwest::Client::new() })
     }
 

@@ -1,12 +1,13 @@
 //! What services answer: JSON with the lease it is true under, or a problem that says what to do.
 
 use std::fmt;
+use std::hash::Hash;
 
 use axum::Json;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
-use centrifuge::leased_map::Leased;
-use centrifuge::{Generation, NotOwner};
+use centrifuge::leased_map::{Leased, LeasedKey};
+use centrifuge::{Generation, LeasedMap, NotOwner};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -18,13 +19,14 @@ pub const LEASE: &str = "centrifuge-lease";
 pub struct Problem {
     status: StatusCode,
     fields: Map<String, Value>,
+    lease: Option<Generation>,
 }
 
 impl Problem {
     /// A problem in words.
     pub fn new(status: StatusCode, words: impl fmt::Display) -> Problem {
         let fields = Map::from_iter([("error".to_owned(), Value::String(words.to_string()))]);
-        Problem { status, fields }
+        Problem { status, fields, lease: None }
     }
 
     /// Says more, for programs.
@@ -44,8 +46,32 @@ impl From<NotOwner> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, Json(Value::Object(self.fields))).into_response()
+        let mut response = (self.status, Json(Value::Object(self.fields))).into_response();
+        if let Some(lease) = self.lease {
+            response.headers_mut().insert(HeaderName::from_static(LEASE), lease.0.into());
+        }
+        response
     }
+}
+
+/// Looks at what an operation found: a problem with it is true under the same lease.
+pub fn judge<T, U>(
+    outcome: Leased<T>,
+    judge: impl FnOnce(T) -> Result<U, Problem>,
+) -> Result<Leased<U>, Problem> {
+    let Leased { value, key, generation } = outcome;
+    let value = judge(value).map_err(|problem| Problem { lease: Some(generation), ..problem })?;
+    Ok(Leased { value, key, generation })
+}
+
+/// The last of the four steps: an answer leaves only if its lease was held until now.
+pub fn answer<K, V, T>(map: &LeasedMap<K, V>, outcome: &Leased<T>) -> Result<Response, Problem>
+where
+    K: LeasedKey + Eq + Hash + Clone,
+    T: Serialize,
+{
+    map.recheck(outcome)?;
+    Ok(under_lease(outcome))
 }
 
 /// An answer with the lease it is true under. Check the lease again just before.

@@ -1,7 +1,7 @@
 //! The papers' applications, each a small HTTP service that is the best documentation of one way to use the libraries.
 //!
 //! What they share comes first: [`member`] is a server of a pool, [`call`] is a caller of one, [`frontend`] passes requests
-//! on to the owners of their keys. [`role`] names every part that can be a process, and [`launch`] starts such processes.
+//! on to the owners of their keys, [`stamp`] numbers what must never be mistaken for something else. [`role`] names every part that can be a process, and [`launch`] starts such processes.
 
 pub mod cache;
 pub mod call;
@@ -16,6 +16,7 @@ pub mod pubsub;
 pub mod queues;
 pub mod replicated;
 pub mod role;
+pub mod stamp;
 pub mod tasks;
 
 /// Why a program ends early: something to be read by a person.

@@ -17,7 +17,7 @@ use clap::Args;
 use tokio::net::TcpListener;
 
 use crate::Failure;
-use crate::call::managers;
+use crate::call::{CallerArgs, CallerTimes, managers};
 use crate::launch;
 
 /// How long moving everything away may take.
@@ -44,6 +44,20 @@ pub struct MemberArgs {
     /// The pool; its service's name unless given
     #[arg(long)]
     pub namespace: Option<String>,
+}
+
+impl MemberArgs {
+    /// The pool, which is also the first part of every path: a frontend knows no other name for it.
+    #[must_use]
+    pub fn pool(&self, service: &str) -> String {
+        self.namespace.clone().unwrap_or_else(|| service.to_owned())
+    }
+
+    /// How this server calls other pools of the same Managers.
+    #[must_use]
+    pub fn caller(&self, times: &CallerTimes) -> CallerArgs {
+        CallerArgs { managers: self.managers.clone(), times: times.clone() }
+    }
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;

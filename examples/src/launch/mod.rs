@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use crate::Failure;
-use crate::call::{CallerArgs, managers};
+use crate::call::{CallerArgs, CallerTimes, managers};
 
 pub use self::process::Process;
 
@@ -113,7 +113,8 @@ impl Cluster {
         let [(_, poll), (_, contact_timeout), (_, unowned_delay), (_, silence), (_, patience)] =
             self.caller_times();
         let managers = managers(self.manager.address())?;
-        Ok(CallerArgs { managers, poll, contact_timeout, unowned_delay, silence, patience })
+        let times = CallerTimes { poll, contact_timeout, unowned_delay, silence, patience };
+        Ok(CallerArgs { managers, times })
     }
 
     fn caller_times(&self) -> [(&'static str, Duration); 5] {

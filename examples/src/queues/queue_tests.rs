@@ -1,0 +1,1 @@
+//! Tests of a queue, without any server.

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_write_happens_only_if_its_condition_holds() {
         let stamps = Stamps::default();
-        let mut next = || stamps.next(Generation(5));
+        let next = || stamps.next(Generation(5));
         let mut slot = None;
         let unknown = next();
         assert_eq!(put(&mut slot, Condition::At(unknown), next()), Err(Mismatch { version: None }));
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_version_of_a_document_that_was_removed_never_matches_again() {
         let stamps = Stamps::default();
-        let mut next = || stamps.next(Generation(5));
+        let next = || stamps.next(Generation(5));
         let mut slot = None;
         let first = put(&mut slot, Condition::Always, next()).expect("no condition");
         remove(&mut slot, Condition::At(first), next(), None).expect("it is there");
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn sections_have_versions_of_their_own() {
         let stamps = Stamps::default();
-        let mut next = || stamps.next(Generation(5));
+        let next = || stamps.next(Generation(5));
         let mut slot = None;
         let first = put(&mut slot, Condition::Always, next()).expect("no condition");
         let second =

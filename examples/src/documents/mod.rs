@@ -53,12 +53,13 @@ struct Service {
 
 /// Serves until it is told to stop.
 pub async fn run(args: DocumentsArgs) -> Result<(), Failure> {
+    let pool = args.member.pool("documents");
     let publisher = match &args.pubsub {
-        Some(pool) => Some(Publisher::connect(&args.member.caller(&args.times), pool).await?),
+        Some(pubsub) => Some(Publisher::connect(&args.member.caller(&args.times), pubsub, &pool).await?),
         None => None,
     };
     let documents = LeasedMap::with_ttl(Json, args.ttl);
     let member = Member::bind(&args.member, "documents").await?.state(&documents).join().await?;
     let service = Service { documents, stamps: Arc::default(), publisher };
-    member.serve(routes::routes(&args.member.pool("documents"), service)).await
+    member.serve(routes::routes(&pool, service)).await
 }

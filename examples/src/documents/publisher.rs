@@ -1,5 +1,6 @@
 //! Tells a publish-subscribe pool of writes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,14 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(super) struct Publisher {
     pool: Pool,
-    namespace: String,
+    /// The publish-subscribe pool.
+    namespace: Arc<str>,
+    /// The pool of the documents. Leases of different pools cannot be compared, so that the topic must know which it is.
+    documents: Arc<str>,
 }
 
 impl Publisher {
-    pub(super) async fn connect(args: &CallerArgs, namespace: &str) -> Result<Publisher, Failure> {
+    pub(super) async fn connect(
+        args: &CallerArgs,
+        namespace: &str,
+        documents: &str,
+    ) -> Result<Publisher, Failure> {
         let patience = args.times.patience.min(PATIENCE);
         let pool = Pool::connect(args, namespace).await?.patience(patience);
-        Ok(Publisher { pool, namespace: namespace.to_owned() })
+        Ok(Publisher { pool, namespace: namespace.into(), documents: documents.into() })
     }
 
     /// Tells everyone who subscribed to the document, under the lease it was written under: the topic refuses a writer that
@@ -36,8 +44,8 @@ impl Publisher {
         lease: Generation,
         message: &impl Serialize,
     ) -> Result<(), Problem> {
-        let topic = segment(document);
-        let path = format!("/{}/{topic}/publish?from={topic}", self.namespace);
+        let about = segment(&format!("{}/{document}", self.documents));
+        let path = format!("/{}/{}/publish?from={about}", self.namespace, segment(document));
         let call = Call::post(path, message).under(lease).wait(LONGEST_PUBLISH);
         let words = match self.pool.ask(document, &call).await {
             Ok(answer) if answer.status.is_success() => return Ok(()),

@@ -4,6 +4,7 @@ mod cache;
 mod documents;
 mod feeds;
 mod frontend;
+mod mesh;
 mod presence;
 mod pubsub;
 mod queues;

@@ -37,6 +37,9 @@ use crate::call::{CallerTimes, duration};
 use crate::member::{Member, MemberArgs};
 use crate::stamp::{Stamps, in_ms};
 
+/// As long as a reader is kept waiting, whatever it asks for: callers do not wait much longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(50);
+
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
 pub struct QueuesArgs {
@@ -66,6 +69,7 @@ struct Service {
     watches: Arc<Watches>,
     bells: Arc<Bells>,
     limits: Limits,
+    longest_wait: Duration,
 }
 
 /// Serves until it is told to stop.
@@ -76,6 +80,8 @@ pub async fn run(args: QueuesArgs) -> Result<(), Failure> {
     let queues = LeasedMap::with_ttl(Json, args.ttl);
     let member = Member::bind(&args.member, "queues").await?.state(&queues).join().await?;
     let limits = Limits { ttl_ms: in_ms(args.message_ttl), most: args.most };
-    let service = Service { queues, stamps: Arc::default(), watches, bells, limits };
+    // A queue does not end while its reader waits.
+    let longest_wait = LONGEST_WAIT.min(args.ttl / 2);
+    let service = Service { queues, stamps: Arc::default(), watches, bells, limits, longest_wait };
     member.serve(routes::routes(&args.member.pool("queues"), service)).await
 }

@@ -19,8 +19,6 @@ use super::queue::{self, Interests, NeverThere, NotTaken};
 use crate::http::{Problem, answer, judge, lease_of};
 use crate::stamp::{Stamp, wall_ms};
 
-/// As long as a reader is kept waiting, whatever it asks for: callers do not wait much longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(50);
 /// How often it is looked whether a waiting reader still waits at the right place.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -97,7 +95,7 @@ async fn messages(
     Path(name): Path<String>,
     Query(Reading { incarnation, after, wait_ms }): Query<Reading>,
 ) -> Result<Response, Problem> {
-    let until = Instant::now() + Duration::from_millis(wait_ms).min(LONGEST_WAIT);
+    let until = Instant::now() + Duration::from_millis(wait_ms).min(service.longest_wait);
     loop {
         // Before the queue is looked at, so that nothing comes unheard in between.
         let bell = service.bells.listen(name.key());

@@ -2,6 +2,7 @@
 
 mod cache;
 mod documents;
+mod end_to_end;
 mod feeds;
 mod frontend;
 mod mesh;

@@ -103,6 +103,8 @@ async fn state_moves_between_servers_and_is_told_lost_only_where_it_was() {
     let lookup = within(Lookup::builder(managers(&manager), POOL).connect()).await.expect("a table");
     eventually("the Lookup knows a", || lookup.lookup(Key(1)).is_ok()).await;
     let mut losses = lookup.losses();
+    let since = |name: &str| lookup.state_since(Key::of(name.as_bytes())).expect("a table");
+    let began = since("room-0");
     let names: Vec<String> = (0..100).map(|number| format!("room-{number}")).collect();
     for (name, number) in names.iter().zip(0..) {
         rooms.insert(name.clone(), number).expect("a holds everything");
@@ -118,6 +120,9 @@ async fn state_moves_between_servers_and_is_told_lost_only_where_it_was() {
     assert_eq!(a.left(), Some(LeftWhy::Asked));
 
     let session = b.session();
+    let routed_to = |key: Key| lookup.lookup(key).map(|route| route.session());
+    eventually("the Lookup knows b", || routed_to(Key::of(b"room-0")) == Ok(session)).await;
+    assert_eq!(since("room-0"), began, "its state moved, and did not begin anew");
     pool.lock().expect("no panic").clear();
     drop((others, b));
     let (_, c) = server(&manager, &pool, "c").await;
@@ -126,6 +131,8 @@ async fn state_moves_between_servers_and_is_told_lost_only_where_it_was() {
     let loss = within(losses.next()).await.expect("a loss");
     let key = loss.keys.iter().next().expect("keys").first();
     let route = lookup.lookup(key).expect("an owner");
+    assert_eq!(lookup.state_since(key), Some(route.generation()), "who looks finds the loss that is told");
+    assert_ne!(lookup.state_since(key), Some(began));
     assert!(route.session() == c.session() && route.session() != session);
     let router = Router::new(lookup);
     let asked = router.send(key, |route| {

@@ -65,7 +65,7 @@ impl Place {
         let read = read(&mut self.slot, Some(known), after, LIMITS, (&self.table, now_ms));
         let read = read.expect("all of it was there");
         assert!(!read.missed);
-        read.messages.iter().map(|entry| shown(entry)).collect()
+        read.messages.iter().map(shown).collect()
     }
 
     /// The queue goes to another server with all it has.

@@ -36,6 +36,8 @@ pub enum Role {
     Replicated(replicated::ReplicatedArgs),
     /// Periodic tasks
     Tasks(tasks::TasksArgs),
+    /// Where the effects of periodic tasks go
+    Sink(tasks::sink::SinkArgs),
     /// A cache over a database
     Cache(cache::CacheArgs),
 }
@@ -95,6 +97,7 @@ async fn run(role: Role) -> Result<(), Failure> {
         Role::Presence(args) => presence::run(args).await,
         Role::Replicated(args) => replicated::run(args).await,
         Role::Tasks(args) => tasks::run(args).await,
+        Role::Sink(args) => tasks::sink::run(args).await,
         Role::Cache(args) => cache::run(args).await,
     }
 }

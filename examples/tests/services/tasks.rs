@@ -1,1 +1,148 @@
 //! Periodic tasks, in processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use centrifuge_examples::Failure;
+use centrifuge_examples::call::Pool;
+use centrifuge_examples::launch::{Cluster, Process, until};
+use centrifuge_examples::tasks::ledger::{Event, Run, What};
+
+use crate::support::{Ear, cluster};
+
+const TASKS: usize = 12;
+
+async fn serve(cluster: &Cluster, sink: &Process, name: &str, work: &str) -> Result<Process, Failure> {
+    let count = TASKS.to_string();
+    let more = ["--sink", sink.address(), "--count", &count, "--period", "3s", "--work", work];
+    cluster.serve("tasks", name, &more).await
+}
+
+/// What the sink has noted, once it is sure that it never had two runs of a task open and took no period twice.
+async fn events(sink: &Process) -> Result<Vec<Event>, Failure> {
+    let events: Vec<Event> = reqwest::get(format!("{}/runs", sink.address())).await?.json().await?;
+    let mut open: BTreeMap<&str, &Run> = BTreeMap::new();
+    let mut ended = BTreeSet::new();
+    for Event { task, run, what, .. } in &events {
+        match what {
+            What::Begun => assert_eq!(open.insert(task, run), None, "two runs of {task} at once"),
+            What::Ended | What::Closed => assert_eq!(open.remove(task.as_str()), Some(run), "{task}"),
+        }
+        if *what == What::Ended {
+            assert!(ended.insert((task, run.period)), "{task} ran twice for period {}", run.period);
+        }
+    }
+    Ok(events)
+}
+
+/// How many tasks have finished a period.
+fn finished(events: &[Event], period: u64) -> usize {
+    events.iter().filter(|event| event.what == What::Ended && event.run.period == period).count()
+}
+
+fn latest(events: &[Event]) -> u64 {
+    events.iter().map(|event| event.run.period).max().unwrap_or_default()
+}
+
+/// Waits until every task has finished a period that has not begun yet.
+async fn goes_on(sink: &Process) -> Result<(), Failure> {
+    let from = latest(&events(sink).await?) + 1;
+    until("every task runs in one more period", async || {
+        let events = events(sink).await?;
+        Ok((from..=latest(&events)).any(|period| finished(&events, period) == TASKS))
+    })
+    .await
+}
+
+/// What a server runs, and the last period that each of it finished.
+async fn own(server: &Process) -> Result<BTreeMap<String, Option<u64>>, Failure> {
+    Ok(reqwest::get(format!("{}/tasks", server.address())).await?.json().await?)
+}
+
+/// Waits until a run of a server is open.
+async fn until_it_works(sink: &Process, server: &Process) -> Result<(), Failure> {
+    until("it is in the middle of a run", async || {
+        let events = events(sink).await?;
+        let begun = events.iter().rev().find(|event| event.server == server.name());
+        Ok(begun.is_some_and(|begun| {
+            let of_it = |event: &&Event| event.task == begun.task && event.run == begun.run;
+            events.iter().filter(of_it).count() == 1
+        }))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn while_nobody_comes_or_goes_every_period_has_one_run() -> Result<(), Failure> {
+    let cluster = cluster(&["tasks"]).await?;
+    let sink = cluster.run("sink", &["sink", "--name", "sink"]).await?;
+    let mut servers = Vec::new();
+    for name in ["a", "b", "c"] {
+        servers.push(serve(&cluster, &sink, name, "100ms").await?);
+    }
+    cluster.at_rest("tasks", 3).await?;
+    let mut here = 0;
+    for server in &servers {
+        here += own(server).await?.len();
+    }
+    assert_eq!(here, TASKS, "each server knows its part");
+
+    let from = latest(&events(&sink).await?) + 2;
+    until("three periods pass", async || Ok(latest(&events(&sink).await?) > from + 2)).await?;
+    let events = events(&sink).await?;
+    for period in from..from + 3 {
+        let of_period = |what| events.iter().filter(move |it| it.run.period == period && it.what == what);
+        let names: BTreeSet<_> = of_period(What::Ended).map(|event| &event.task).collect();
+        assert_eq!(names.len(), TASKS, "every task, period {period}");
+        assert_eq!(of_period(What::Begun).count(), TASKS, "each once, period {period}");
+        let at: BTreeSet<_> = of_period(What::Ended).map(|event| &event.server).collect();
+        assert_eq!(at.len(), 3, "at every server");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Result<(), Failure> {
+    let cluster = cluster(&["tasks"]).await?;
+    let sink = cluster.run("sink", &["sink", "--name", "sink"]).await?;
+    let work = "1s";
+    let first = serve(&cluster, &sink, "first", work).await?;
+    cluster.at_rest("tasks", 1).await?;
+    let pool = Pool::connect(&cluster.caller()?, "tasks").await?;
+    let ear = Ear::new(&pool);
+    goes_on(&sink).await?;
+
+    let second = serve(&cluster, &sink, "second", work).await?;
+    cluster.at_rest("tasks", 2).await?;
+    let mut before = own(&first).await?;
+    before.extend(own(&second).await?);
+    assert_eq!(before.len(), TASKS);
+    first.stop().await?;
+    cluster.at_rest("tasks", 1).await?;
+    let after = own(&second).await?;
+    for (task, period) in before {
+        assert!(after[&task] >= period && period.is_some(), "{task} was moved with its state: {after:?}");
+    }
+    assert_eq!(ear.take(), [], "what moved is not lost");
+    goes_on(&sink).await?;
+
+    let third = serve(&cluster, &sink, "third", work).await?;
+    cluster.at_rest("tasks", 2).await?;
+    until_it_works(&sink, &second).await?;
+    second.kill().await?;
+    cluster.at_rest("tasks", 1).await?;
+    until("callers would be told", async || Ok(!ear.take().is_empty())).await?;
+    goes_on(&sink).await?;
+
+    until_it_works(&sink, &third).await?;
+    third.pause()?;
+    let fourth = serve(&cluster, &sink, "fourth", work).await?;
+    cluster.at_rest("tasks", 1).await?;
+    goes_on(&sink).await?;
+    third.go_on()?;
+    cluster.at_rest("tasks", 2).await?;
+    goes_on(&sink).await?;
+    let events = events(&sink).await?;
+    assert!(events.iter().any(|event| event.what == What::Closed && event.server == "fourth"));
+    drop(fourth);
+    Ok(())
+}

@@ -34,6 +34,8 @@ pub enum Role {
     Presence(presence::PresenceArgs),
     /// A replicated store
     Replicated(replicated::ReplicatedArgs),
+    /// A replicated store for callers that do not link its client
+    ReplicatedFrontend(replicated::gateway::GatewayArgs),
     /// Periodic tasks
     Tasks(tasks::TasksArgs),
     /// Where the effects of periodic tasks go
@@ -96,6 +98,7 @@ async fn run(role: Role) -> Result<(), Failure> {
         Role::Feeds(args) => feeds::run(args).await,
         Role::Presence(args) => presence::run(args).await,
         Role::Replicated(args) => replicated::run(args).await,
+        Role::ReplicatedFrontend(args) => replicated::gateway::run(args).await,
         Role::Tasks(args) => tasks::run(args).await,
         Role::Sink(args) => tasks::sink::run(args).await,
         Role::Cache(args) => cache::run(args).await,

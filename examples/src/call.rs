@@ -1,6 +1,7 @@
 //! A caller of a pool: finds the owner of a name, asks it over HTTP, and asks again where the name has moved.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -108,6 +109,17 @@ pub struct Answer {
     pub content_type: Option<String>,
     /// The text.
     pub body: Bytes,
+    /// What was tried before somebody answered.
+    pub tries: Tries,
+}
+
+/// Attempts that did not reach the owner of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tries {
+    /// So many servers said that the name is not theirs.
+    pub misrouted: u32,
+    /// So many servers did not answer.
+    pub unreachable: u32,
 }
 
 /// Nobody answered for a name.
@@ -141,7 +153,17 @@ impl Pool {
 
     /// Asks the owner of a key.
     pub async fn ask_for(&self, key: Key, call: &Call) -> Result<Answer, Unanswered> {
-        self.router.send(key, |route| call.attempt(&self.http, route.url())).await
+        let (misrouted, unreachable) = (AtomicU32::new(0), AtomicU32::new(0));
+        let count = |refusal: &Refusal<String>| match refusal {
+            Refusal::NotOwner => drop(misrouted.fetch_add(1, Ordering::Relaxed)),
+            Refusal::Unreachable(_) => drop(unreachable.fetch_add(1, Ordering::Relaxed)),
+            Refusal::Failed(_) => {}
+        };
+        let attempt = async |url: &'static str| call.attempt(&self.http, url).await.inspect_err(count);
+        let mut answer = self.router.send(key, |route| attempt(route.url())).await?;
+        answer.tries =
+            Tries { misrouted: misrouted.into_inner(), unreachable: unreachable.into_inner() };
+        Ok(answer)
     }
 }
 
@@ -198,7 +220,8 @@ impl Call {
         let (status, lease) = (response.status(), lease_of(response.headers()));
         let content_type = response.headers().get("content-type");
         let content_type = content_type.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
-        Ok(Answer { status, lease, content_type, body: response.bytes().await.map_err(lost)? })
+        let body = response.bytes().await.map_err(lost)?;
+        Ok(Answer { status, lease, content_type, body, tries: Tries::default() })
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Role {
     Feeds(feeds::FeedsArgs),
     /// Presence
     Presence(presence::PresenceArgs),
+    /// A frontend of presence, where users sign in
+    PresenceFrontend(presence::frontend::PresenceFrontendArgs),
     /// A replicated store
     Replicated(replicated::ReplicatedArgs),
     /// A replicated store for callers that do not link its client
@@ -97,6 +99,7 @@ async fn run(role: Role) -> Result<(), Failure> {
         Role::Queues(args) => queues::run(args).await,
         Role::Feeds(args) => feeds::run(args).await,
         Role::Presence(args) => presence::run(args).await,
+        Role::PresenceFrontend(args) => presence::frontend::run(args).await,
         Role::Replicated(args) => replicated::run(args).await,
         Role::ReplicatedFrontend(args) => replicated::gateway::run(args).await,
         Role::Tasks(args) => tasks::run(args).await,

@@ -1,0 +1,112 @@
+//! A rolling restart under load: every server in turn moves its state away, ends, comes back and gets it back.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::report::{Phase, Setup, Verdict, table};
+use super::{Bench, EvalArgs, say, serve};
+use crate::Failure;
+
+/// As many servers as the evaluation has unless told otherwise.
+const SERVERS: usize = 6;
+
+#[derive(Serialize)]
+struct Rolling {
+    evaluation: &'static str,
+    #[serde(flatten)]
+    setup: Setup,
+    phases: Vec<Phase>,
+    restarts: Vec<Restart>,
+    p99_before_ms: f64,
+    p99_during_ms: f64,
+    p99_ratio: f64,
+    losses_told: u64,
+    failed_after_retry: u64,
+    wrong: u64,
+    passed: bool,
+}
+
+#[derive(Serialize)]
+struct Restart {
+    server: String,
+    /// From the word to stop until the process had moved everything away and ended.
+    drain_ms: u128,
+    /// From its start until it had its ranges again.
+    back_ms: u128,
+}
+
+/// Restarts every server in turn, and fails if a user lost anything by it.
+pub async fn rolling(args: EvalArgs) -> Result<(), Failure> {
+    let mut bench = Bench::start(&args, SERVERS).await?;
+    say(&format!("measuring for {:?} before the restart", args.each));
+    bench.turn_to("before").await?;
+    tokio::time::sleep(args.each).await;
+    bench.turn_to("during").await?;
+    let mut restarts = Vec::new();
+    for _ in 0..bench.servers.len() {
+        restarts.push(restart_first(&mut bench).await?);
+    }
+    say(&format!("measuring for {:?} after the restart", args.each));
+    bench.turn_to("after").await?;
+    tokio::time::sleep(args.each).await;
+    let phases = bench.finish().await?;
+    conclude(&args, bench.setup.clone(), phases, restarts)
+}
+
+async fn restart_first(bench: &mut Bench) -> Result<Restart, Failure> {
+    let count = bench.servers.len();
+    let server = bench.servers.remove(0);
+    let name = server.name().to_owned();
+    let stopping = Instant::now();
+    let status = server.stop().await?;
+    if !status.success() {
+        return Err(format!("{name} did not leave in good order: {status}").into());
+    }
+    let drain_ms = stopping.elapsed().as_millis();
+    bench.at_rest(count - 1).await?;
+    let starting = Instant::now();
+    bench.servers.push(serve(&bench.cluster, &name).await?);
+    bench.at_rest(count).await?;
+    let back_ms = starting.elapsed().as_millis();
+    say(&format!("{name} moved its state away and ended in {drain_ms} ms, and had it back in {back_ms} ms"));
+    Ok(Restart { server: name, drain_ms, back_ms })
+}
+
+fn conclude(
+    args: &EvalArgs,
+    setup: Setup,
+    phases: Vec<Phase>,
+    restarts: Vec<Restart>,
+) -> Result<(), Failure> {
+    let [p99_before_ms, p99_during_ms] = [&phases[0], &phases[1]].map(|phase| phase.latency.p99_ms);
+    let p99_ratio = p99_during_ms / p99_before_ms;
+    let losses_told = phases.iter().map(|phase| phase.losses_told).sum();
+    let mut verdict = Verdict::default();
+    verdict.no_failures_in(&phases);
+    verdict.must(losses_told == 0, format!("{losses_told} losses were told, though all state moved"));
+    verdict.must(phases[1].moved_ranges > 0, "nothing moved: the restart was none");
+    table(&setup, &phases);
+    println!();
+    println!(
+        "p99 was {p99_before_ms:.2} ms before the restart and {p99_during_ms:.2} ms during it: {p99_ratio:.2} times"
+    );
+    println!("losses told: {losses_told}");
+    let report = Rolling {
+        evaluation: "rolling",
+        setup,
+        restarts,
+        p99_before_ms,
+        p99_during_ms,
+        p99_ratio,
+        losses_told,
+        failed_after_retry: phases.iter().map(|phase| phase.counts.failed_after_retry).sum(),
+        wrong: phases.iter().map(|phase| phase.counts.wrong).sum(),
+        passed: verdict.failures.is_empty(),
+        phases,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    }
+    verdict.conclude()
+}

@@ -161,8 +161,7 @@ impl Pool {
         };
         let attempt = async |url: &'static str| call.attempt(&self.http, url).await.inspect_err(count);
         let mut answer = self.router.send(key, |route| attempt(route.url())).await?;
-        answer.tries =
-            Tries { misrouted: misrouted.into_inner(), unreachable: unreachable.into_inner() };
+        answer.tries = Tries { misrouted: misrouted.into_inner(), unreachable: unreachable.into_inner() };
         Ok(answer)
     }
 }

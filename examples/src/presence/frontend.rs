@@ -145,7 +145,8 @@ impl Frontend {
         if answer.status == StatusCode::NOT_FOUND {
             return Ok((None, answer.tries));
         }
-        let found: Publication = answer.read().map_err(|error| FrontendError::Unanswered(error.to_string()))?;
+        let found: Publication =
+            answer.read().map_err(|error| FrontendError::Unanswered(error.to_string()))?;
         Ok((found.presence, answer.tries))
     }
 
@@ -176,7 +177,9 @@ async fn send(pool: Pool, path: String, sending: Sending) -> Result<(Fate, Tries
     let path = path_of(&path, &user);
     let call = match publication.presence {
         Some(_) => Call::put(path, &publication),
-        None => Call::new(Method::DELETE, format!("{path}?number={}", publication.number), Default::default()),
+        None => {
+            Call::new(Method::DELETE, format!("{path}?number={}", publication.number), Default::default())
+        }
     };
     let answer = ask(&pool, &user, &call).await?;
     match answer.status {

@@ -160,7 +160,10 @@ mod tests {
     #[test]
     fn what_is_late_does_not_undo_a_sign_off() {
         let mut slot = Some(says(1, "online"));
-        assert_eq!(keep_newest(&mut slot, Publication { number: 2, presence: None }), Ok(Numbered { number: 2 }));
+        assert_eq!(
+            keep_newest(&mut slot, Publication { number: 2, presence: None }),
+            Ok(Numbered { number: 2 })
+        );
         assert_eq!(keep_newest(&mut slot, says(1, "online")), Err(Newer(2)));
         assert_eq!(slot, Some(Publication { number: 2, presence: None }));
     }

@@ -96,8 +96,7 @@ impl Bench {
         at_rest(&cluster, count).await?;
         say(&format!("{} users sign in at {frontends} frontends", args.users));
         let rate = f64::from(args.rate) / frontends as f64;
-        let amount =
-            Amount { frontends, users: args.users, rate, mix: Mix::default(), seed: args.seed };
+        let amount = Amount { frontends, users: args.users, rate, mix: Mix::default(), seed: args.seed };
         let mut load = Load::prepare(&cluster.caller()?, SERVICE, amount).await?;
         load.start();
         let setup = Setup {

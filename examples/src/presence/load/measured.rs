@@ -102,7 +102,9 @@ impl Distribution {
 impl Measured {
     pub(super) fn new() -> Result<Measured, Failure> {
         let latency = Distribution::new()?;
-        Ok(Measured { inner: Mutex::new(Inner { latency, counts: Counts::default(), complaints: Vec::new() }) })
+        Ok(Measured {
+            inner: Mutex::new(Inner { latency, counts: Counts::default(), complaints: Vec::new() }),
+        })
     }
 
     /// A request that was due at `due` has ended.

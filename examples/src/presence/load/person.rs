@@ -95,7 +95,10 @@ impl Person {
     }
 
     fn is_older(&self, found: &Presence, begun: Begun) -> bool {
-        found.status.parse().is_ok_and(|number| number < begun.acknowledged && *found == self.presence(number))
+        found
+            .status
+            .parse()
+            .is_ok_and(|number| number < begun.acknowledged && *found == self.presence(number))
     }
 
     fn presence(&self, number: u64) -> Presence {

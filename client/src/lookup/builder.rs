@@ -248,7 +248,9 @@ impl LookupBuilder {
 impl Lookup {
     async fn connected(&self) -> Result<(), ConnectError> {
         let mut status = self.inner.shared.status.subscribe();
-        let decided = |status: &Status| status.position.is_some() || status.is_unknown;
+        // The table is told before the contact it came by: whoever is connected has both.
+        let has_table = |status: &Status| status.position.is_some() && status.is_in_contact;
+        let decided = |status: &Status| has_table(status) || status.is_unknown;
         let status = status.wait_for(decided).await.map_err(|_| ConnectError::Stopped)?;
         if status.position.is_some() {
             Ok(())

@@ -22,8 +22,8 @@ const APPLICATIONS: &[(&str, &str, &str, &str)] = &[
 /// What all of them share.
 const SHARED: &[&str] = &["member.rs", "call.rs", "frontend.rs", "http.rs"];
 
-/// Measures its own application, and is no part of it.
-const APART: &[&str] = &["load", "eval", "rolling", "rack"];
+/// Measures or tests its own application, and is no part of it.
+const APART: &[&str] = &["load", "eval", "tests"];
 
 /// A line concerns distribution if a part of a name on it is one of these.
 const WORDS: &[&str] = &[
@@ -103,7 +103,7 @@ fn table(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(rows)
 }
 
-/// The files of an application's module, without what only measures it.
+/// The files of an application's module, without what only measures or tests it.
 fn files_of(workspace: &Workspace, module: &str) -> Vec<String> {
     let mut files = workspace.rust_files_under(&format!("{SOURCE}/{module}"));
     files.extend(Some(format!("{SOURCE}/{module}.rs")).filter(|file| workspace.exists(file)));

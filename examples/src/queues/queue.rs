@@ -253,5 +253,4 @@ impl Interest {
 }
 
 #[cfg(test)]
-#[path = "queue_tests.rs"]
 mod tests;

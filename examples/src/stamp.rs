@@ -68,8 +68,8 @@ impl From<Stamp> for String {
     }
 }
 
-/// Wall time in milliseconds: the only time that goes along when state moves to another server. Servers' clocks differ a little,
-/// so that nothing but the length of a life may depend on it.
+/// Wall time in milliseconds: the only time that goes along when state moves to another server. Servers' clocks differ, so
+/// that nothing but the length of a life may depend on it.
 #[must_use]
 pub fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

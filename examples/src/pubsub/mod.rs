@@ -7,12 +7,13 @@
 //!   back. Where one queue cannot be reached it is not accepted, and the publisher tries again: queues may get it twice.
 //! - *Who subscribed after it*, be it at the topic's next owner while the message is still on its way, is told that its
 //!   subscription is new, and reads the present state, which a publisher changes before it publishes.
-//! - *Whose subscription expired or was lost* is told so when it renews: a renewal names the subscription that it means by its
-//!   stamp. An answer can be lost and the request come again; without the stamp the second try would find
-//!   what the first made, and call it the old one. A loss is told sooner, through the subscriber's queue.
+//! - *Whose subscription expired or was lost* is told so when it renews: a renewal names the subscription that it means by
+//!   its stamp. An answer can be lost and the request come again; without the stamp the second try would find what the
+//!   first made, and call it the old one. A loss is told sooner, through the subscriber's queue.
 //! - *A topic that moves* takes its subscriptions and its fence along; none is made or renewed while they are under way.
-//! - *Publishers and topics that have lost their lease* and do not know it yet are refused by the fences of whom they send to, once
-//!   these have heard of a later lease. Fences are lost with their state: messages carry versions, which are not.
+//! - *Publishers and topics that have lost their lease*, and do not know it yet, are refused by the fences of whom they send
+//!   to, once these have heard of a later lease. A fence is lost with its state; versions in messages are not, and
+//!   readers compare them.
 
 mod delivery;
 mod routes;

@@ -73,9 +73,9 @@ struct From {
 /// Reads the list of subscribers once, under a valid lease, and then checks no more, however long the delivery takes.
 ///
 /// The one check is needed: at the topic's next owner there may be subscribers that this server does not know of, who
-/// subscribed before the message and would neither get it nor know. After it no check is needed: a subscription does not change once
-/// it is made, and whoever subscribes later reads what the publisher wrote before. What leaves carries the topic's
-/// lease, and the queue that receives it refuses it if it has heard from a later owner of the topic.
+/// subscribed before the message and would neither get it nor know. After it no check is needed: a subscription does not
+/// change once it is made, and whoever subscribes later reads what the publisher wrote before. What leaves carries the
+/// topic's lease, and the queue that receives it refuses it if it has heard from a later owner of the topic.
 async fn publish(
     State(service): State<Service>,
     Path(topic): Path<String>,

@@ -2,24 +2,24 @@
 //!
 //! **The guarantee.** Once a message is in a queue, its client receives it or knows that it missed some.
 //!
-//! - *One queue.* A lease makes sure that a client never reads another copy than the one that publishers write to. A queue that
-//!   moves takes everything along; a waiting reader is sent to the new place.
-//! - *Incarnations.* A queue that was lost or expired and is made anew has another stamp. The client hands back the one it knows with
-//!   every request, and is told that it missed something if that is not the queue's. Nothing is forgotten but what the client says
-//!   it has, of this incarnation: lost answers and requests that come twice do no harm.
+//! - *One queue.* A lease makes sure that a client never reads another copy than the one that publishers write to. A queue
+//!   that moves takes everything along; a waiting reader is sent to the new place.
+//! - *Incarnations.* A queue that was lost or expired and is made anew has another stamp. The client hands back the one it
+//!   knows with every request, and is told that it missed something if that is not the queue's. Nothing is forgotten but
+//!   what the client says it has, of this incarnation: lost answers and requests that come twice do no harm.
 //! - *What is dropped*, for its age or because there is too much, leaves a word behind, until the client has read that.
-//! - *Stale publishers.* A [`Fence`](centrifuge::Fence) refuses what comes under an earlier lease on a topic than
-//!   it has heard of. It is a part of the queue, and moves with it.
-//! - *Losses of other pools* ([`watch`]). What the client published or subscribed to elsewhere may be lost there. A
-//!   queue keeps, for each name that interests its client, when the name's state began, and compares with the table whenever it
-//!   is touched. So it misses none: not while its client is away for long, and not when it moves between servers that hear of the
-//!   loss at different times. Losses are told from the time a queue is opened with an interest: open first, then publish
-//!   and subscribe. A server that has lost the Manager, and cannot know, says that all may be lost.
+//! - *Stale publishers.* A [`Fence`](centrifuge::Fence) refuses what comes under an earlier lease on a topic than it has
+//!   heard of. It is a part of the queue, and moves with it.
+//! - *Losses of other pools.* What the client published or subscribed to elsewhere may be lost there. A queue keeps, for
+//!   each name that interests its client, when the name's state began, and compares with the table whenever it is touched.
+//!   So it misses none: not while its client is away for long, and not when it moves between servers that hear of the loss
+//!   at different times. Losses are told from the time a queue is opened with an interest: open first, then publish and
+//!   subscribe. A server that has lost the Manager, and cannot know, says that all may be lost.
 
 mod bells;
 mod queue;
 mod routes;
-pub mod watch;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -234,8 +234,8 @@ impl Entry {
 impl Interest {
     /// The names that were lost since this was last asked.
     ///
-    /// Compares for another number, not for a higher one: telling of a loss that was none is allowed. That happens when the queue
-    /// moves to a server whose table is behind.
+    /// Compares for another number, not for a higher one: telling of a loss that was none is allowed, and happens when the
+    /// queue moves to a server whose table is behind.
     fn look(&mut self, pool: &str, sight: &impl Sight) -> Vec<String> {
         let alarm = sight.alarm(pool);
         let is_alarmed = alarm.is_some() && alarm != self.alarm;

@@ -65,8 +65,9 @@ impl Sight for Watches {
     }
 }
 
-/// A loss that the table knows of is in the table before anyone is told, so that queues find it there. Only that nothing is
-/// known for too long is nowhere else.
+/// A loss that the table knows of is in the table before anyone is told, so that queues find it there: once the name has its
+/// next owner, because until then nothing is accepted about it, and nobody could publish it again. Only that nothing is known
+/// for too long is nowhere else.
 async fn follow(lookup: Lookup, alarm: Arc<AtomicU64>, bells: Arc<Bells>) {
     let (mut losses, mut tables) = (lookup.losses(), lookup.table_changes());
     loop {

@@ -1,5 +1,7 @@
 //! Documents, publish-subscribe and queues together, behind a frontend.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -64,6 +66,15 @@ impl WorkPc {
         let subscribed = get(&self.frontend, Call::post("/pubsub/home-pc/subscribe", &body)).await?;
         self.subscription = subscribed["subscription"].clone();
         Ok(subscribed["renewed"] == true)
+    }
+
+    /// Everything that has come since.
+    async fn read(&mut self) -> Result<Vec<Value>, Failure> {
+        let incarnation = self.incarnation.as_str().ok_or("opened")?;
+        let query = format!("incarnation={incarnation}&after={}&wait_ms={}", self.after, WAIT.as_millis());
+        let read = get(&self.frontend, Call::get(format!("/queues/work-pc/messages?{query}"))).await?;
+        assert_eq!(read["missed"], false);
+        Ok(read["messages"].as_array().cloned().unwrap_or_default())
     }
 
     /// Waits for an entry of a kind, and passes over others.
@@ -144,5 +155,72 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
     let version = publish(&frontend, "10.0.0.3").await?;
     let message = work_pc.wait_for("message").await?;
     assert_eq!((&message["version"], &message["value"]), (&version, &json!("10.0.0.3")));
+    Ok(())
+}
+
+/// Publishes one address after the other, some at least, until it is told to stop, and says which versions were accepted, the last one last.
+async fn keep_publishing(frontend: Process, stop: &AtomicBool) -> Result<Vec<Value>, Failure> {
+    let mut accepted = Vec::new();
+    while !stop.load(Ordering::Relaxed) || accepted.len() < 50 {
+        accepted.push(publish(&frontend, &format!("10.0.0.{}", accepted.len())).await?);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    accepted.push(publish(&frontend, "the last").await?);
+    Ok(accepted)
+}
+
+/// Reads until the last address has come, and says which versions came.
+async fn keep_reading(mut work_pc: WorkPc) -> Result<BTreeSet<String>, Failure> {
+    let mut received = BTreeSet::new();
+    loop {
+        for entry in work_pc.read().await? {
+            let version = entry["message"]["version"].as_str();
+            received.insert(version.ok_or_else(|| format!("nothing was lost: {entry}"))?.to_owned());
+            work_pc.after = entry["number"].as_u64().ok_or("a number")?;
+            if entry["message"]["value"] == "the last" {
+                return Ok(received);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_address_is_received_while_servers_are_replaced() -> Result<(), Failure> {
+    let cluster = cluster(&["connectivity", "pubsub", "queues"]).await?;
+    let pools: [(&str, &str, &[&str]); 3] = [
+        ("connectivity", "documents", &["--namespace", "connectivity", "--pubsub", "pubsub"]),
+        ("pubsub", "pub-sub", &[]),
+        ("queues", "queues", &["--watches", "connectivity,pubsub"]),
+    ];
+    let mut servers = Vec::new();
+    for (pool, role, arguments) in pools {
+        let first = start(&cluster, role, &format!("{pool}-1"), arguments).await?;
+        cluster.at_rest(pool, 1).await?;
+        servers.push(first);
+    }
+    let arguments = ["--pools", "connectivity,pubsub,queues"];
+    let frontend = start(&cluster, "frontend", "frontend-1", &arguments).await?;
+    let other = start(&cluster, "frontend", "frontend-2", &arguments).await?;
+    let (incarnation, subscription) = (Value::Null, Value::Null);
+    let mut work_pc = WorkPc { frontend: other, incarnation, subscription, after: 0 };
+    work_pc.open().await?;
+    work_pc.subscribe().await?;
+
+    // The only server of each pool goes, so that everything moves, while all of them are in use.
+    let stop = AtomicBool::new(false);
+    let replacing = async {
+        let mut replaced = Vec::new();
+        for ((pool, role, arguments), old) in pools.into_iter().zip(servers) {
+            replaced.push(start(&cluster, role, &format!("{pool}-2"), arguments).await?);
+            assert!(old.stop().await?.success());
+            cluster.at_rest(pool, 1).await?;
+        }
+        stop.store(true, Ordering::Relaxed);
+        Ok(replaced)
+    };
+    let publishing = keep_publishing(frontend, &stop);
+    let (accepted, received, _replaced) = tokio::try_join!(publishing, keep_reading(work_pc), replacing)?;
+    let is_missing = |version: &&Value| !version.as_str().is_some_and(|version| received.contains(version));
+    assert_eq!(accepted.iter().filter(is_missing).collect::<Vec<_>>(), [] as [&Value; 0]);
     Ok(())
 }

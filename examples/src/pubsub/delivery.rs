@@ -82,7 +82,8 @@ impl Delivery {
         let call = Call::post(format!("/{}/{}/enqueue", self.namespace, segment(queue)), body).under(lease);
         match self.pool.ask(queue, &call).await {
             Ok(answer) if answer.status.is_success() => Fate::Taken,
-            Ok(answer) if answer.status == StatusCode::NOT_FOUND => Fate::Gone,
+            // Only the owner knows that there is none, and says so under its lease.
+            Ok(answer) if answer.status == StatusCode::NOT_FOUND && answer.lease.is_some() => Fate::Gone,
             Ok(answer) if answer.status == StatusCode::CONFLICT => Fate::Stale,
             Ok(answer) => Fate::Unreached(format!("{queue}: {}", answer.status)),
             Err(error) => Fate::Unreached(format!("{queue}: {error}")),

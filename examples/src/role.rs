@@ -25,6 +25,7 @@ pub enum Role {
     /// Sectioned documents
     Documents(documents::DocumentsArgs),
     /// Publish-subscribe
+    #[command(name = "pubsub")]
     PubSub(pubsub::PubSubArgs),
     /// Message queues
     Queues(queues::QueuesArgs),

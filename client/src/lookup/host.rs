@@ -73,23 +73,3 @@ impl<L: Links> Host<LookupMachine> for LookupHost<L> {
             .send_if_modified(|status| std::mem::replace(&mut status.learning, learning) != learning);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use centrifuge_core::id::{Lsn, Nonce};
-    use centrifuge_core::message::Position;
-    use tokio::sync::watch;
-
-    use super::*;
-
-    #[test]
-    fn a_first_table_is_never_seen_without_the_contact_it_came_by() {
-        let (status, mut seen) = watch::channel(Status::default());
-        let position = Position { log: Nonce(7), lsn: Lsn(1) };
-        let actions = [LookupAction::TableChanged(position), LookupAction::Contact(true)];
-        assert!(status.send_if_modified(|status| advance(status, &actions, None)));
-        let first = *seen.borrow_and_update();
-        assert!(first.position == Some(position) && first.is_in_contact);
-        assert!(!status.send_if_modified(|status| advance(status, &[], None)), "nothing happened");
-    }
-}

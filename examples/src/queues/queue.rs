@@ -234,8 +234,7 @@ impl Entry {
 impl Interest {
     /// The names that were lost since this was last asked.
     ///
-    /// Compares for another number, not for a higher one: telling of a loss that was none is allowed, and happens when the
-    /// queue moves to a server whose table is behind.
+    /// Numbers only rise: a lower one is from a table that is behind, at the server that the queue has just moved to.
     fn look(&mut self, pool: &str, sight: &impl Sight) -> Vec<String> {
         let alarm = sight.alarm(pool);
         let is_alarmed = alarm.is_some() && alarm != self.alarm;
@@ -243,9 +242,9 @@ impl Interest {
         let mut lost = Vec::new();
         for (name, known) in &mut self.names {
             let since = sight.state_since(pool, name);
-            if is_alarmed || since != *known {
+            if is_alarmed || since > *known {
                 lost.push(name.clone());
-                *known = since;
+                *known = since.max(*known);
             }
         }
         lost

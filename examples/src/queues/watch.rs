@@ -14,7 +14,7 @@ use crate::stamp::wall_ms;
 
 /// What a queue asks about other pools.
 pub(super) trait Sight {
-    /// When the state of a name last began empty. Another number than last time is a loss.
+    /// When the state of a name last began empty. A higher number than last time is a loss.
     fn state_since(&self, pool: &str, name: &str) -> Option<Generation>;
 
     /// Whether nothing is known of a pool, since it was not heard of for too long. Another number is another alarm.

@@ -113,8 +113,8 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
 
     let _queues = start(&cluster, "queues", "queues-1", &["--watches", "connectivity,pubsub"]).await?;
     let topics = [
-        start(&cluster, "pub-sub", "pubsub-1", &[]).await?,
-        start(&cluster, "pub-sub", "pubsub-2", &[]).await?,
+        start(&cluster, "pubsub", "pubsub-1", &[]).await?,
+        start(&cluster, "pubsub", "pubsub-2", &[]).await?,
     ];
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 2).await?;
@@ -189,7 +189,7 @@ async fn every_address_is_received_while_servers_are_replaced() -> Result<(), Fa
     let cluster = cluster(&["connectivity", "pubsub", "queues"]).await?;
     let pools: [(&str, &str, &[&str]); 3] = [
         ("connectivity", "documents", &["--namespace", "connectivity", "--pubsub", "pubsub"]),
-        ("pubsub", "pub-sub", &[]),
+        ("pubsub", "pubsub", &[]),
         ("queues", "queues", &["--watches", "connectivity,pubsub"]),
     ];
     let mut servers = Vec::new();

@@ -40,8 +40,8 @@ async fn messages(queues: &Pool, queue: &str, incarnation: &Value) -> Result<Vec
 async fn subscriptions_survive_moves_and_subscribers_subscribe_again_after_a_crash() -> Result<(), Failure> {
     let cluster = cluster(&["pubsub", "queues"]).await?;
     let _queue_server = start(&cluster, "queues", "queues-1", &[]).await?;
-    let first = start(&cluster, "pub-sub", "pubsub-1", &[]).await?;
-    let second = start(&cluster, "pub-sub", "pubsub-2", &[]).await?;
+    let first = start(&cluster, "pubsub", "pubsub-1", &[]).await?;
+    let second = start(&cluster, "pubsub", "pubsub-2", &[]).await?;
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 2).await?;
     let (topics, queues) = connect(&cluster.caller()?).await?;
@@ -60,7 +60,7 @@ async fn subscriptions_survive_moves_and_subscribers_subscribe_again_after_a_cra
     }
 
     // One more server, then one less.
-    let _third = start(&cluster, "pub-sub", "pubsub-3", &[]).await?;
+    let _third = start(&cluster, "pubsub", "pubsub-3", &[]).await?;
     cluster.at_rest("pubsub", 3).await?;
     assert!(first.stop().await?.success());
     cluster.at_rest("pubsub", 2).await?;
@@ -104,7 +104,7 @@ async fn a_message_is_accepted_when_every_subscriber_has_it_or_will_know() -> Re
     let queue_server = start(&cluster, "queues", "queues-1", &[]).await?;
     // Impatient, with subscriptions that end soon.
     let arguments = ["--ttl", "6s", "--patience", "2s"];
-    let _server = cluster.serve("pub-sub", "pubsub-1", &arguments).await?;
+    let _server = cluster.serve("pubsub", "pubsub-1", &arguments).await?;
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 1).await?;
     let (topics, queues) = connect(&cluster.caller()?).await?;

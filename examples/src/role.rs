@@ -31,6 +31,8 @@ pub enum Role {
     Queues(queues::QueuesArgs),
     /// Feeds
     Feeds(feeds::FeedsArgs),
+    /// Passes requests on to the owners of feeds, a few at a time to each
+    FeedsFrontend(feeds::frontend::FeedsFrontendArgs),
     /// Presence
     Presence(presence::PresenceArgs),
     /// A frontend of presence, where users sign in
@@ -99,6 +101,7 @@ async fn run(role: Role) -> Result<(), Failure> {
         Role::PubSub(args) => pubsub::run(args).await,
         Role::Queues(args) => queues::run(args).await,
         Role::Feeds(args) => feeds::run(args).await,
+        Role::FeedsFrontend(args) => feeds::frontend::run(args).await,
         Role::Presence(args) => presence::run(args).await,
         Role::PresenceFrontend(args) => presence::frontend::run(args).await,
         Role::Replicated(args) => replicated::run(args).await,

@@ -1,6 +1,10 @@
 //! A cache over a database, in processes.
 
-use axum::http::StatusCode;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::http::{Method, StatusCode};
 use centrifuge::Key;
 use centrifuge_examples::Failure;
 use centrifuge_examples::call::{Answer, Call, Pool};
@@ -58,7 +62,7 @@ async fn a_drained_cache_stays_warm_and_a_crashed_one_is_prefetched() -> Result<
         put(&pool, &item(number), &json!(number)).await?;
     }
     put(&pool, "gone", &json!("soon")).await?;
-    let delete = Call::new(axum::http::Method::DELETE, "/cache/gone", Vec::new().into());
+    let delete = Call::new(Method::DELETE, "/cache/gone", Vec::new().into());
     assert_eq!(pool.ask("gone", &delete).await?.read::<Value>()?, json!({ "deleted": true }));
     assert_eq!(get(&pool, "gone").await?.status, StatusCode::NOT_FOUND);
 
@@ -125,5 +129,73 @@ async fn a_paused_owner_that_goes_on_with_a_write_is_refused_by_the_database() -
     assert_eq!(found["value"], "after");
     assert_eq!(get(&pool, &names[1]).await?.status, StatusCode::NOT_FOUND, "nothing was inserted");
     drop(other);
+    Ok(())
+}
+
+/// One writer of a few names, which it alone writes: reads back each time what it wrote last.
+async fn write_and_read_back(pool: Pool, writer: u64, stop: Arc<AtomicBool>) -> Result<u64, Failure> {
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        rounds += 1;
+        let name = format!("{writer}-{}", rounds % 5);
+        if rounds % 3 == 0 {
+            let delete = Call::new(Method::DELETE, format!("/cache/{name}"), Vec::new().into());
+            assert_eq!(done(&pool, &name, &delete).await?.status, StatusCode::OK);
+            assert_eq!(
+                done(&pool, &name, &Call::get(format!("/cache/{name}"))).await?.status,
+                StatusCode::NOT_FOUND
+            );
+        } else {
+            done(&pool, &name, &Call::put(format!("/cache/{name}"), &rounds)).await?.read::<Value>()?;
+            let found: Value = done(&pool, &name, &Call::get(format!("/cache/{name}"))).await?.read()?;
+            assert_eq!(found["value"], rounds, "{name}");
+        }
+    }
+    Ok(rounds)
+}
+
+/// Asks again while the database is busy.
+async fn done(pool: &Pool, name: &str, call: &Call) -> Result<Answer, Failure> {
+    loop {
+        let answer = pool.ask(name, call).await?;
+        if answer.status != StatusCode::SERVICE_UNAVAILABLE {
+            return Ok(answer);
+        }
+    }
+}
+
+#[tokio::test]
+async fn memory_and_database_agree_while_servers_come_and_go() -> Result<(), Failure> {
+    const WRITERS: u64 = 6;
+    let cluster = cluster(&["cache"]).await?;
+    let first = serve(&cluster, "first", &[]).await?;
+    cluster.at_rest("cache", 1).await?;
+    let pool = Pool::connect(&cluster.caller()?, "cache").await?;
+    let stop = Arc::<AtomicBool>::default();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write_and_read_back(pool.clone(), writer, Arc::clone(&stop))))
+        .collect();
+
+    let second = serve(&cluster, "second", &[]).await?;
+    cluster.at_rest("cache", 2).await?;
+    first.stop().await?;
+    let _third = serve(&cluster, "third", &[]).await?;
+    cluster.at_rest("cache", 2).await?;
+    second.kill().await?;
+    cluster.at_rest("cache", 1).await?;
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.await?? > 5, "it got on");
+    }
+
+    let database = rusqlite::Connection::open(cluster.directory().join("items.db"))?;
+    let mut select = database.prepare("SELECT name, value FROM items")?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let stored: BTreeMap<String, String> = rows.collect::<Result<_, _>>()?;
+    for name in (0..WRITERS).flat_map(|writer| (0..5).map(move |number| format!("{writer}-{number}"))) {
+        let answer = get(&pool, &name).await?;
+        let cached = answer.read::<Value>().ok().map(|found| found["value"].to_string());
+        assert_eq!(cached.as_ref(), stored.get(&name), "{name}");
+    }
     Ok(())
 }

@@ -191,6 +191,17 @@ fn a_queue_that_moves_misses_no_loss_whoever_heard_of_it_and_when() {
     assert!(there.read(incarnation, 0, 0).is_empty());
     there.table.set("pubsub", "home-pc", 20);
     assert_eq!(there.read(incarnation, 0, 0), [lost(1, &names)]);
+    // Told here, and the table there is behind: nothing new was lost.
+    let (mut here, mut there) = (Place::at(7, 20), Place::at(8, 20));
+    let incarnation = here.open(None, &names).incarnation;
+    here.table.set("pubsub", "home-pc", 30);
+    assert_eq!(here.read(incarnation, 0, 0), [lost(1, &names)]);
+    here.move_to(&mut there);
+    assert_eq!(there.read(incarnation, 1, 0), []);
+    there.table.set("pubsub", "home-pc", 30);
+    assert_eq!(there.read(incarnation, 1, 0), []);
+    there.table.set("pubsub", "home-pc", 31);
+    assert_eq!(there.read(incarnation, 1, 0), [lost(2, &names)]);
 }
 
 #[test]

@@ -257,7 +257,8 @@ impl Leader {
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
-        let wants_answer = talk.awaiting || orders.iter().any(is_grant) || has_news(&orders, talk);
+        let unanswered = talk.awaiting || talk.skipped;
+        let wants_answer = unanswered || orders.iter().any(is_grant) || has_news(&orders, talk);
         let is_going = |report: &Report| report.draining || report.leaving;
         let limited = !context.plants.has(Plant::PushesWithoutLimit);
         if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_going) {

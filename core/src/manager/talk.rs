@@ -49,6 +49,8 @@ pub(super) struct Talk {
     pub(super) undecided: bool,
     /// A report waits for its reply.
     pub(super) reply_due: bool,
+    /// The latest report crossed a message and was not taken: whatever acknowledges it asks for another.
+    pub(super) skipped: bool,
     /// What the Owner should hold has changed since it was last told.
     pub(super) push_due: bool,
     /// What the Owner was last told.
@@ -81,6 +83,7 @@ impl Talk {
             report: None,
             undecided: false,
             reply_due: false,
+            skipped: false,
             push_due: false,
             told: Vec::new(),
         }
@@ -93,11 +96,13 @@ impl Talk {
             self.round_trip = (self.round_trip * 7 + sample) / 8;
         }
         self.awaiting = false;
+        self.skipped = false;
         self.stumbles = 0;
     }
 
     /// A report crossed the latest message: the round trip is longer than the time since that was sent.
     pub(super) fn crossed(&mut self, now: Instant) {
+        self.skipped = true;
         self.stumbles = self.stumbles.saturating_add(1);
         self.round_trip = self.round_trip.max(now.since(self.sent_at).min(LONGEST_SAMPLE));
     }

@@ -50,7 +50,7 @@ struct User {
 pub struct Standing {
     /// How often it was told that the state of the user's key is lost.
     pub losses: u64,
-    /// How often it was published again.
+    /// How often it was published again, be it by the user's next word.
     pub again: u64,
     /// A loss was told, and nothing that was sent since has arrived as far as is known.
     pub is_lost: bool,
@@ -162,9 +162,22 @@ impl Kept {
     /// Something that was due was sent.
     fn sent_again(&self, sent: &Sending) {
         self.arrived(sent);
+        self.count_again(&sent.user);
+    }
+
+    /// A server has something newer: from the user's next word here, which is kept, or from another frontend.
+    fn is_outdated(&self, sent: &Sending) {
+        if self.has_newer(sent) {
+            self.count_again(&sent.user);
+        } else {
+            self.forget(sent);
+        }
+    }
+
+    fn count_again(&self, name: &str) {
         let mut inner = self.inner();
         inner.counts.again += 1;
-        if let Some(user) = inner.users.get_mut(&sent.user) {
+        if let Some(user) = inner.users.get_mut(name) {
             user.standing.again += 1;
         }
     }
@@ -209,8 +222,7 @@ where
         let sending = kept.next_due().await;
         match send(sending.clone()).await {
             Ok(Fate::Arrived) => kept.sent_again(&sending),
-            // The user went to another frontend since.
-            Ok(Fate::Newer(_)) => kept.forget(&sending),
+            Ok(Fate::Newer(_)) => kept.is_outdated(&sending),
             Err(_) => {
                 kept.put_back(&sending);
                 tokio::time::sleep(PAUSE).await;

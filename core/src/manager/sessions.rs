@@ -259,9 +259,10 @@ impl Leader {
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
         let unanswered = talk.awaiting || talk.skipped;
         let wants_answer = unanswered || orders.iter().any(is_grant) || has_news(&orders, talk);
-        let is_going = |report: &Report| report.draining || report.leaving;
+        // Whoever goes waits for the word that it has nothing left.
+        let is_gone = |report: &Report| orders.is_empty() && (report.draining || report.leaving);
         let limited = !context.plants.has(Plant::PushesWithoutLimit);
-        if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_going) {
+        if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_gone) {
             // Nothing to do for the Owner: a message would only cross its next report.
             talk.push_due = false;
             return;

@@ -1,12 +1,13 @@
 //! A rolling restart under load: every server in turn moves its state away, ends, comes back and gets it back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::report::{Phase, Setup, Verdict, table};
 use super::{Bench, EvalArgs, say, serve};
 use crate::Failure;
+use crate::presence::load::{Distribution, Reading};
 
 /// As many servers as the evaluation has unless told otherwise.
 const SERVERS: usize = 6;
@@ -17,7 +18,12 @@ struct Rolling {
     #[serde(flatten)]
     setup: Setup,
     phases: Vec<Phase>,
-    restarts: Vec<Restart>,
+    rounds: usize,
+    restarts: usize,
+    /// From the word to stop until a process had moved everything away and ended.
+    drain: Reading,
+    /// From its start until it had its ranges again.
+    back: Reading,
     p99_before_ms: f64,
     p99_during_ms: f64,
     p99_ratio: f64,
@@ -27,34 +33,47 @@ struct Rolling {
     passed: bool,
 }
 
-#[derive(Serialize)]
-struct Restart {
-    server: String,
-    /// From the word to stop until the process had moved everything away and ended.
-    drain_ms: u128,
-    /// From its start until it had its ranges again.
-    back_ms: u128,
+/// The restarts so far.
+struct Restarts {
+    rounds: usize,
+    count: usize,
+    drain: Distribution,
+    back: Distribution,
 }
 
-/// Restarts every server in turn, and fails if a user lost anything by it.
+/// Restarts every server in turn, for as long as it measured before, and fails if a user lost anything by it.
 pub async fn rolling(args: EvalArgs) -> Result<(), Failure> {
     let mut bench = Bench::start(&args, SERVERS).await?;
     say(&format!("measuring for {:?} before the restart", args.each));
     bench.turn_to("before").await?;
     tokio::time::sleep(args.each).await;
+    say(&format!(
+        "restarting one server after the other without a pause, and again until {:?} are over",
+        args.each
+    ));
     bench.turn_to("during").await?;
-    let mut restarts = Vec::new();
-    for _ in 0..bench.servers.len() {
-        restarts.push(restart_first(&mut bench).await?);
-    }
-    say(&format!("measuring for {:?} after the restart", args.each));
+    let restarts = restart_for(&mut bench, args.each).await?;
+    say(&format!("measuring for {:?} after {} restarts", args.each, restarts.count));
     bench.turn_to("after").await?;
     tokio::time::sleep(args.each).await;
     let phases = bench.finish().await?;
-    conclude(&args, bench.setup.clone(), phases, restarts)
+    conclude(&args, bench.setup.clone(), phases, &restarts)
 }
 
-async fn restart_first(bench: &mut Bench) -> Result<Restart, Failure> {
+async fn restart_for(bench: &mut Bench, at_least: Duration) -> Result<Restarts, Failure> {
+    let mut restarts =
+        Restarts { rounds: 0, count: 0, drain: Distribution::new()?, back: Distribution::new()? };
+    let began = Instant::now();
+    while restarts.rounds == 0 || began.elapsed() < at_least {
+        for _ in 0..bench.servers.len() {
+            restart_first(bench, &mut restarts).await?;
+        }
+        restarts.rounds += 1;
+    }
+    Ok(restarts)
+}
+
+async fn restart_first(bench: &mut Bench, restarts: &mut Restarts) -> Result<(), Failure> {
     let count = bench.servers.len();
     let server = bench.servers.remove(0);
     let name = server.name().to_owned();
@@ -63,22 +82,17 @@ async fn restart_first(bench: &mut Bench) -> Result<Restart, Failure> {
     if !status.success() {
         return Err(format!("{name} did not leave in good order: {status}").into());
     }
-    let drain_ms = stopping.elapsed().as_millis();
+    restarts.drain.add(stopping.elapsed());
     bench.at_rest(count - 1).await?;
     let starting = Instant::now();
     bench.servers.push(serve(&bench.cluster, &name).await?);
     bench.at_rest(count).await?;
-    let back_ms = starting.elapsed().as_millis();
-    say(&format!("{name} moved its state away and ended in {drain_ms} ms, and had it back in {back_ms} ms"));
-    Ok(Restart { server: name, drain_ms, back_ms })
+    restarts.back.add(starting.elapsed());
+    restarts.count += 1;
+    Ok(())
 }
 
-fn conclude(
-    args: &EvalArgs,
-    setup: Setup,
-    phases: Vec<Phase>,
-    restarts: Vec<Restart>,
-) -> Result<(), Failure> {
+fn conclude(args: &EvalArgs, setup: Setup, phases: Vec<Phase>, restarts: &Restarts) -> Result<(), Failure> {
     let [p99_before_ms, p99_during_ms] = [&phases[0], &phases[1]].map(|phase| phase.latency.p99_ms);
     let p99_ratio = p99_during_ms / p99_before_ms;
     let losses_told = phases.iter().map(|phase| phase.losses_told).sum();
@@ -91,11 +105,19 @@ fn conclude(
     println!(
         "p99 was {p99_before_ms:.2} ms before the restart and {p99_during_ms:.2} ms during it: {p99_ratio:.2} times"
     );
+    let (drain, back) = (restarts.drain.reading(), restarts.back.reading());
+    println!(
+        "{} restarts: moved away and ended in {:.0} ms at p50 and {:.0} ms at most, back in {:.0} ms and {:.0} ms",
+        restarts.count, drain.p50_ms, drain.max_ms, back.p50_ms, back.max_ms
+    );
     println!("losses told: {losses_told}");
     let report = Rolling {
         evaluation: "rolling",
         setup,
-        restarts,
+        rounds: restarts.rounds,
+        restarts: restarts.count,
+        drain,
+        back,
         p99_before_ms,
         p99_during_ms,
         p99_ratio,

@@ -54,7 +54,7 @@ pub struct FeedsFrontendArgs {
 pub async fn run(args: FeedsFrontendArgs) -> Result<(), Failure> {
     let lookup = args.caller.lookup(&args.pool).await?;
     let frontend = Frontend {
-        router: centrifuge::Router::new(lookup.clone()).patience(args.caller.patience),
+        router: centrifuge::Router::new(lookup.clone()).patience(args.caller.times.patience),
         http: reqwest::Client::new(),
         admission: Admission::new(args.cap),
         kept: Arc::new(Mutex::new(Kept::new(args.ttl))),

@@ -197,9 +197,9 @@ fn a_queue_that_moves_misses_no_loss_whoever_heard_of_it_and_when() {
     here.table.set("pubsub", "home-pc", 30);
     assert_eq!(here.read(incarnation, 0, 0), [lost(1, &names)]);
     here.move_to(&mut there);
-    assert_eq!(there.read(incarnation, 1, 0), []);
+    assert!(there.read(incarnation, 1, 0).is_empty());
     there.table.set("pubsub", "home-pc", 30);
-    assert_eq!(there.read(incarnation, 1, 0), []);
+    assert!(there.read(incarnation, 1, 0).is_empty());
     there.table.set("pubsub", "home-pc", 31);
     assert_eq!(there.read(incarnation, 1, 0), [lost(2, &names)]);
 }

@@ -5,7 +5,7 @@
 //! than a feed that is not there. Centrifuge still says where a user's feed is, moves it when servers come and go, and
 //! tells the [`frontend`] when it is lost.
 //!
-//! What concerns distribution is in this file and in the frontend; [`feed`] and [`xml`] are the application.
+//! What concerns distribution is in this file and in the frontend; `feed` and `xml` are the application.
 
 pub mod admission;
 mod feed;

@@ -46,11 +46,16 @@ pub(super) fn read(text: &str) -> Result<Vec<Task>, Failure> {
 fn read_line(line: &str) -> Option<Task> {
     let (name, period) = line.split_once(char::is_whitespace)?;
     let period = duration(period.trim()).ok().filter(|period| !period.is_zero())?;
-    Some(Task { name: name.to_owned(), period })
+    // The name becomes a part of a path at the sink.
+    let is_plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+    is_plain.then(|| Task { name: name.to_owned(), period })
 }
 
 fn complaint(line: &str) -> Failure {
-    format!("not a task: {line:?}. Write a name and a period, such as: backup 30s").into()
+    format!(
+        "not a task: {line:?}. Write a name of letters, digits, -, _ and . and a period, such as: backup 30s"
+    )
+    .into()
 }
 
 /// Tasks with made-up names.
@@ -68,7 +73,7 @@ mod tests {
         let tasks = read("backup 30s\n\n  report\t1h \n").expect("read");
         let expected = [("backup", 30), ("report", 3600)];
         assert_eq!(tasks, expected.map(|(name, seconds)| task(name, seconds)));
-        for wrong in ["backup", "backup often", "backup 0s", "backup 30s daily"] {
+        for wrong in ["backup", "backup often", "backup 0s", "backup 30s daily", "back/up 30s"] {
             let complaint = read(wrong).expect_err(wrong).to_string();
             assert!(complaint.contains("such as: backup 30s"), "{complaint}");
         }

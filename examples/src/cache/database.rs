@@ -200,6 +200,19 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_start_together_make_one_database() {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().expect("a directory");
+            let file = directory.path().join("items.db");
+            std::thread::scope(|scope| {
+                for _ in 0..6 {
+                    scope.spawn(|| Database::open(&file).expect("opened"));
+                }
+            });
+        }
+    }
+
+    #[test]
     fn numbers_keep_their_order() {
         let numbers = [0, 1, MIDDLE - 1, MIDDLE, MIDDLE + 1, u64::MAX];
         assert!(numbers.map(ordered).is_sorted());

@@ -90,9 +90,11 @@ async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
     // A new caller has not heard of the crash.
     let pool = Pool::connect(&cluster.caller()?, "replicated").await?;
     let ear = Ear::new(&pool);
+    let _joins = cluster.serve("replicated", "e", &[]).await?;
+    cluster.at_rest("replicated", 4).await?;
     let drained = servers.pop().ok_or("three are left")?;
     drained.stop().await?;
-    cluster.at_rest("replicated", 2).await?;
+    cluster.at_rest("replicated", 3).await?;
     for name in &names {
         assert_eq!(values(&pool, name).await?, vec![Some(json!({ "value of": name })); COPIES as usize]);
     }

@@ -211,6 +211,32 @@ async fn refusals_say_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_began_before_a_move_ends_with_it_and_what_it_wrote_moves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let pool = Pool::default();
+    let (rooms, a) = server(&manager, &pool, "a").await;
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let room = "room-7".to_owned();
+    let key = Key::of(room.as_bytes());
+    let operation = a.begin(key).expect("a holds everything");
+    let (others, b) = server(&manager, &pool, "b").await;
+    let draining = tokio::spawn({
+        let a = a.clone();
+        async move { a.drain().await }
+    });
+    eventually("the range is frozen", || a.check_lease_now(key) == Err(NotOwner::Moving)).await;
+    assert_eq!(rooms.insert(room.clone(), 6).map(|_| ()), Err(NotOwner::Moving), "nothing begins any more");
+    rooms.with_guard(&operation, &room, |slot, _| *slot = Some(7)).expect("the move waits for the operation");
+    assert!(operation.recheck());
+    drop(operation);
+    within(draining).await.expect("no panic").expect("drained");
+    eventually("b holds everything", || holds_everything(&b)).await;
+    assert_eq!(others.get(&room).expect("b holds everything").value, Some(7));
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranges_move_by_the_stream_of_migrations() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path()).await;

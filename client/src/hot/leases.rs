@@ -40,7 +40,7 @@ impl From<centrifuge_core::owner::NotOwner> for NotOwner {
 /// A lease that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The keys.
+    /// The keys. A lease may lose a part of them and keep its number for the rest.
     pub range: KeyRange,
     /// Its number: what leaves the server carries it, and the receiver refuses a lower one.
     pub generation: Generation,

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 pub use self::codec::{Codec, CodecError, Json, LeasedKey};
 use self::transfer::Arrivals;
 use crate::hot::{HotLeases, Lease, NotOwner};
+use crate::owner::Guard;
 
 /// Enough that threads seldom meet at one.
 const SHARDS: usize = 64;
@@ -196,11 +197,40 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
         name: &K,
         operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
     ) -> Result<Leased<R>, NotOwner> {
+        self.operate(name, Leases::check, operate)
+    }
+
+    /// Like [`LeasedMap::with_lease`], for the end of an operation that began with [`Owner::begin`](crate::Owner::begin): also
+    /// while the range is frozen for a move, which waits for the guard and takes along what is written here.
+    ///
+    /// # Panics
+    /// If the guard is on another key than that of `name`.
+    pub fn with_guard<R>(
+        &self,
+        guard: &Guard,
+        name: &K,
+        operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
+    ) -> Result<Leased<R>, NotOwner> {
+        assert_eq!(guard.key(), name.key(), "a guard is on one key");
+        let held = |leases: &dyn Leases, key| {
+            let lease = leases.held(key).filter(|lease| lease.generation == guard.generation());
+            lease.ok_or(NotOwner::NoLease)
+        };
+        self.operate(name, held, operate)
+    }
+
+    /// The steps of an operation; `find` is the first of them.
+    fn operate<R>(
+        &self,
+        name: &K,
+        find: impl FnOnce(&dyn Leases, Key) -> Result<Lease, NotOwner>,
+        operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
+    ) -> Result<Leased<R>, NotOwner> {
         let leases = self.inner.leases()?;
         let key = name.key();
         let mut shard = self.inner.shard(key);
         // Within the lock: a copy for another server is made after the range was frozen, and waits for this.
-        let lease = leases.check(key)?;
+        let lease = find(leases, key)?;
         let now = leases.now();
         self.inner.settle(&mut shard, name, key, &lease, now);
         let entry = shard.entry(name.clone()).or_insert_with(|| Entry::empty(lease.generation));

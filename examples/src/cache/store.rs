@@ -131,7 +131,7 @@ impl Inner {
         let asked = name.clone();
         let value = self.ask(move |database| database.read(&asked)).await?;
         if let Some(value) = &value {
-            self.remember(name, value, guard.generation())?;
+            self.remember(&guard, name, value)?;
         }
         outcome(&guard, value.map(|value| Found { value, from: Source::Database }))
     }
@@ -156,8 +156,8 @@ impl Inner {
         let (written, kept) = (name.clone(), value.clone());
         let was_there = self.ask(move |database| database.write(&written, value.as_ref(), lease)).await?;
         if let Some(value) = &kept {
-            // A range that is about to move takes no entry any more; its next owner reads the database.
-            let _ = self.remember(&name, value, lease);
+            // It is written, whatever becomes of the memory.
+            let _ = self.remember(&guard, &name, value);
         }
         outcome(&guard, was_there)
     }
@@ -212,13 +212,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Puts into memory what the database said under `lease`; another lease may have come since, and others wrote between.
-    fn remember(&self, name: &String, value: &Value, lease: Generation) -> Result<(), NotOwner> {
-        self.map.with_lease(name, |slot, now| {
-            if now.generation == lease {
-                *slot = Some(value.clone());
-            }
-        })?;
+    /// Puts into memory what the database said during an operation, also while the range waits for it to move.
+    fn remember(&self, guard: &Guard, name: &String, value: &Value) -> Result<(), NotOwner> {
+        self.map.with_guard(guard, name, |slot, _| *slot = Some(value.clone()))?;
         Ok(())
     }
 

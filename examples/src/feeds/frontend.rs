@@ -19,10 +19,10 @@ use tokio::net::TcpListener;
 
 use super::admission::Admission;
 use super::kept::{Kept, Post};
-use super::now_ms;
 use super::routes::Event;
 use crate::call::{Answer, Call, CallerArgs, Unanswered, duration};
 use crate::http::{LEASE, Problem};
+use crate::stamp::wall_ms;
 use crate::{Failure, launch};
 
 /// How long a post that is made again waits for a server that has enough to do.
@@ -155,7 +155,7 @@ async fn event(
     uri: Uri,
     Json(mut event): Json<Event>,
 ) -> Response {
-    let (at_ms, number) = (now_ms(), frontend.events.fetch_add(1, Ordering::Relaxed));
+    let (at_ms, number) = (wall_ms(), frontend.events.fetch_add(1, Ordering::Relaxed));
     event.at_ms.get_or_insert(at_ms);
     event.id.get_or_insert_with(|| format!("{}/{at_ms}/{number}", frontend.name));
     let body = Bytes::from(json!(event).to_string());

@@ -15,7 +15,7 @@ mod routes;
 mod strays;
 mod xml;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use centrifuge::leased_map::Json;
 use centrifuge::{Generation, LeasedMap};
@@ -86,10 +86,4 @@ impl Feeds {
         feed.merge(self.strays.get(user));
         (feed, lease)
     }
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::feed::Item;
-use super::{Feeds, now_ms, xml};
+use super::{Feeds, xml};
 use crate::http::{LEASE, Problem};
+use crate::stamp::wall_ms;
 
 /// Something that happened to a user, from outside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,13 +50,13 @@ async fn import(
     document: Bytes,
 ) -> Result<Response, Problem> {
     let unreadable = |error| Problem::new(StatusCode::BAD_REQUEST, error);
-    let items = xml::read(&document, now_ms()).map_err(unreadable)?;
+    let items = xml::read(&document, wall_ms()).map_err(unreadable)?;
     let lease = feeds.change(&user, |feed| items.iter().for_each(|item| feed.add(item.clone())));
     Ok(marked(Json(json!({ "items": items.len() })).into_response(), lease))
 }
 
 async fn event(State((feeds, _)): Shared, Path(user): Path<String>, Json(event): Json<Event>) -> Response {
-    let at_ms = event.at_ms.unwrap_or_else(now_ms);
+    let at_ms = event.at_ms.unwrap_or_else(wall_ms);
     let id = event.id.unwrap_or_else(|| format!("{user}/{at_ms}/{}", event.text));
     let title = format!("{user} {}", event.text);
     let item = Item { id, author: user.clone(), title, link: None, at_ms };

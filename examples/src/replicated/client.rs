@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{CopyName, Version, Versioned};
-use crate::call::{Call, Pool};
+use crate::call::{Call, Pool, segment};
 
 /// How long a repair waits for a copy: longer than a lease and its hold, after which there is an owner.
 const REPAIR: Duration = Duration::from_secs(90);
@@ -137,12 +137,9 @@ impl Store {
     }
 }
 
-/// Where a copy is at its server; a name may have any letters.
+/// Where a copy is at its server.
 fn path(copy: &CopyName) -> String {
-    let mut url = reqwest::Url::parse("http://pool").expect("an address");
-    let number = copy.number.to_string();
-    url.path_segments_mut().expect("it has a path").extend(["replicated", &copy.name, "copies", &number]);
-    url.path().to_owned()
+    format!("/replicated/{}/copies/{}", segment(&copy.name), copy.number)
 }
 
 #[cfg(test)]

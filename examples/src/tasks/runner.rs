@@ -45,7 +45,7 @@ impl Runner {
         }
         let said = Said { period, server: self.server.clone() };
         if let Begun::IsDone(last) = self.sink.begin(&task.name, &said, lease).await? {
-            self.finished.insert(task.name.clone(), last)?;
+            self.finished.with_guard(&guard, &task.name, |slot, _| *slot = Some(last))?;
             return Ok(());
         }
         tokio::time::sleep(self.work).await;
@@ -53,8 +53,8 @@ impl Runner {
             return Err("the lease ended during the run: its next owner runs it again".into());
         }
         self.sink.end(&task.name, &said, lease).await?;
-        // A range that is about to move takes no more entries: its next owner asks the sink, and learns it there.
-        let _ = self.finished.insert(task.name.clone(), period);
+        // Also if the task is about to move: the move waits for the guard, and takes this along.
+        self.finished.with_guard(&guard, &task.name, |slot, _| *slot = Some(period))?;
         Ok(())
     }
 }

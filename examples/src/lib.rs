@@ -17,6 +17,7 @@ pub mod queues;
 pub mod replicated;
 pub mod role;
 pub mod stamp;
+pub mod story;
 pub mod tasks;
 
 /// Why a program ends early: something to be read by a person.

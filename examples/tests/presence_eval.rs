@@ -37,6 +37,7 @@ fn a_rolling_restart_loses_nothing() {
     assert!(report["p99_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0));
 }
 
+/// PRS §7.2.
 #[test]
 fn what_dies_with_a_rack_is_told_to_every_frontend_and_published_again() {
     let report = evaluate("rack --servers 5 --frontends 8 --users 200 --rate 60 --lease 6s --for 2s --json");

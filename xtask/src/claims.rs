@@ -10,7 +10,7 @@ use crate::workspace::{Problem, Result, Workspace, conclude};
 const LIST: &str = "docs/claims.md";
 
 /// Where a claim's test may stand.
-const TEST_DIRECTORIES: &[&str] = &["core/tests", "sim/tests"];
+const TEST_DIRECTORIES: &[&str] = &["core/tests", "sim/tests", "examples/tests"];
 
 /// A paper whose claims are listed.
 struct Paper {

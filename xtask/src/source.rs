@@ -209,6 +209,7 @@ pub(crate) fn test_functions(source: &str) -> Vec<TestFunction> {
 fn function_name(line: &str) -> Option<&str> {
     let words = line.trim_start();
     let words = words.strip_prefix("pub ").unwrap_or(words);
+    let words = words.strip_prefix("async ").unwrap_or(words);
     let name = words.strip_prefix("fn ")?;
     let end = name.find(|c| !is_word(c)).unwrap_or(name.len());
     Some(&name[..end])
@@ -219,7 +220,8 @@ fn test_function(lines: &[&str], index: usize, name: &str) -> Option<TestFunctio
     let mut head: Vec<&str> =
         above.take_while(|line| line.starts_with("#[") || line.starts_with("//")).collect();
     head.reverse();
-    head.contains(&"#[test]").then(|| TestFunction {
+    let is_test = |line: &&str| *line == "#[test]" || line.starts_with("#[tokio::test");
+    head.iter().any(is_test).then(|| TestFunction {
         name: name.to_owned(),
         line: index + 1,
         doc: head

@@ -49,6 +49,7 @@ async fn count(server: &Process, what: &str) -> Result<u64, Failure> {
     counts[what].as_u64().ok_or_else(|| format!("no {what} in {counts}").into())
 }
 
+/// PRS §2.4.
 #[tokio::test]
 async fn a_drained_cache_stays_warm_and_a_crashed_one_is_prefetched() -> Result<(), Failure> {
     let cluster = cluster(&["cache"]).await?;

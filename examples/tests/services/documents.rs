@@ -33,6 +33,7 @@ async fn read_all(pool: &Pool, names: &[String]) -> Result<BTreeMap<String, Valu
     Ok(all)
 }
 
+/// Centrifuge §4.2.
 #[tokio::test]
 async fn documents_survive_moves_and_are_rebuilt_by_their_writers_after_a_crash() -> Result<(), Failure> {
     let cluster = cluster(&["documents"]).await?;
@@ -120,6 +121,7 @@ async fn conditions_are_kept(pool: &Pool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// PRS §3.
 #[tokio::test]
 async fn a_document_ends_unless_it_is_refreshed_and_an_instance_has_a_name() -> Result<(), Failure> {
     let cluster = cluster(&["activity"]).await?;

@@ -96,6 +96,7 @@ impl WorkPc {
     }
 }
 
+/// Centrifuge §4.1.
 #[tokio::test]
 async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Result<(), Failure> {
     let cluster = cluster(&["connectivity", "pubsub", "queues"]).await?;

@@ -97,6 +97,7 @@ async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<
     Ok(())
 }
 
+/// PRS §3.1.
 #[tokio::test]
 async fn a_server_answers_for_users_it_does_not_own() -> Result<(), Failure> {
     let cluster = cluster(&["feeds"]).await?;
@@ -125,6 +126,7 @@ async fn a_server_answers_for_users_it_does_not_own() -> Result<(), Failure> {
     Ok(())
 }
 
+/// PRS §3.3.
 #[tokio::test]
 async fn a_paused_server_does_not_take_requests_to_the_others_with_it() -> Result<(), Failure> {
     const CAP: usize = 4;

@@ -184,6 +184,7 @@ async fn a_server_answers_for_its_own_users_and_keeps_what_is_newest() -> Result
     .await
 }
 
+/// PRS §2.1.
 #[tokio::test]
 async fn a_frontend_that_is_cut_off_sends_its_users_elsewhere() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;

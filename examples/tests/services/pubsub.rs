@@ -98,6 +98,7 @@ async fn connect(caller: &CallerArgs) -> Result<(Pool, Pool), Failure> {
     Ok((Pool::connect(caller, "pubsub").await?, Pool::connect(caller, "queues").await?))
 }
 
+/// Centrifuge §4.4, PRS §3.1.
 #[tokio::test]
 async fn a_message_is_accepted_when_every_subscriber_has_it_or_will_know() -> Result<(), Failure> {
     let cluster = cluster(&["pubsub", "queues"]).await?;

@@ -73,6 +73,7 @@ fn enqueue(queue: &str, lease: u64, message: impl Into<Value>) -> Call {
     Call::post(format!("/queues/{queue}/enqueue"), &body).under(Generation(lease))
 }
 
+/// Centrifuge §4.3.
 #[tokio::test]
 async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<(), Failure> {
     let cluster = cluster(&["queues"]).await?;
@@ -189,6 +190,7 @@ fn interest(pool: &str) -> Value {
     json!({ "interests": { pool: ["home-pc"] } })
 }
 
+/// PRS §3.2.
 #[tokio::test]
 async fn losses_of_another_pool_are_in_the_queues_they_concern_and_only_there() -> Result<(), Failure> {
     let cluster = cluster(&["queues", "documents"]).await?;

@@ -47,6 +47,7 @@ async fn get(gateway: &Process, name: &str) -> Result<Value, Failure> {
     Ok(answer.error_for_status()?.json::<Versioned>().await?.value)
 }
 
+/// PRS §2.4.
 #[tokio::test]
 async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
     let cluster = cluster(&["replicated"]).await?;

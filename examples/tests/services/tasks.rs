@@ -71,6 +71,7 @@ async fn until_it_works(sink: &Process, server: &Process) -> Result<(), Failure>
     .await
 }
 
+/// PRS §3.4.
 #[tokio::test]
 async fn while_nobody_comes_or_goes_every_period_has_one_run() -> Result<(), Failure> {
     let cluster = cluster(&["tasks"]).await?;

@@ -1,0 +1,99 @@
+//! A link between a frontend and the Manager, which can be cut.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What a link does with connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Carries everything.
+    Open,
+    /// Ends every connection, as a machine does that is not there any more.
+    Refuses,
+    /// Keeps connections and carries nothing, as a broken switch does.
+    Swallows,
+}
+
+/// Listens on loopback and carries bytes to one address and back.
+#[derive(Debug)]
+pub(super) struct Link {
+    address: SocketAddr,
+    way: watch::Sender<Way>,
+}
+
+impl Link {
+    /// A link to `to`, open.
+    pub(super) async fn to(to: String) -> io::Result<Link> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let link = Link { address: listener.local_addr()?, way: watch::Sender::new(Way::Open) };
+        let way = link.way.subscribe();
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let (to, way) = (to.clone(), way.clone());
+                tokio::spawn(async move {
+                    // A connection that breaks is what this is about.
+                    let _ = carry(near, &to, way).await;
+                });
+            }
+        });
+        Ok(link)
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// From now on it does this, also with the connections that it has.
+    pub(super) fn set(&self, way: Way) {
+        self.way.send_replace(way);
+    }
+}
+
+async fn carry(mut near: TcpStream, to: &str, mut way: watch::Receiver<Way>) -> io::Result<()> {
+    let mut far = TcpStream::connect(to).await?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    tokio::select! {
+        biased;
+        _ = way.wait_for(|way| *way != Way::Open) => {}
+        carried = tokio::io::copy_bidirectional(&mut near, &mut far) => return carried.map(drop),
+    }
+    // Both ends stay open while a link swallows, and what they send is read by nobody.
+    let _ = way.wait_for(|way| *way != Way::Swallows).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cut_link_ends_connections_or_keeps_them_silent() -> io::Result<()> {
+        let far = TcpListener::bind("127.0.0.1:0").await?;
+        let link = Link::to(far.local_addr()?.to_string()).await?;
+        let mut near = TcpStream::connect(link.address()).await?;
+        let (mut at_far, _) = far.accept().await?;
+        near.write_all(b"a").await?;
+        assert_eq!(at_far.read_u8().await?, b'a');
+
+        link.set(Way::Swallows);
+        let silence = tokio::time::timeout(std::time::Duration::from_millis(50), near.read_u8()).await;
+        assert!(silence.is_err(), "nobody is told");
+
+        link.set(Way::Refuses);
+        let ended = near.read(&mut [0]).await;
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+        link.set(Way::Open);
+        let mut near = TcpStream::connect(link.address()).await?;
+        near.write_all(b"c").await?;
+        let (mut at_far, _) = far.accept().await?;
+        assert_eq!(at_far.read_u8().await?, b'c');
+        Ok(())
+    }
+}

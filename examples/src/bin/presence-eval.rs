@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use centrifuge_examples::Failure;
-use centrifuge_examples::presence::eval::{EvalArgs, rack, rolling};
+use centrifuge_examples::presence::eval::{EvalArgs, RollingArgs, rack, rolling};
 use centrifuge_examples::role::{self, RoleArgs};
 use clap::{Parser, Subcommand};
 
@@ -21,7 +21,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Restarts every server in turn: no loss may be told, no request may fail
-    Rolling(EvalArgs),
+    Rolling(RollingArgs),
     /// Kills a fifth of the servers at once and starts them again when their leases have run out: everything that was lost must
     /// be told to every frontend and published again
     Rack(EvalArgs),

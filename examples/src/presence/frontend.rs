@@ -26,6 +26,8 @@ use crate::launch;
 const AT_ONCE: usize = 16;
 /// How long one of them is tried before it is another's turn.
 const TURN: Duration = Duration::from_secs(1);
+/// How often users who are gone are forgotten.
+const SWEEP: Duration = Duration::from_secs(60);
 /// How often a number is raised above what another frontend chose.
 const RAISES: u32 = 8;
 
@@ -84,7 +86,7 @@ impl Frontend {
                 told.lost(&loss);
             }
         });
-        let mut tasks = vec![listening.abort_handle()];
+        let mut tasks = vec![listening.abort_handle(), tokio::spawn(sweep(Arc::clone(&kept))).abort_handle()];
         for _ in 0..AT_ONCE {
             let (pool, path, kept) = (pool.patience(TURN), path.clone(), Arc::clone(&kept));
             let publishing = async move {
@@ -117,10 +119,8 @@ impl Frontend {
             let publication = Publication { number: self.next_number(above), presence: presence.clone() };
             let sending = self.kept.keep(user, publication);
             let (fate, tries) = send(self.pool.clone(), self.path.clone(), sending.clone()).await?;
-            all = Tries {
-                misrouted: all.misrouted + tries.misrouted,
-                unreachable: all.unreachable + tries.unreachable,
-            };
+            all.misrouted += tries.misrouted;
+            all.unreachable += tries.unreachable;
             match fate {
                 Fate::Arrived => {
                     self.kept.arrived(&sending);
@@ -168,6 +168,13 @@ impl Frontend {
 impl Drop for Frontend {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn sweep(kept: Arc<Kept>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        kept.sweep();
     }
 }
 

@@ -148,6 +148,11 @@ impl Kept {
         self.more.notify_waiters();
     }
 
+    /// Forgets who has said nothing for long. To be called now and then; a loss does so by itself.
+    pub fn sweep(&self) {
+        self.inner().users.retain(|_, user| user.since.elapsed() < self.ttl);
+    }
+
     /// Takes what is due the longest, as it is now.
     async fn next_due(&self) -> Sending {
         loop {

@@ -17,7 +17,7 @@ use crate::call::duration;
 use crate::launch::{Cluster, Process, Program};
 
 pub use self::rack::rack;
-pub use self::rolling::rolling;
+pub use self::rolling::{RollingArgs, rolling};
 
 /// The papers saw four to five times as many frontends as servers.
 const FRONTENDS_PER_SERVER: usize = 4;

@@ -2,15 +2,27 @@
 
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::Serialize;
 
 use super::report::{Phase, Setup, Verdict, table};
 use super::{Bench, EvalArgs, say, serve};
 use crate::Failure;
+use crate::call::duration;
 use crate::presence::load::{Distribution, Reading};
 
 /// As many servers as the evaluation has unless told otherwise.
 const SERVERS: usize = 6;
+
+/// What the rolling restart is told.
+#[derive(Args, Clone, Debug)]
+pub struct RollingArgs {
+    #[command(flatten)]
+    common: EvalArgs,
+    /// How long the pool rests after each restart
+    #[arg(long, value_parser = duration, default_value = "0ms", value_name = "DURATION")]
+    rest: Duration,
+}
 
 #[derive(Serialize)]
 struct Rolling {
@@ -20,6 +32,7 @@ struct Rolling {
     phases: Vec<Phase>,
     rounds: usize,
     restarts: usize,
+    rest_ms: u128,
     /// From the word to stop until a process had moved everything away and ended.
     drain: Reading,
     /// From its start until it had its ranges again.
@@ -37,22 +50,21 @@ struct Rolling {
 struct Restarts {
     rounds: usize,
     count: usize,
+    rest: Duration,
     drain: Distribution,
     back: Distribution,
 }
 
 /// Restarts every server in turn, for as long as it measured before, and fails if a user lost anything by it.
-pub async fn rolling(args: EvalArgs) -> Result<(), Failure> {
+pub async fn rolling(args: RollingArgs) -> Result<(), Failure> {
+    let RollingArgs { common: args, rest } = args;
     let mut bench = Bench::start(&args, SERVERS).await?;
     say(&format!("measuring for {:?} before the restart", args.each));
     bench.turn_to("before").await?;
     tokio::time::sleep(args.each).await;
-    say(&format!(
-        "restarting one server after the other without a pause, and again until {:?} are over",
-        args.each
-    ));
+    say(&format!("restarting one server after the other, and again until {:?} are over", args.each));
     bench.turn_to("during").await?;
-    let restarts = restart_for(&mut bench, args.each).await?;
+    let restarts = restart_for(&mut bench, args.each, rest).await?;
     say(&format!("measuring for {:?} after {} restarts", args.each, restarts.count));
     bench.turn_to("after").await?;
     tokio::time::sleep(args.each).await;
@@ -60,13 +72,14 @@ pub async fn rolling(args: EvalArgs) -> Result<(), Failure> {
     conclude(&args, bench.setup.clone(), phases, &restarts)
 }
 
-async fn restart_for(bench: &mut Bench, at_least: Duration) -> Result<Restarts, Failure> {
-    let mut restarts =
-        Restarts { rounds: 0, count: 0, drain: Distribution::new()?, back: Distribution::new()? };
+async fn restart_for(bench: &mut Bench, at_least: Duration, rest: Duration) -> Result<Restarts, Failure> {
+    let (drain, back) = (Distribution::new()?, Distribution::new()?);
+    let mut restarts = Restarts { rounds: 0, count: 0, rest, drain, back };
     let began = Instant::now();
     while restarts.rounds == 0 || began.elapsed() < at_least {
         for _ in 0..bench.servers.len() {
             restart_first(bench, &mut restarts).await?;
+            tokio::time::sleep(rest).await;
         }
         restarts.rounds += 1;
     }
@@ -116,6 +129,7 @@ fn conclude(args: &EvalArgs, setup: Setup, phases: Vec<Phase>, restarts: &Restar
         setup,
         rounds: restarts.rounds,
         restarts: restarts.count,
+        rest_ms: restarts.rest.as_millis(),
         drain,
         back,
         p99_before_ms,

@@ -293,7 +293,29 @@ async fn follow(managers: Managers, known: Arc<[ManagerId]>, events: mpsc::Sende
 
 #[cfg(test)]
 mod tests {
+    use centrifuge_core::id::{Lsn, Nonce};
+    use centrifuge_core::message::Position;
+
     use super::*;
+
+    #[tokio::test]
+    async fn whoever_is_connected_has_a_table_and_is_in_contact() {
+        let shared = Arc::new(Shared {
+            hot: HotRoutes::new(),
+            losses: broadcast::channel(BACKLOG).0,
+            status: watch::channel(Status::default()).0,
+        });
+        let namespace = Namespace::new("rooms").expect("a label");
+        let inner = Inner { shared: Arc::clone(&shared), tasks: Vec::new(), namespace, nonce: Nonce(1) };
+        let lookup = Lookup { inner: Arc::new(inner) };
+        let position = Position { log: Nonce(7), lsn: Lsn(1) };
+        shared.status.send_modify(|status| status.position = Some(position));
+        let early = tokio::time::timeout(Duration::ZERO, lookup.connected()).await;
+        assert!(early.is_err(), "the table is told before the contact that it came by");
+        shared.status.send_modify(|status| status.is_in_contact = true);
+        lookup.connected().await.expect("connected");
+        assert!(lookup.in_contact());
+    }
 
     #[tokio::test]
     async fn a_panic_of_the_driver_is_told_as_the_loss_of_everything() {

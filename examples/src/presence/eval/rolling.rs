@@ -19,8 +19,8 @@ const SERVERS: usize = 6;
 pub struct RollingArgs {
     #[command(flatten)]
     common: EvalArgs,
-    /// How long the pool rests after each restart
-    #[arg(long, value_parser = duration, default_value = "0ms", value_name = "DURATION")]
+    /// How long the pool rests after each restart; 0s restarts one server after the other without a breath
+    #[arg(long, value_parser = duration, default_value = "1s", value_name = "DURATION")]
     rest: Duration,
 }
 

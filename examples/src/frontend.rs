@@ -10,27 +10,23 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderName, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use centrifuge_server::stop::told_to_stop;
 use clap::Args;
-use tokio::net::TcpListener;
 
 use crate::Failure;
 use crate::call::{Call, CallerArgs, Pool};
-use crate::http::{LEASE, Problem};
-use crate::launch;
+use crate::http::{LEASE, ListenArgs, Problem};
 
+/// How often it is looked whether the Manager was lost.
+const LOOK: Duration = Duration::from_millis(100);
 /// As long as a request may wait for news at an owner.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// What a frontend is told.
 #[derive(Args, Clone, Debug)]
 pub struct FrontendArgs {
-    /// The frontend's name
-    #[arg(long)]
-    pub name: String,
-    /// Where it listens
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: String,
+    /// Its name and where it listens
+    #[command(flatten)]
+    pub listen: ListenArgs,
     /// The pools that it passes requests on to; the first part of a path names one
     #[arg(long, value_delimiter = ',', required = true)]
     pub pools: Vec<String>,
@@ -47,13 +43,7 @@ pub async fn run(args: FrontendArgs) -> Result<(), Failure> {
     for name in &args.pools {
         pools.insert(name.clone(), Pool::connect(&args.caller, name).await?);
     }
-    let listener = TcpListener::bind(&args.listen).await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    launch::say_ready(&args.name, &url);
-    tokio::select! {
-        served = axum::serve(listener, routes(Arc::new(pools))) => Ok(served?),
-        () = told_to_stop() => Ok(()),
-    }
+    args.listen.serve(routes(Arc::new(pools))).await
 }
 
 /// `/POOL/NAME` and all below it belong to NAME's owner in POOL.
@@ -81,14 +71,13 @@ async fn pass(
 ) -> Result<Response, Problem> {
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no pool {pool} here"));
     let pool = pools.get(&pool).ok_or_else(unknown)?;
-    if !pool.lookup().in_contact() {
-        let words =
-            "this frontend has lost the Manager: go to another one, and publish your state again there";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, words));
-    }
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let call = Call::new(method, path, body).wait(WAIT);
-    let answer = pool.ask(&name, &call).await;
+    let answer = tokio::select! {
+        biased;
+        () = out_of_contact(pool) => return Err(gone_blind()),
+        answer = pool.ask(&name, &call) => answer,
+    };
     let answer = answer.map_err(|error| Problem::new(StatusCode::GATEWAY_TIMEOUT, error))?;
     let kind = answer.content_type.unwrap_or_else(|| "application/json".to_owned());
     let mut response = (answer.status, [("content-type", kind)], answer.body).into_response();
@@ -96,4 +85,16 @@ async fn pass(
         response.headers_mut().insert(HeaderName::from_static(LEASE), lease.0.into());
     }
     Ok(response)
+}
+
+/// Waits until the table is too old to be believed: whoever is asking then would ask in vain, or be answered by chance.
+async fn out_of_contact(pool: &Pool) {
+    while pool.lookup().in_contact() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn gone_blind() -> Problem {
+    let words = "this frontend has lost the Manager: go to another one, and publish your state again there";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
 }

@@ -1,15 +1,20 @@
-//! What services answer: JSON with the lease it is true under, or a problem that says what to do.
+//! What services answer: JSON with the lease it is true under, or a problem that says what to do; and where they listen.
 
 use std::fmt;
 use std::hash::Hash;
 
-use axum::Json;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
 use centrifuge::leased_map::{Leased, LeasedKey};
 use centrifuge::{Generation, LeasedMap, NotOwner};
+use centrifuge_server::stop::told_to_stop;
+use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::net::TcpListener;
+
+use crate::{Failure, launch};
 
 /// The header that carries a lease's number: in an answer the lease it is true under, in a request the lease of its sender.
 pub const LEASE: &str = "centrifuge-lease";
@@ -84,4 +89,36 @@ pub fn under_lease<T: Serialize>(outcome: &Leased<T>) -> Response {
 #[must_use]
 pub fn lease_of(headers: &HeaderMap) -> Option<Generation> {
     headers.get(LEASE)?.to_str().ok()?.parse().ok().map(Generation)
+}
+
+/// What everything is told that listens.
+#[derive(Args, Clone, Debug)]
+pub struct ListenArgs {
+    /// Its name; a server's restarts share it
+    #[arg(long)]
+    pub name: String,
+    /// Where it listens
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: String,
+}
+
+impl ListenArgs {
+    /// Listens, and says where.
+    pub async fn bind(&self) -> Result<(TcpListener, String), Failure> {
+        let listener = TcpListener::bind(&self.listen).await;
+        let listener =
+            listener.map_err(|error| format!("{} cannot listen on {}: {error}", self.name, self.listen))?;
+        let url = format!("http://{}", listener.local_addr()?);
+        Ok((listener, url))
+    }
+
+    /// Answers until it is told to stop. For what is no server of a pool, and has nothing to move away.
+    pub async fn serve(&self, routes: Router) -> Result<(), Failure> {
+        let (listener, url) = self.bind().await?;
+        launch::say_ready(&self.name, &url);
+        tokio::select! {
+            served = axum::serve(listener, routes) => Ok(served?),
+            () = told_to_stop() => Ok(()),
+        }
+    }
 }

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::Failure;
 use crate::call::{CallerArgs, CallerTimes, managers};
+use crate::http::ListenArgs;
 use crate::launch;
 
 /// How long moving everything away may take.
@@ -32,15 +33,12 @@ const LARGEST_PART: usize = 64 << 20;
 /// What every server of a pool is told.
 #[derive(Args, Clone, Debug)]
 pub struct MemberArgs {
-    /// The server's name, which its restarts share
-    #[arg(long)]
-    pub name: String,
+    /// Its name and where it listens
+    #[command(flatten)]
+    pub listen: ListenArgs,
     /// The Managers as host:port, separated by commas
     #[arg(long, env = "CENTRIFUGE_MANAGERS", default_value = "127.0.0.1:7600", value_parser = managers)]
     pub managers: Managers,
-    /// Where it listens
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: String,
     /// The pool; its service's name unless given
     #[arg(long)]
     pub namespace: Option<String>,
@@ -77,14 +75,13 @@ pub struct Member {
 impl Member {
     /// Listens, so that the pool can be told where.
     pub async fn bind(args: &MemberArgs, service: &str) -> Result<Member, Failure> {
-        let listener = TcpListener::bind(&args.listen)
-            .await
-            .map_err(|error| format!("{} cannot listen on {}: {error}", args.name, args.listen))?;
-        let url = format!("http://{}", listener.local_addr()?);
+        let (listener, url) = args.listen.bind().await?;
         let namespace = args.namespace.as_deref().unwrap_or(service);
-        let builder =
-            Owner::builder(args.managers.clone(), namespace).name(&args.name).url(&url).wait_for_name();
-        let name = args.name.clone();
+        let builder = Owner::builder(args.managers.clone(), namespace)
+            .name(&args.listen.name)
+            .url(&url)
+            .wait_for_name();
+        let name = args.listen.name.clone();
         let (owner, transfer, chores) = (Arc::default(), Router::new(), Vec::new());
         Ok(Member { name, listener, url, builder, owner, transfer, chores })
     }

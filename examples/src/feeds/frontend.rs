@@ -12,18 +12,16 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use centrifuge::router::{Refusal, RouterError};
 use centrifuge::{Key, Lookup};
-use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::admission::Admission;
 use super::kept::{Kept, Post};
 use super::routes::Event;
+use crate::Failure;
 use crate::call::{Answer, Call, CallerArgs, Unanswered, duration};
-use crate::http::{LEASE, Problem};
+use crate::http::{LEASE, ListenArgs, Problem};
 use crate::stamp::wall_ms;
-use crate::{Failure, launch};
 
 /// How long a post that is made again waits for a server that has enough to do.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -31,12 +29,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// What a feeds' frontend is told.
 #[derive(Args, Clone, Debug)]
 pub struct FeedsFrontendArgs {
-    /// The frontend's name
-    #[arg(long)]
-    name: String,
-    /// Where it listens
-    #[arg(long, default_value = "127.0.0.1:0")]
-    listen: String,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// The pool
     #[arg(long, default_value = "feeds")]
     pool: String,
@@ -58,17 +52,11 @@ pub async fn run(args: FeedsFrontendArgs) -> Result<(), Failure> {
         http: reqwest::Client::new(),
         admission: Admission::new(args.cap),
         kept: Arc::new(Mutex::new(Kept::new(args.ttl))),
-        name: args.name.clone(),
+        name: args.listen.name.clone(),
         events: Arc::default(),
     };
     tokio::spawn(frontend.clone().post_again(lookup));
-    let listener = TcpListener::bind(&args.listen).await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    launch::say_ready(&args.name, &url);
-    tokio::select! {
-        served = axum::serve(listener, frontend.routes()) => Ok(served?),
-        () = told_to_stop() => Ok(()),
-    }
+    args.listen.serve(frontend.routes()).await
 }
 
 #[derive(Clone)]

@@ -8,19 +8,16 @@ use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode};
 use axum::routing::get;
 use axum::{Json, Router};
-use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use reqwest::Url;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 use super::republish::{Fate, Kept, Sending, republish};
 use super::{Numbered, Presence, Publication, SERVICE};
 use crate::Failure;
 use crate::call::{Answer, Call, CallerArgs, Pool, Tries, duration};
-use crate::http::Problem;
-use crate::launch;
+use crate::http::{ListenArgs, Problem};
 
 /// How many publications are made again at once.
 const AT_ONCE: usize = 16;
@@ -34,12 +31,9 @@ const RAISES: u32 = 8;
 /// What a frontend of presence is told.
 #[derive(Args, Clone, Debug)]
 pub struct PresenceFrontendArgs {
-    /// The frontend's name
-    #[arg(long)]
-    pub name: String,
-    /// Where it listens
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: String,
+    /// Its name and where it listens
+    #[command(flatten)]
+    pub listen: ListenArgs,
     /// The pool
     #[arg(long, default_value = SERVICE)]
     pub namespace: String,
@@ -215,12 +209,7 @@ async fn ask(pool: &Pool, user: &str, call: &Call) -> Result<Answer, FrontendErr
 /// Serves until it is told to stop.
 pub async fn run(args: PresenceFrontendArgs) -> Result<(), Failure> {
     let frontend = Frontend::connect(&args.caller, &args.namespace, args.ttl).await?;
-    let listener = TcpListener::bind(&args.listen).await?;
-    launch::say_ready(&args.name, &format!("http://{}", listener.local_addr()?));
-    tokio::select! {
-        served = axum::serve(listener, routes(frontend)) => Ok(served?),
-        () = told_to_stop() => Ok(()),
-    }
+    args.listen.serve(routes(frontend)).await
 }
 
 fn routes(frontend: Frontend) -> Router {

@@ -64,7 +64,7 @@ type Users = LeasedMap<String, Publication>;
 /// Serves until it is told to stop.
 pub async fn run(args: PresenceArgs) -> Result<(), Failure> {
     let users: Users = LeasedMap::with_ttl(leased_map::Json, args.ttl);
-    let pool = args.member.namespace.clone().unwrap_or_else(|| SERVICE.to_owned());
+    let pool = args.member.pool(SERVICE);
     let member = Member::bind(&args.member, SERVICE).await?.state(&users);
     member.join().await?.serve(routes(&pool, users)).await
 }

@@ -6,26 +6,20 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use serde_json::Value;
-use tokio::net::TcpListener;
 
 use super::Versioned;
 use super::client::{NoQuorum, Store};
+use crate::Failure;
 use crate::call::{CallerArgs, Pool, duration};
-use crate::http::Problem;
-use crate::{Failure, launch};
+use crate::http::{ListenArgs, Problem};
 
 /// What a gateway is told.
 #[derive(Args, Clone, Debug)]
 pub struct GatewayArgs {
-    /// The gateway's name
-    #[arg(long)]
-    name: String,
-    /// Where it listens
-    #[arg(long, default_value = "127.0.0.1:0")]
-    listen: String,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// The pool
     #[arg(long, default_value = "replicated")]
     pool: String,
@@ -42,16 +36,10 @@ pub struct GatewayArgs {
 /// Serves until it is told to stop.
 pub async fn run(args: GatewayArgs) -> Result<(), Failure> {
     let pool = Pool::connect(&args.caller, &args.pool).await?;
-    let store = Store::new(pool, args.copies, args.deadline, &args.name);
+    let store = Store::new(pool, args.copies, args.deadline, &args.listen.name);
     tokio::spawn(store.clone().repair_what_is_lost());
-    let listener = TcpListener::bind(&args.listen).await?;
-    let url = format!("http://{}", listener.local_addr()?);
     let routes = Router::new().route("/replicated/{name}", get(read).put(write)).with_state(store);
-    launch::say_ready(&args.name, &url);
-    tokio::select! {
-        served = axum::serve(listener, routes) => Ok(served?),
-        () = told_to_stop() => Ok(()),
-    }
+    args.listen.serve(routes).await
 }
 
 impl From<NoQuorum> for Problem {

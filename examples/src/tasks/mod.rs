@@ -74,7 +74,7 @@ pub async fn run(args: TasksArgs) -> Result<(), Failure> {
         owner: owner.clone(),
         finished: finished.clone(),
         sink: Sink::at(&args.sink),
-        server: args.member.name.clone(),
+        server: args.member.listen.name.clone(),
         work: args.work,
     };
     let running = Running { all: Arc::clone(&tasks), runner, here: BTreeMap::new() };

@@ -10,42 +10,30 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use centrifuge::Generation;
-use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::ledger::{Event, Ledger, Refused, Run};
+use crate::Failure;
 use crate::call::{Answer, Call};
-use crate::http::{Problem, lease_of};
-use crate::{Failure, launch};
+use crate::http::{ListenArgs, Problem, lease_of};
 
 /// What a sink is told.
 #[derive(Args, Clone, Debug)]
 pub struct SinkArgs {
-    /// The sink's name
-    #[arg(long)]
-    name: String,
-    /// Where it listens
-    #[arg(long, default_value = "127.0.0.1:0")]
-    listen: String,
+    #[command(flatten)]
+    listen: ListenArgs,
 }
 
 /// Serves until it is told to stop.
 pub async fn run(args: SinkArgs) -> Result<(), Failure> {
-    let listener = TcpListener::bind(&args.listen).await?;
-    let url = format!("http://{}", listener.local_addr()?);
     let routes = Router::new()
         .route("/runs", get(runs))
         .route("/runs/{task}/begin", post(begin))
         .route("/runs/{task}/end", post(end))
         .with_state(Arc::<Mutex<Ledger>>::default());
-    launch::say_ready(&args.name, &url);
-    tokio::select! {
-        served = axum::serve(listener, routes) => Ok(served?),
-        () = told_to_stop() => Ok(()),
-    }
+    args.listen.serve(routes).await
 }
 
 impl From<Refused> for Problem {

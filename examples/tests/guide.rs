@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use centrifuge::Key;
 use centrifuge_examples::Failure;
-use centrifuge_examples::launch::{Cluster, Program};
+use centrifuge_examples::launch::{Cluster, Program, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -91,10 +91,14 @@ impl Part {
         Ok(())
     }
 
-    async fn interrupt(mut self) -> Result<(), Failure> {
+    /// Ctrl-C.
+    fn interrupt(&self) -> Result<(), Failure> {
         let id =
             self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).ok_or("it has ended")?;
-        kill_process(id, Signal::INT)?;
+        Ok(kill_process(id, Signal::INT)?)
+    }
+
+    async fn ended(mut self) -> Result<(), Failure> {
         let ended =
             tokio::time::timeout(BOUND, self.child.wait()).await.map_err(|_| "it does not stop")??;
         assert!(ended.success(), "{ended}");
@@ -115,7 +119,8 @@ async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
     let mut second = Part::start(&cluster, &["server", "0"])?;
     second.line().await?;
     cluster.at_rest("visits", 2).await?;
-    first.interrupt().await?;
+    first.interrupt()?;
+    first.ended().await?;
     caller.visits(4, 12).await?;
     // kill -9: another server begins anew, and the caller is told.
     let mut third = Part::start(&cluster, &["server", "0"])?;
@@ -123,7 +128,7 @@ async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
     cluster.at_rest("visits", 2).await?;
     let lookup = cluster.caller()?.lookup("visits").await?;
     let owner = lookup.lookup(Key::of(b"home"))?.url().to_owned();
-    let (dying, _living) = if third_url.contains(&owner) { (third, second) } else { (second, third) };
+    let (dying, living) = if third_url.contains(&owner) { (third, second) } else { (second, third) };
     drop(dying);
     let mut told = Vec::new();
     while !(told.contains(&LOST.to_owned()) && told.contains(&"visit 1 of home".to_owned())) {
@@ -131,5 +136,14 @@ async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
     }
     let lost = told.iter().filter(|line| *line == LOST).count();
     assert_eq!(lost, 1, "{told:?}");
+    // The last server has nobody to move to, and goes on answering while it waits for somebody.
+    living.interrupt()?;
+    let is_draining = async || Ok(cluster.owners("visits").await?.iter().any(|owner| owner.draining));
+    until("it drains", is_draining).await?;
+    // One may have been on its way; a second was asked for after the word to stop.
+    for _ in 0..2 {
+        let visited = caller.line().await?;
+        assert!(visited.starts_with("visit "), "{visited}");
+    }
     Ok(())
 }

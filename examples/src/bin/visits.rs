@@ -15,7 +15,14 @@ use tokio::net::TcpListener;
 type Visits = LeasedMap<String, u64>;
 
 #[tokio::main]
-async fn main() -> Result<(), BoxError> {
+async fn main() {
+    if let Err(error) = run().await {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+async fn run() -> Result<(), BoxError> {
     let managers = std::env::var("CENTRIFUGE_MANAGERS").unwrap_or_else(|_| "127.0.0.1:7600".to_owned());
     let managers = Managers::list(managers.split(','))?;
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -31,17 +38,21 @@ async fn serve(managers: Managers, port: &str) -> Result<(), BoxError> {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await?;
     let url = format!("http://{}", listener.local_addr()?);
     let visits = Visits::new();
-    let owner = Owner::builder(managers, "visits").url(&url).state(&visits, carry).join().await?;
+    let describing = Owner::builder(managers, "visits").url(&url).wait_for_name();
+    let owner = describing.state(&visits, carry).join().await?;
     let routes = axum::Router::new()
         .route("/visits/{page}", post(count))
         .route("/transfer", post(take))
         .with_state((visits, owner.clone()));
     println!("serving at {url}; Ctrl-C moves everything away and ends");
+    let leaving = async {
+        tokio::signal::ctrl_c().await?;
+        Ok::<(), BoxError>(owner.shutdown(Duration::from_secs(30)).await?)
+    };
     tokio::select! {
-        served = axum::serve(listener, routes) => served?,
-        _ = tokio::signal::ctrl_c() => owner.shutdown(Duration::from_secs(30)).await?,
+        served = axum::serve(listener, routes) => Ok(served?),
+        left = leaving => left,
     }
-    Ok(())
 }
 
 /// One more visit, if the page is ours.

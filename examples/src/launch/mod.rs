@@ -153,6 +153,12 @@ impl Cluster {
         reply.namespaces.into_iter().next().ok_or_else(|| format!("there is no pool {pool}").into())
     }
 
+    /// The servers of a pool, as the Manager knows them.
+    pub async fn owners(&self, pool: &str) -> Result<Vec<v1::OwnerStatus>, Failure> {
+        let request = v1::ListOwnersRequest { namespace: pool.to_owned() };
+        Ok(self.admin.clone().list_owners(request).await?.into_inner().owners)
+    }
+
     /// Waits until so many servers of a pool have every key and nothing moves.
     pub async fn at_rest(&self, pool: &str, servers: u32) -> Result<(), Failure> {
         let what = format!("{servers} servers of {pool} have every key, and nothing moves");

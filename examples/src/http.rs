@@ -85,6 +85,15 @@ pub fn under_lease<T: Serialize>(outcome: &Leased<T>) -> Response {
     (header, Json(&outcome.value)).into_response()
 }
 
+/// Refuses a name that cannot be a part of a path: clients of HTTP take these for directions, however they are written.
+pub fn check_name(name: &str) -> Result<(), Problem> {
+    if ["", ".", ".."].contains(&name) {
+        let words = format!("{name:?} cannot be a name: it would not survive in a path");
+        return Err(Problem::new(StatusCode::BAD_REQUEST, words));
+    }
+    Ok(())
+}
+
 /// The lease that a message came under, if it says.
 #[must_use]
 pub fn lease_of(headers: &HeaderMap) -> Option<Generation> {

@@ -63,7 +63,8 @@ impl Leases for HotLeases {
 ///
 /// Every operation takes the papers' steps: check the lease, discard what is left of an earlier one, operate, check
 /// again. What it returns carries the lease; [`LeasedMap::recheck`] it before each thing that leaves the server. Entries
-/// move with their range when the map is given to [`OwnerBuilder::state`](crate::owner::OwnerBuilder::state).
+/// move with their range when the map is given to [`OwnerBuilder::state`](crate::owner::OwnerBuilder::state); an entry moves in one
+/// piece, and one that is too large for what carries it takes its whole range down with it: bound what clients can make grow.
 ///
 /// ```
 /// use centrifuge::leased_map::LeasedMap;

@@ -2,20 +2,25 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use centrifuge::leased_map::LeasedKey;
 use centrifuge::{Generation, Key, KeyRange};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::Value;
 
 /// How long a transaction waits for those of other servers.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// How long until another try where SQLite does not wait by itself.
+const AGAIN: Duration = Duration::from_millis(10);
+
 const TABLES: &str = "
+    BEGIN IMMEDIATE;
     CREATE TABLE IF NOT EXISTS items (name TEXT PRIMARY KEY, key INTEGER NOT NULL, value TEXT NOT NULL);
     CREATE INDEX IF NOT EXISTS items_by_key ON items (key);
     CREATE TABLE IF NOT EXISTS claims (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, lease INTEGER NOT NULL);
+    COMMIT;
 ";
 
 /// Why the database does not do something.
@@ -45,8 +50,7 @@ impl Database {
     pub(super) fn open(file: &Path) -> Result<Database, DatabaseError> {
         let connection = Connection::open(file)?;
         connection.busy_timeout(BUSY)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.execute_batch(TABLES)?;
+        prepare(&connection)?;
         Ok(Database { connection: Arc::new(Mutex::new(connection)) })
     }
 
@@ -115,6 +119,22 @@ impl Database {
         let result = operate(&transaction)?;
         transaction.commit()?;
         Ok(result)
+    }
+}
+
+/// Makes the tables. Other servers may be doing the same, and SQLite waits for nobody while it changes its kind of journal.
+fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
+    let until = Instant::now() + BUSY;
+    loop {
+        let journal = connection.pragma_update(None, "journal_mode", "WAL");
+        match journal.and_then(|()| connection.execute_batch(TABLES)) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            prepared => return prepared,
+        }
     }
 }
 

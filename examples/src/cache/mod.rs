@@ -72,7 +72,7 @@ pub async fn run(args: CacheArgs) -> Result<(), Failure> {
     let changes = owner.changes();
     let store = Store::new(owner.clone(), map, database, args.prefetch, args.stall);
     tokio::spawn(prefetch(owner, changes, store.clone()));
-    joined.serve(routes::routes(store)).await
+    joined.serve(routes::routes(&args.member.pool("cache"), store)).await
 }
 
 /// Claims and prefetches what is granted. A request that comes earlier does so itself.

@@ -25,9 +25,9 @@ impl From<StoreError> for Problem {
     }
 }
 
-pub(super) fn routes(store: Store) -> Router {
+pub(super) fn routes(pool: &str, store: Store) -> Router {
     Router::new()
-        .route("/cache/{name}", get(read).put(write).delete(delete))
+        .route(&format!("/{pool}/{{name}}"), get(read).put(write).delete(delete))
         .route("/cache-stats", get(stats))
         .with_state(store)
 }

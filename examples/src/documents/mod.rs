@@ -8,7 +8,7 @@
 //!
 //! **Publishing.** Subscribers are told of a write before its writer is: a 200 means that the publish-subscribe pool has
 //! accepted it. Without a 200 the write may have happened or not, and subscribers may know of it or not; the writer writes
-//! again. That is harmless, because readers compare versions: the highest they saw is the latest. A conditional write that
+//! again. That is harmless, because readers compare versions: for each section the highest they saw is the latest. A conditional write that
 //! comes again finds its own first try, and fails: read, and write on condition of what is there. That a document ended by
 //! itself is not published: its writer is gone, and what it wrote is worth nothing.
 

@@ -1,6 +1,6 @@
 //! Documents over HTTP.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post, put};
@@ -11,14 +11,20 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::document::{self, Condition, Mismatch};
-use crate::http::{Problem, answer, judge};
+use crate::http::{Problem, answer, check_name, judge};
 use crate::stamp::Stamp;
+
+/// The most that a section may have: with what is wrapped around it, it can still be published.
+const LARGEST: usize = 1 << 20;
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
     let routes = Router::new()
         .route("/{name}", get(read).delete(|state, Path(name), query| remove(state, name, None, query)))
-        .route("/{name}/sections/{section}", put(write).get(read_section).delete(remove_section))
+        .route(
+            "/{name}/sections/{section}",
+            put(write).get(read_section).delete(remove_section).layer(DefaultBodyLimit::max(LARGEST)),
+        )
         .route("/{name}/refresh", post(refresh))
         .with_state(service);
     Router::new().nest(&format!("/{pool}"), routes)
@@ -59,6 +65,7 @@ async fn write(
     Query(condition): Query<Conditional>,
     Json(value): Json<Value>,
 ) -> Result<Response, Problem> {
+    check_name(&name)?;
     let condition = condition.read()?;
     let written = service.documents.with_lease(&name, |slot, lease| {
         let version = service.stamps.next(lease.generation);

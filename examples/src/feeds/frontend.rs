@@ -25,6 +25,10 @@ use crate::stamp::wall_ms;
 
 /// How long a post that is made again waits for a server that has enough to do.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How often a post that went astray is sent again: for longer than a move takes.
+const TRIES: u32 = 50;
+/// How often posts are looked through for those that are too old.
+const SWEEP: Duration = Duration::from_secs(60);
 
 /// What a feeds' frontend is told.
 #[derive(Args, Clone, Debug)]
@@ -56,7 +60,8 @@ pub async fn run(args: FeedsFrontendArgs) -> Result<(), Failure> {
         events: Arc::default(),
     };
     tokio::spawn(frontend.clone().post_again(lookup));
-    args.listen.serve(frontend.routes()).await
+    tokio::spawn(frontend.clone().sweep());
+    args.listen.serve(frontend.routes(&args.pool)).await
 }
 
 #[derive(Clone)]
@@ -73,11 +78,12 @@ struct Frontend {
 type Sent = Result<Answer, Unanswered>;
 
 impl Frontend {
-    fn routes(self) -> Router {
+    /// Below the pool's name, as at its servers.
+    fn routes(self, pool: &str) -> Router {
         Router::new()
-            .route("/feeds/{user}", get(read))
-            .route("/feeds/{user}/import", post(import))
-            .route("/feeds/{user}/events", post(event))
+            .route(&format!("/{pool}/{{user}}"), get(read))
+            .route(&format!("/{pool}/{{user}}/import"), post(import))
+            .route(&format!("/{pool}/{{user}}/events"), post(event))
             .route("/admission", get(admission))
             .with_state(self)
     }
@@ -94,10 +100,33 @@ impl Frontend {
     /// Sends a post, and keeps it if it was taken.
     async fn post(&self, user: &str, post: Post) -> Sent {
         let sent = self.send(user, &Call::new(Method::POST, &post.path, post.body.clone())).await;
-        if sent.as_ref().is_ok_and(|answer| answer.status.is_success()) {
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(user, post);
+        if let Some(answer) = sent.as_ref().ok().filter(|answer| answer.status.is_success()) {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(user, post.clone());
+            if answer.lease.is_none() {
+                let (frontend, user) = (self.clone(), user.to_owned());
+                tokio::spawn(async move { frontend.bring_home(&user, post).await });
+            }
         }
         sent
+    }
+
+    /// A post went to a server that does not own the user, and may be about to end: sends it again until the owner has it.
+    async fn bring_home(&self, user: &str, post: Post) {
+        let call = Call::new(Method::POST, post.path, post.body);
+        for _ in 0..TRIES {
+            tokio::time::sleep(AGAIN).await;
+            if self.send(user, &call).await.is_ok_and(|answer| answer.lease.is_some()) {
+                return;
+            }
+        }
+    }
+
+    /// Forgets what is too old.
+    async fn sweep(self) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).sweep();
+        }
     }
 
     /// Makes the posts of users again whose feeds are lost. Items have ids: what is there after all does not come twice.

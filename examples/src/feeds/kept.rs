@@ -37,12 +37,17 @@ impl Kept {
         }
     }
 
-    /// The posts of the users that `is_meant` names, as they came. What is too old is forgotten.
-    pub(super) fn of(&mut self, is_meant: impl Fn(&str) -> bool) -> Vec<(String, Vec<Post>)> {
+    /// Forgets what is too old.
+    pub(super) fn sweep(&mut self) {
         self.users.retain(|_, posts| {
             posts.retain(|(_, since)| since.elapsed() < self.ttl);
             !posts.is_empty()
         });
+    }
+
+    /// The posts of the users that `is_meant` names, as they came.
+    pub(super) fn of(&mut self, is_meant: impl Fn(&str) -> bool) -> Vec<(String, Vec<Post>)> {
+        self.sweep();
         let meant = self.users.iter().filter(|(user, _)| is_meant(user));
         let posts = |posts: &VecDeque<(Post, Instant)>| posts.iter().map(|(post, _)| post.clone()).collect();
         meant.map(|(user, of_user)| (user.clone(), posts(of_user))).collect()

@@ -44,7 +44,7 @@ pub struct FeedsArgs {
 pub async fn run(args: FeedsArgs) -> Result<(), Failure> {
     let feeds = Feeds::new(args.ttl);
     let joined = Member::bind(&args.member, "feeds").await?.state(&feeds.own).join().await?;
-    joined.serve(routes::routes(feeds, args.window)).await
+    joined.serve(routes::routes(&args.member.pool("feeds"), feeds, args.window)).await
 }
 
 /// The feeds that this server has. Cheap to clone.

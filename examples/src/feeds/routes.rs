@@ -30,12 +30,13 @@ pub(super) struct Event {
 
 type Shared = State<(Feeds, Duration)>;
 
-pub(super) fn routes(feeds: Feeds, window: Duration) -> Router {
-    Router::new()
-        .route("/feeds/{user}", get(read))
-        .route("/feeds/{user}/import", post(import))
-        .route("/feeds/{user}/events", post(event))
-        .with_state((feeds, window))
+pub(super) fn routes(pool: &str, feeds: Feeds, window: Duration) -> Router {
+    let routes = Router::new()
+        .route("/{user}", get(read))
+        .route("/{user}/import", post(import))
+        .route("/{user}/events", post(event))
+        .with_state((feeds, window));
+    Router::new().nest(&format!("/{pool}"), routes)
 }
 
 async fn read(State((feeds, window)): Shared, Path(user): Path<String>) -> Response {

@@ -6,6 +6,9 @@ use atom_syndication::FixedDateTime;
 
 use super::feed::Item;
 
+/// The last moment that RSS has words for, the end of the year 9999, in milliseconds.
+const LATEST: u64 = 253_402_300_799_999;
+
 /// A document that is no feed.
 #[derive(Debug, thiserror::Error)]
 #[error("send a feed: as RSS it cannot be read ({rss}), nor as Atom ({atom})")]
@@ -64,7 +67,7 @@ fn from_atom(entry: &atom_syndication::Entry, feed: &atom_syndication::Feed) -> 
 }
 
 fn ms(date: FixedDateTime) -> u64 {
-    u64::try_from(date.timestamp_millis()).unwrap_or_default()
+    u64::try_from(date.timestamp_millis()).unwrap_or_default().min(LATEST)
 }
 
 /// A user's feed as a document.
@@ -80,7 +83,7 @@ pub(super) fn write(user: &str, items: &[Item]) -> String {
 }
 
 fn to_rss(item: &Item) -> rss::Item {
-    let date = FixedDateTime::default() + Duration::from_millis(item.at_ms);
+    let date = FixedDateTime::default() + Duration::from_millis(item.at_ms.min(LATEST));
     rss::Item {
         title: Some(item.title.clone()),
         link: item.link.clone(),
@@ -97,6 +100,19 @@ mod tests {
 
     const RSS: &str = include_str!("../../testdata/club.rss.xml");
     const ATOM: &str = include_str!("../../testdata/harbour.atom.xml");
+
+    #[test]
+    fn a_moment_that_rss_has_no_words_for_is_the_last_it_has() {
+        let item = Item {
+            id: "1".to_owned(),
+            author: "frank".to_owned(),
+            title: "frank is far ahead".to_owned(),
+            link: None,
+            at_ms: u64::MAX,
+        };
+        let written = write("frank", &[item]);
+        assert!(written.contains("31 Dec 9999"), "{written}");
+    }
 
     #[test]
     fn rss_is_read() {

@@ -17,7 +17,7 @@ use super::republish::{Fate, Kept, Sending, republish};
 use super::{Numbered, Presence, Publication, SERVICE};
 use crate::Failure;
 use crate::call::{Answer, Call, CallerArgs, Pool, Tries, duration};
-use crate::http::{ListenArgs, Problem};
+use crate::http::{ListenArgs, Problem, check_name};
 
 /// How many publications are made again at once.
 const AT_ONCE: usize = 16;
@@ -117,10 +117,8 @@ impl Frontend {
             all.unreachable += tries.unreachable;
             match fate {
                 Fate::Arrived => {
+                    // A sign-off is kept as well: an earlier frontend of the user may still have the last sign-in.
                     self.kept.arrived(&sending);
-                    if presence.is_none() {
-                        self.kept.forget(&sending);
-                    }
                     return Ok(all);
                 }
                 // The user has said more since, through this frontend: that is what counts.
@@ -238,6 +236,7 @@ async fn sign_in(
     Path(user): Path<String>,
     Json(presence): Json<Presence>,
 ) -> Result<Json<Value>, Problem> {
+    check_name(&user)?;
     frontend.publish(&user, Some(presence)).await?;
     Ok(Json(json!({})))
 }

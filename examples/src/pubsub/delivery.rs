@@ -18,6 +18,8 @@ use crate::http::Problem;
 pub(super) struct Delivery {
     pool: Pool,
     namespace: Arc<str>,
+    /// The pool of topics.
+    from: Arc<str>,
 }
 
 /// Where an accepted message went.
@@ -39,10 +41,11 @@ enum Fate {
 }
 
 impl Delivery {
-    pub(super) async fn connect(args: &CallerArgs, namespace: &str) -> Result<Delivery, Failure> {
+    /// For the topics of the pool `from`.
+    pub(super) async fn connect(args: &CallerArgs, namespace: &str, from: &str) -> Result<Delivery, Failure> {
         let patience = args.times.patience.min(LONGEST_PUBLISH);
         let pool = Pool::connect(args, namespace).await?.patience(patience);
-        Ok(Delivery { pool, namespace: namespace.into() })
+        Ok(Delivery { pool, namespace: namespace.into(), from: from.into() })
     }
 
     /// Sends a message to each queue, all at once, under the topic's lease. It is accepted if none remains that might be there
@@ -54,6 +57,8 @@ impl Delivery {
         lease: Generation,
         message: &Value,
     ) -> Result<Delivered, Problem> {
+        // Leases of different pools cannot be compared, so that the queue's fence must know of which pool this one is.
+        let topic = format!("{}/{topic}", self.from);
         let body = Arc::new(json!({ "topic": topic, "message": message }));
         let mut under_way = JoinSet::new();
         for queue in queues {

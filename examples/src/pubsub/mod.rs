@@ -62,7 +62,9 @@ struct Service {
 
 /// Serves until it is told to stop.
 pub async fn run(args: PubSubArgs) -> Result<(), Failure> {
-    let delivery = Delivery::connect(&args.member.caller(&args.times), &args.queues).await?;
+    let delivery =
+        Delivery::connect(&args.member.caller(&args.times), &args.queues, &args.member.pool("pubsub"))
+            .await?;
     // Subscriptions end by themselves; a topic only when nothing is left of it.
     let topics = LeasedMap::with_ttl(Json, args.ttl * 2);
     let member = Member::bind(&args.member, "pubsub").await?.state(&topics).join().await?;

@@ -1,6 +1,6 @@
 //! Topics over HTTP.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
@@ -11,15 +11,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Service, Topic};
-use crate::http::{Problem, answer, judge, lease_of, under_lease};
+use crate::http::{Problem, answer, check_name, judge, lease_of, under_lease};
 use crate::stamp::{Stamp, in_ms, wall_ms};
+
+/// The most that a message may have: with what is wrapped around it a queue still takes it.
+const LARGEST_MESSAGE: usize = 3 << 19;
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
     let routes = Router::new()
         .route("/{topic}/subscribe", post(subscribe))
         .route("/{topic}/unsubscribe", post(unsubscribe))
-        .route("/{topic}/publish", post(publish))
+        .route("/{topic}/publish", post(publish).layer(DefaultBodyLimit::max(LARGEST_MESSAGE)))
         .with_state(service);
     Router::new().nest(&format!("/{pool}"), routes)
 }
@@ -37,6 +40,7 @@ async fn subscribe(
     Path(topic): Path<String>,
     Json(subscriber): Json<Subscriber>,
 ) -> Result<Response, Problem> {
+    check_name(&subscriber.queue)?;
     // (1) Is the topic this server's? The map asks for the lease; if there is none the request ends here, and its sender
     // looks for the owner again.
     let subscribed = service.topics.with_lease(&topic, |slot, lease| {
@@ -57,7 +61,7 @@ async fn unsubscribe(
 ) -> Result<Response, Problem> {
     let done = service.topics.with(&topic, |slot| {
         if let Some(topic) = slot {
-            topic.unsubscribe(&subscriber.queue);
+            topic.unsubscribe(&subscriber.queue, subscriber.subscription);
         }
         json!({})
     })?;
@@ -102,7 +106,7 @@ fn queues_for(
         let refuse = |stale| Problem::new(StatusCode::CONFLICT, stale);
         slot.get_or_insert_default().admit(about, *lease).map_err(refuse)?;
     }
-    Ok(slot.as_ref().map(|topic| topic.subscribers(wall_ms())).unwrap_or_default())
+    Ok(slot.as_mut().map(|topic| topic.subscribers(wall_ms())).unwrap_or_default())
 }
 
 fn no_lease() -> Problem {

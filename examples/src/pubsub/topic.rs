@@ -43,7 +43,7 @@ impl Topic {
         now_ms: u64,
         ttl_ms: u64,
     ) -> Subscribed {
-        self.subscriptions.retain(|_, subscription| now_ms < subscription.until_ms);
+        self.end_old_ones(now_ms);
         let subscription =
             self.subscriptions.entry(queue).or_insert(Subscription { stamp: fresh, until_ms: 0 });
         subscription.until_ms = now_ms.saturating_add(ttl_ms);
@@ -51,15 +51,23 @@ impl Topic {
         Subscribed { subscription: stamp, renewed: known == Some(stamp), ttl_ms }
     }
 
-    /// Ends the subscription of a queue.
-    pub(super) fn unsubscribe(&mut self, queue: &str) {
-        self.subscriptions.remove(queue);
+    /// Ends the subscription of a queue; if one is named, only that one.
+    pub(super) fn unsubscribe(&mut self, queue: &str, named: Option<Stamp>) {
+        let is_meant = |subscription: &Subscription| named.is_none_or(|stamp| stamp == subscription.stamp);
+        if self.subscriptions.get(queue).is_some_and(is_meant) {
+            self.subscriptions.remove(queue);
+        }
     }
 
-    /// The queues that a message goes to.
-    pub(super) fn subscribers(&self, now_ms: u64) -> Vec<String> {
-        let live = self.subscriptions.iter().filter(|(_, subscription)| now_ms < subscription.until_ms);
-        live.map(|(queue, _)| queue.clone()).collect()
+    /// The queues that a message goes to. Whoever is left out is out for good: clocks differ, and another server's, or this one's a
+    /// moment later, must not take for renewed what has missed a message.
+    pub(super) fn subscribers(&mut self, now_ms: u64) -> Vec<String> {
+        self.end_old_ones(now_ms);
+        self.subscriptions.keys().cloned().collect()
+    }
+
+    fn end_old_ones(&mut self, now_ms: u64) {
+        self.subscriptions.retain(|_, subscription| now_ms < subscription.until_ms);
     }
 
     /// Refuses a publisher that has lost the lease on what it publishes about, if the next one has published since.
@@ -98,9 +106,20 @@ mod tests {
         for (queue, now_ms) in [("a", 0), ("b", 50), ("c", 50)] {
             topic.subscribe(queue.to_owned(), None, stamps.next(Generation(3)), now_ms, TTL);
         }
-        topic.unsubscribe("c");
+        topic.unsubscribe("b", Some(stamps.next(Generation(2))));
+        topic.unsubscribe("c", None);
         assert_eq!(topic.subscribers(99), ["a", "b"]);
         assert_eq!(topic.subscribers(100), ["b"]);
+    }
+
+    #[test]
+    fn whoever_missed_a_message_is_not_renewed_by_a_clock_that_is_behind() {
+        let (stamps, mut topic) = (Stamps::default(), Topic::default());
+        let fresh = || stamps.next(Generation(3));
+        let first = topic.subscribe("work-pc".to_owned(), None, fresh(), 0, TTL);
+        assert!(topic.subscribers(TTL).is_empty(), "a message goes to nobody");
+        let again = topic.subscribe("work-pc".to_owned(), Some(first.subscription), fresh(), TTL - 1, TTL);
+        assert!(!again.renewed);
     }
 
     #[test]

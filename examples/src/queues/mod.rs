@@ -56,6 +56,9 @@ pub struct QueuesArgs {
     /// How many messages a queue holds
     #[arg(long, default_value_t = 1000)]
     most: usize,
+    /// How many bytes of messages a queue holds: one that grew without end could not move to another server
+    #[arg(long, default_value_t = 8 << 20)]
+    most_bytes: usize,
     /// The pools whose losses are told, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES")]
     watches: Vec<String>,
@@ -79,7 +82,7 @@ pub async fn run(args: QueuesArgs) -> Result<(), Failure> {
     let watches = Arc::new(Watches::connect(&caller, &args.watches, &bells).await?);
     let queues = LeasedMap::with_ttl(Json, args.ttl);
     let member = Member::bind(&args.member, "queues").await?.state(&queues).join().await?;
-    let limits = Limits { ttl_ms: in_ms(args.message_ttl), most: args.most };
+    let limits = Limits { ttl_ms: in_ms(args.message_ttl), most: args.most, most_bytes: args.most_bytes };
     // A queue does not end while its reader waits.
     let longest_wait = LONGEST_WAIT.min(args.ttl / 2);
     let service = Service { queues, stamps: Arc::default(), watches, bells, limits, longest_wait };

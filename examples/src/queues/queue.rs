@@ -27,6 +27,8 @@ pub struct Queue {
 pub(super) struct Entry {
     number: u64,
     at_ms: u64,
+    /// About how much memory it takes, and room on its way to another server.
+    bytes: usize,
     #[serde(flatten)]
     what: What,
 }
@@ -64,6 +66,7 @@ pub(super) type Interests = BTreeMap<String, BTreeSet<String>>;
 pub(super) struct Limits {
     pub(super) ttl_ms: u64,
     pub(super) most: usize,
+    pub(super) most_bytes: usize,
 }
 
 /// What a client is told when it opens its queue.
@@ -164,7 +167,8 @@ impl Queue {
     fn push(&mut self, what: What, at_ms: u64) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.entries.push_back(Entry { number, at_ms, what });
+        let bytes = what.bytes();
+        self.entries.push_back(Entry { number, at_ms, bytes, what });
         number
     }
 
@@ -200,10 +204,12 @@ impl Queue {
     /// Lets go of what is too old or too much.
     fn trim(&mut self, limits: Limits, now_ms: u64) {
         loop {
-            let mut waiting = self.entries.iter().filter(|entry| !entry.is_word_of_dropped());
+            let waiting = self.entries.iter().filter(|entry| !entry.is_word_of_dropped());
             let is_old = |entry: &Entry| entry.at_ms.saturating_add(limits.ttl_ms) <= now_ms;
             let has_too_old = waiting.clone().next().is_some_and(is_old);
-            if !has_too_old && waiting.by_ref().count() <= limits.most {
+            let (count, bytes) =
+                waiting.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + entry.bytes));
+            if !has_too_old && count <= limits.most && bytes <= limits.most_bytes {
                 return;
             }
             self.drop_oldest();
@@ -213,14 +219,25 @@ impl Queue {
     /// Drops an entry, and leaves one word of all that was dropped.
     fn drop_oldest(&mut self) {
         let mut count = 0;
-        while let Some(Entry { number, at_ms, what }) = self.entries.pop_front() {
+        while let Some(Entry { number, at_ms, what, .. }) = self.entries.pop_front() {
             match what {
                 What::Dropped(earlier) => count += earlier,
                 What::Message(_) | What::Lost(_) => {
-                    self.entries.push_front(Entry { number, at_ms, what: What::Dropped(count + 1) });
+                    let what = What::Dropped(count + 1);
+                    self.entries.push_front(Entry { number, at_ms, bytes: 0, what });
                     return;
                 }
             }
+        }
+    }
+}
+
+impl What {
+    fn bytes(&self) -> usize {
+        match self {
+            What::Message(message) => message.to_string().len(),
+            What::Lost(lost) => lost.names.iter().map(String::len).sum(),
+            What::Dropped(_) => 0,
         }
     }
 }

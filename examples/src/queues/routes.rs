@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Service;
 use super::queue::{self, Interests, NeverThere, NotTaken};
-use crate::http::{Problem, answer, judge, lease_of};
+use crate::http::{Problem, answer, check_name, judge, lease_of};
 use crate::stamp::{Stamp, wall_ms};
 
 /// How often it is looked whether a waiting reader still waits at the right place.
@@ -44,6 +44,7 @@ async fn open(
     Path(name): Path<String>,
     Json(opening): Json<Opening>,
 ) -> Result<Response, Problem> {
+    check_name(&name)?;
     let is_watched = |pool: &&String| service.watches.pools().any(|watched| watched == *pool);
     if let Some(pool) = opening.interests.keys().find(|pool| !is_watched(pool)) {
         let words =

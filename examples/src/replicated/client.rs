@@ -118,7 +118,7 @@ impl Store {
         let mut asked = JoinSet::new();
         for number in copies {
             let (pool, copy) = (self.pool.patience(patience), CopyName { name: name.to_owned(), number });
-            let call = call(path(&copy));
+            let call = call(path(self.pool.lookup().namespace().as_str(), &copy));
             asked.spawn(async move {
                 let answer = tokio::time::timeout(patience, pool.ask_for(copy.key(), &call)).await;
                 Some((number, answer.ok()?.ok()?.read().ok()?))
@@ -138,8 +138,8 @@ impl Store {
 }
 
 /// Where a copy is at its server.
-fn path(copy: &CopyName) -> String {
-    format!("/replicated/{}/copies/{}", segment(&copy.name), copy.number)
+fn path(pool: &str, copy: &CopyName) -> String {
+    format!("/{pool}/{}/copies/{}", segment(&copy.name), copy.number)
 }
 
 #[cfg(test)]
@@ -149,6 +149,6 @@ mod tests {
     #[test]
     fn a_name_is_one_part_of_the_path() {
         let copy = CopyName { name: "a/b c#d".to_owned(), number: 2 };
-        assert_eq!(path(&copy), "/replicated/a%2Fb%20c%23d/copies/2");
+        assert_eq!(path("replicated", &copy), "/replicated/a%2Fb%20c%23d/copies/2");
     }
 }

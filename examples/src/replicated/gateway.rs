@@ -13,7 +13,7 @@ use super::Versioned;
 use super::client::{NoQuorum, Store};
 use crate::Failure;
 use crate::call::{CallerArgs, Pool, duration};
-use crate::http::{ListenArgs, Problem};
+use crate::http::{ListenArgs, Problem, check_name};
 
 /// What a gateway is told.
 #[derive(Args, Clone, Debug)]
@@ -38,7 +38,8 @@ pub async fn run(args: GatewayArgs) -> Result<(), Failure> {
     let pool = Pool::connect(&args.caller, &args.pool).await?;
     let store = Store::new(pool, args.copies, args.deadline, &args.listen.name);
     tokio::spawn(store.clone().repair_what_is_lost());
-    let routes = Router::new().route("/replicated/{name}", get(read).put(write)).with_state(store);
+    let routes =
+        Router::new().route(&format!("/{}/{{name}}", args.pool), get(read).put(write)).with_state(store);
     args.listen.serve(routes).await
 }
 
@@ -58,5 +59,6 @@ async fn write(
     Path(name): Path<String>,
     Json(value): Json<Value>,
 ) -> Result<Json<Versioned>, Problem> {
+    check_name(&name)?;
     Ok(Json(store.put(&name, value).await?))
 }

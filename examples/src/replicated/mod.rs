@@ -38,7 +38,7 @@ pub struct ReplicatedArgs {
 pub async fn run(args: ReplicatedArgs) -> Result<(), Failure> {
     let copies = LeasedMap::new();
     let joined = Member::bind(&args.member, "replicated").await?.state(&copies).join().await?;
-    joined.serve(server::routes(copies)).await
+    joined.serve(server::routes(&args.member.pool("replicated"), copies)).await
 }
 
 /// The name of one of the copies of a value.

@@ -11,8 +11,9 @@ use crate::http::{Problem, under_lease};
 
 type Copies = LeasedMap<CopyName, Versioned>;
 
-pub(super) fn routes(copies: Copies) -> Router {
-    Router::new().route("/replicated/{name}/copies/{number}", get(read).put(write)).with_state(copies)
+pub(super) fn routes(pool: &str, copies: Copies) -> Router {
+    let path = format!("/{pool}/{{name}}/copies/{{number}}");
+    Router::new().route(&path, get(read).put(write)).with_state(copies)
 }
 
 async fn read(State(copies): State<Copies>, Path(place): Path<(String, u32)>) -> Result<Response, Problem> {

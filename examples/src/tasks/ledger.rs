@@ -81,6 +81,10 @@ impl Ledger {
         if record.open.as_ref() == Some(&run) {
             return Ok(());
         }
+        // It comes late: the same owner has gone on to a later period.
+        if record.open.as_ref().is_some_and(|open| open.lease == run.lease && open.period > run.period) {
+            return Err(Refused::NotOpen);
+        }
         if let Some(former) = record.open.replace(run.clone()) {
             self.note(task, former, server, What::Closed);
         }

@@ -44,6 +44,11 @@ impl Desk {
         Ok(())
     }
 
+    async fn sign_off(&self, user: &str) -> Result<(), Failure> {
+        self.http.delete(self.url(user)).send().await?.error_for_status()?;
+        Ok(())
+    }
+
     async fn read(&self, user: &str) -> Result<Option<Value>, Failure> {
         let answer = self.http.get(self.url(user)).send().await?;
         if answer.status() == StatusCode::NOT_FOUND {
@@ -112,17 +117,20 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
     let is_there =
         |user: &String| pool.lookup().lookup(key(user)).is_ok_and(|at| at.url() == dying.address());
     let (lost, spared): (Vec<String>, Vec<String>) = (0..USERS).map(user).partition(is_there);
-    let [goes_on, moves_on, ..] = lost.as_slice() else { return Err("the server has no users".into()) };
+    let [goes_on, moves_on, goes_off, ..] = lost.as_slice() else {
+        return Err("the server has no users".into());
+    };
     elsewhere.publish(moves_on, "at the other frontend").await?;
+    elsewhere.sign_off(goes_off).await?;
 
     dying.kill().await?;
     // Whoever publishes meanwhile must not be overwritten by what is published again.
     desk.publish(goes_on, "changed meanwhile").await?;
 
     until("the frontends published again", async || {
-        // Who moved on is published again by the other frontend; by this one too, if it is the first.
+        // Who moved on is published again by the other frontend, and so is a sign-off; by this one too, if it is the first.
         let (again, there) = (desk.count("again").await?, elsewhere.count("again").await?);
-        let is_all = again + there >= lost.len() as u64 && there == 1;
+        let is_all = again + there >= lost.len() as u64 && there == 2;
         Ok(is_all && desk.count("lost").await? == 0)
     })
     .await?;
@@ -136,7 +144,8 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
             user if user == moves_on => "at the other frontend",
             _ => "online",
         };
-        assert_eq!(desk.read(user).await?, Some(presence(user, status)));
+        let expected = (user != goes_off).then(|| presence(user, status));
+        assert_eq!(desk.read(user).await?, expected, "{user}");
     }
     for user in &spared {
         assert_eq!(desk.read(user).await?, Some(presence(user, "online")));
@@ -148,8 +157,8 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
 async fn a_server_answers_for_its_own_users_and_keeps_what_is_newest() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;
     let servers = [
-        cluster.serve("presence", "a", &["--ttl", "2s"]).await?,
-        cluster.serve("presence", "b", &["--ttl", "2s"]).await?,
+        cluster.serve("presence", "a", &["--ttl", "10s"]).await?,
+        cluster.serve("presence", "b", &["--ttl", "10s"]).await?,
     ];
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::stamp::Stamps;
 
-const LIMITS: Limits = Limits { ttl_ms: 1000, most: 3 };
+const LIMITS: Limits = Limits { ttl_ms: 1000, most: 3, most_bytes: 1000 };
 
 /// A table that tests write.
 #[derive(Default)]
@@ -75,10 +75,11 @@ impl Place {
     }
 }
 
-/// As a client sees it, without the time.
+/// As a client sees it, without time and size.
 fn shown(entry: &Entry) -> Value {
     let mut shown = serde_json::to_value(entry).expect("written");
-    shown.as_object_mut().expect("an object").remove("at_ms");
+    let fields = shown.as_object_mut().expect("an object");
+    fields.retain(|name, _| !["at_ms", "bytes"].contains(&name.as_str()));
     shown
 }
 
@@ -165,6 +166,20 @@ fn a_loss_is_told_to_whom_it_concerns_and_once() {
     assert!(place.read(incarnation, 1, 0).is_empty());
     place.table.set("pubsub", "other-pc", 12);
     assert_eq!(place.read(incarnation, 1, 0), [lost(2, &["other-pc"])]);
+}
+
+#[test]
+fn a_queue_holds_so_many_bytes_and_says_what_it_dropped() {
+    let mut place = Place::at(1, 5);
+    let incarnation = place.open(None, &[]).incarnation;
+    for _ in 0..3 {
+        let long = json!("x".repeat(400));
+        let (slot, sight) = (&mut place.slot, (&place.table, 0));
+        enqueue(slot, "home-pc", Generation(1), long, LIMITS, sight).expect("there is a queue");
+    }
+    let entries = place.read(incarnation, 0, 0);
+    assert_eq!(entries.len(), 3, "a word of the first, and two that fit: {entries:?}");
+    assert_eq!(entries[0], json!({ "number": 1, "dropped": 1 }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::{BOUND, Program, READY};
+use super::{BOUND, Program, READY, until};
 use crate::Failure;
 
 /// A running part. It is killed when it is dropped.
@@ -83,9 +83,24 @@ impl Process {
         Ok(self.child.kill().await?)
     }
 
-    /// Stops it where it is, as a long pause of its machine would.
-    pub fn pause(&self) -> Result<(), Failure> {
-        self.signal(Signal::STOP)
+    /// Stops it where it is, as a long pause of its machine would, and waits until it stands still: the signal stops one thread
+    /// after the other, and on a busy machine the others go on for a while.
+    pub async fn pause(&self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)?;
+        until(&format!("{} stands still", self.name), async || Ok(self.is_still().unwrap_or(false))).await
+    }
+
+    /// Whether every thread of it is stopped.
+    fn is_still(&self) -> std::io::Result<bool> {
+        let id = self.child.id().unwrap_or_default();
+        for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+            // The state follows the name, which is in brackets and may have any characters.
+            if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// It goes on after a pause.

@@ -113,7 +113,7 @@ async fn a_paused_owner_that_goes_on_with_a_write_is_refused_by_the_database() -
     // An overwrite and an insert are past their last check when the server is paused.
     let writes: Vec<_> = names.iter().map(|name| slowly(name, "late")).collect();
     until("both writes are under way", async || Ok(count(&paused, "writes").await? == 3)).await?;
-    paused.pause()?;
+    paused.pause().await?;
     cluster.at_rest("cache", 1).await?;
     let found: Value = get(&pool, &names[0]).await?.read()?;
     assert_eq!(found["value"], "before");

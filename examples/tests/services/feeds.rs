@@ -6,12 +6,15 @@ use centrifuge_examples::Failure;
 use centrifuge_examples::call::Pool;
 use centrifuge_examples::launch::{Process, until};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::support::{Ear, cluster};
 
 const RSS: &str = include_str!("../../testdata/club.rss.xml");
 const ATOM: &str = include_str!("../../testdata/harbour.atom.xml");
 const USERS: u32 = 20;
+/// The most posts of one poster, so that no feed has more items than it keeps.
+const MOST_POSTS: u32 = 600;
 
 fn users() -> Vec<String> {
     (0..USERS).map(|number| format!("user-{number}")).collect()
@@ -97,6 +100,51 @@ async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<
     Ok(())
 }
 
+/// Posts events for many users until it is told to stop, and says which were accepted: the user and the words.
+async fn keep_posting(
+    url: String,
+    poster: u32,
+    stop: watch::Receiver<bool>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let (http, mut accepted) = (reqwest::Client::new(), Vec::new());
+    for number in 0..MOST_POSTS {
+        if *stop.borrow() {
+            break;
+        }
+        let (user, text) = (format!("user-{}", number % USERS), format!("said {poster}x{number}y"));
+        let request = http.post(format!("{url}/feeds/{user}/events")).json(&json!({ "text": text }));
+        if request.send().await?.status().is_success() {
+            accepted.push((user, text));
+        }
+    }
+    Ok(accepted)
+}
+
+#[tokio::test]
+async fn what_was_accepted_while_a_server_left_is_there_in_the_end() -> Result<(), Failure> {
+    let cluster = cluster(&["feeds"]).await?;
+    let leaving = cluster.serve("feeds", "leaving", &[]).await?;
+    let _staying = cluster.serve("feeds", "staying", &[]).await?;
+    cluster.at_rest("feeds", 2).await?;
+    let frontend = cluster.call("feeds-frontend", "frontend", cluster.managers(), &[]).await?;
+    let (stop, stopped) = watch::channel(false);
+    let post = |poster| tokio::spawn(keep_posting(frontend.address().to_owned(), poster, stopped.clone()));
+    let posters: Vec<_> = (0..4).map(post).collect();
+    leaving.stop().await?;
+    cluster.at_rest("feeds", 1).await?;
+    stop.send(true)?;
+    let mut accepted = Vec::new();
+    for poster in posters {
+        accepted.extend(poster.await??);
+    }
+    assert!(!accepted.is_empty());
+    // What went to a server that did not own its user was answered all the same, and is sent again until the owner has it.
+    for (user, text) in accepted {
+        until(&format!("{user} {text}"), async || Ok(feed(&frontend, &user).await?.contains(&text))).await?;
+    }
+    Ok(())
+}
+
 /// PRS §3.1.
 #[tokio::test]
 async fn a_server_answers_for_users_it_does_not_own() -> Result<(), Failure> {
@@ -145,7 +193,7 @@ async fn a_paused_server_does_not_take_requests_to_the_others_with_it() -> Resul
     let at_other: Vec<String> = users().into_iter().filter(|user| is_at(&other, user)).collect();
     assert!(!at_other.is_empty());
 
-    paused.pause()?;
+    paused.pause().await?;
     let url = format!("{}/feeds/{at_paused}", frontend.address());
     let requests: Vec<_> = (0..REQUESTS).map(|_| tokio::spawn(reqwest::get(url.clone()))).collect();
     until("those above the cap are refused", async || {

@@ -128,7 +128,7 @@ async fn a_message_is_accepted_when_every_subscriber_has_it_or_will_know() -> Re
     assert_eq!(accepted, json!({ "delivered": 0, "gone": 0 }));
 
     // A queue that may be there and does not answer: the message is not accepted.
-    queue_server.pause()?;
+    queue_server.pause().await?;
     get(&topics, topic, subscribe(topic, &Value::Null)).await?;
     let (status, body) = ask(&topics, topic, publish(topic, 4).wait(cluster.lease() * 3)).await?;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");

@@ -135,7 +135,7 @@ async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Resu
     goes_on(&sink).await?;
 
     until_it_works(&sink, &third).await?;
-    third.pause()?;
+    third.pause().await?;
     let fourth = serve(&cluster, &sink, "fourth", work).await?;
     cluster.at_rest("tasks", 1).await?;
     goes_on(&sink).await?;

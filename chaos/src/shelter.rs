@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use crate::plan::NetworkKind;
 use crate::pool::namespaces::Namespaces;
-use crate::roles::die_with;
 use crate::run::PlaceArgs;
+use centrifuge_server::stop::die_with;
 
 /// How often the outer process looks whether the inner one has ended.
 const LOOK: Duration = Duration::from_millis(50);

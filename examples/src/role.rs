@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use centrifuge_server::Manager;
 use centrifuge_server::config::ConfigArgs;
-use centrifuge_server::stop::told_to_stop;
+use centrifuge_server::stop::{die_with, told_to_stop};
 use clap::{Args, Subcommand};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::frontend::FrontendArgs;
@@ -73,7 +72,7 @@ pub struct RoleArgs {
 /// Runs a part until it is told to stop.
 #[must_use]
 pub fn play(args: RoleArgs) -> ExitCode {
-    let played = die_with(args.parent).map_err(Failure::from).and_then(|()| {
+    let played = args.parent.map_or(Ok(()), die_with).map_err(Failure::from).and_then(|()| {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
         tokio::runtime::Runtime::new()?.block_on(run(args.role))
@@ -129,13 +128,4 @@ async fn manage(args: ManagerArgs) -> Result<(), Failure> {
     told_to_stop().await;
     manager.shutdown().await;
     Ok(())
-}
-
-/// Has the kernel kill this process when the one that started it ends, however that ends.
-fn die_with(parent: Option<u32>) -> io::Result<()> {
-    let Some(parent) = parent else { return Ok(()) };
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before the kernel was told.
-    let lives = getppid().is_some_and(|now| now.as_raw_nonzero().get().cast_unsigned() == parent);
-    if lives { Ok(()) } else { Err(io::Error::other("the process that started this one is gone")) }
 }

@@ -17,8 +17,7 @@ use std::io;
 use std::path::PathBuf;
 
 use centrifuge_net::clock::Wander;
-use centrifuge_server::stop::told_to_stop;
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use centrifuge_server::stop::{die_with, told_to_stop};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Times;
@@ -149,12 +148,4 @@ pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
             Role::Peer(role) => peer::run(&part, role).await,
         }
     })
-}
-
-/// Has the kernel kill this process when the one that started it ends, however that ends.
-pub(crate) fn die_with(parent: u32) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before the kernel was told.
-    let lives = getppid().is_some_and(|now| now.as_raw_nonzero().get().cast_unsigned() == parent);
-    if lives { Ok(()) } else { Err(io::Error::other("the process that started this one is gone")) }
 }

@@ -51,7 +51,12 @@ pub struct Stored {
     pub frozen: bool,
     /// Where operators want ranges.
     pub pins: RangeMap<OwnerName>,
+    /// The processes that operators evicted and that are gone, the latest last: none of them may come back.
+    pub evicted: Vec<SessionId>,
 }
+
+/// How many evicted processes a namespace remembers. Each is told when it asks again, and then stops.
+const MAX_EVICTED: usize = 1024;
 
 impl Group {
     /// Applies one batch and returns the table entries that Lookups see change, by namespace.
@@ -132,6 +137,7 @@ impl Stored {
             table: Table::default(),
             frozen: false,
             pins: RangeMap::new(),
+            evicted: Vec::new(),
         }
     }
 
@@ -166,9 +172,7 @@ impl Stored {
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
                 self.sessions.insert(*session, info.clone());
             }
-            Change::SessionEnded { session } => {
-                self.sessions.remove(session);
-            }
+            Change::SessionEnded { session } => self.end_session(*session, plants),
             Change::Granted { range, generation, session, source } => {
                 return self.grant(*range, *generation, *session, *source, plants);
             }
@@ -186,6 +190,14 @@ impl Stored {
             Change::Pinned { range, to: None } => self.pins.remove(*range),
         }
         Vec::new()
+    }
+
+    fn end_session(&mut self, session: SessionId, plants: Plants) {
+        let evicted = self.sessions.remove(&session).is_some_and(|info| info.evicted);
+        if evicted && !plants.has(Plant::EvictionForgotten) {
+            self.evicted.push(session);
+            self.evicted.drain(..self.evicted.len().saturating_sub(MAX_EVICTED));
+        }
     }
 
     fn grant(

@@ -34,6 +34,9 @@ pub struct Hello {
     pub url: Url,
     /// The application knows that the previous process of this name is gone.
     pub takes_over_previous: bool,
+    /// The session that this process was before its clock jumped: nobody acts under it any more.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub formerly: Option<SessionId>,
     /// How long the process has been running, by its own clock.
     pub age: Duration,
     /// The highest term the Owner has seen.
@@ -64,6 +67,9 @@ pub struct Report {
     pub released: Vec<Release>,
     /// What was not accepted; repeated until the Manager has applied it.
     pub refused: Vec<Refusal>,
+    /// The copies of others' state that may still be granted to an Owner that wants to be emptied; it takes no new ones.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub imports: Vec<ImportedCopy>,
     /// The load of what is held, range by range.
     pub loads: Vec<RangeLoad>,
     /// The Owner's capacity, in percent of the usual.
@@ -115,6 +121,16 @@ pub struct Release {
     pub generation: Generation,
     /// The session that has a complete copy of the state, if one does.
     pub clean_to: Option<SessionId>,
+}
+
+/// A complete copy of state that somebody else held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ImportedCopy {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease under which they were held.
+    pub source: Generation,
 }
 
 /// A lease that was not accepted.
@@ -223,8 +239,14 @@ pub struct Assign {
     pub orders: Vec<LeaseOrder>,
     /// The Manager waits for a report that acknowledges this message.
     pub wants_answer: bool,
-    /// Why the Owner, which asked to be emptied, is not emptied yet.
+    /// The Owner, which asked to be emptied, is not emptied yet because nobody else can take what it holds.
     pub drain_waits: bool,
+    /// The Owner, which asked to be emptied, has nothing left, and nothing is on its way to it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub drained: bool,
+    /// An operator evicted the Owner: it gives everything back and does not come again.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub evicted: bool,
 }
 
 /// One lease of the complete set.

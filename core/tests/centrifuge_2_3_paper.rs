@@ -581,7 +581,8 @@ fn centrifuge_2_3_2_a_new_message_says_what_is_right_by_then() {
     assert!(assigns.iter().all(|assign| assign.orders.iter().all(|order| order.recall.is_none())));
     assert!(cluster.check_continuous(a, Key::MIN, lease));
     assert_eq!(cluster.upcalls(a, mark), [] as [&OwnerAction; 0]);
-    // A grant was dropped, and is not wanted any more: the Owner may have had it, so it comes with its recall.
+    // A grant was dropped, and is not wanted any more. Its state is at the Owner alone: it is offered again, and wanted
+    // back once the Owner has it.
     let mut cluster = Cluster::sliced();
     let (a, b) = (cluster.owner("a"), cluster.owner("b"));
     cluster.run_for(secs(20));
@@ -596,9 +597,10 @@ fn centrifuge_2_3_2_a_new_message_says_what_is_right_by_then() {
     cluster.release(M1, b);
     cluster.run_for(secs(20));
     let to_b = cluster.messages(M1, b, mark).filter_map(Envelope::as_assign);
-    let grants: Vec<_> =
-        to_b.flat_map(|assign| assign.orders.iter().filter(|order| is_grant(order))).collect();
-    assert!(!grants.is_empty() && grants.iter().all(|order| order.recall.is_some()), "{grants:?}");
+    let orders: Vec<_> = to_b.flat_map(|assign| &assign.orders).collect();
+    let (grants, renewals): (Vec<_>, Vec<_>) = orders.into_iter().partition(|order| is_grant(order));
+    assert!(!grants.is_empty() && grants.iter().all(|order| order.recall.is_none()), "{grants:?}");
+    assert!(renewals.iter().any(|order| order.recall.is_some()), "{renewals:?}");
     assert!(cluster.holds(a, KeyRange::one(Key::MIN)) && !cluster.holds(b, KeyRange::one(Key::MIN)));
 }
 

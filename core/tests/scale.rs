@@ -84,6 +84,7 @@ impl Leading {
             name: name(number),
             url: "somewhere".into(),
             takes_over_previous: false,
+            formerly: None,
             age: Duration::ZERO,
             term: Term::ZERO,
         };
@@ -111,6 +112,7 @@ impl Leading {
             held: held.collect(),
             released: Vec::new(),
             refused: Vec::new(),
+            imports: Vec::new(),
             loads: Vec::new(),
             weight: 100,
             draining: false,

@@ -20,9 +20,9 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::manager::{AdminCommand, AdminError, RebuildOverview, RoleName};
 use centrifuge_core::message::{
-    Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
-    OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Update,
-    UpdateBody, Warrant, Welcome,
+    Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToLookup,
+    ManagerToOwner, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release,
+    Report, Update, UpdateBody, Warrant, Welcome,
 };
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
@@ -338,6 +338,7 @@ fn write_hello(hello: &Hello) -> v1::Hello {
         name: hello.name.to_string(),
         url: hello.url.to_string(),
         takes_over_previous: hello.takes_over_previous,
+        formerly: hello.formerly.map(write_session),
         age_nanos: write_nanos(hello.age),
         term: hello.term.0,
     }
@@ -351,6 +352,7 @@ fn read_hello(wire: v1::Hello) -> Converted<Hello> {
         name: read_owner_name("name", &wire.name)?,
         url: read_url("url", &wire.url)?,
         takes_over_previous: wire.takes_over_previous,
+        formerly: wire.formerly.map(|session| read_session("formerly", &session)).transpose()?,
         age: Duration::from_nanos(wire.age_nanos),
         term: Term(wire.term),
     })
@@ -368,6 +370,7 @@ fn write_report(report: &Report) -> v1::Report {
         held: report.held.iter().map(write_held).collect(),
         released: report.released.iter().map(write_release).collect(),
         refused: report.refused.iter().map(write_refusal).collect(),
+        imports: report.imports.iter().map(write_import).collect(),
         loads: report.loads.iter().map(write_load).collect(),
         weight: report.weight,
         draining: report.draining,
@@ -387,6 +390,7 @@ fn read_report(wire: v1::Report) -> Converted<Report> {
         held: read_bounded("held", wire.held, read_held)?,
         released: read_bounded("released", wire.released, read_release)?,
         refused: read_bounded("refused", wire.refused, read_refusal)?,
+        imports: read_bounded("imports", wire.imports, read_import)?,
         loads: read_bounded("loads", wire.loads, read_load)?,
         weight: wire.weight,
         draining: wire.draining,
@@ -462,6 +466,17 @@ fn read_refusal(wire: v1::Refusal) -> Converted<Refusal> {
     Ok(Refusal {
         range: read_range(wire.first, wire.last)?,
         generation: read_generation("generation", wire.generation)?,
+    })
+}
+
+fn write_import(copy: &ImportedCopy) -> v1::ImportedCopy {
+    v1::ImportedCopy { first: copy.range.first().0, last: copy.range.last().0, source: copy.source.0 }
+}
+
+fn read_import(wire: v1::ImportedCopy) -> Converted<ImportedCopy> {
+    Ok(ImportedCopy {
+        range: read_range(wire.first, wire.last)?,
+        source: read_generation("source", wire.source)?,
     })
 }
 
@@ -593,6 +608,8 @@ fn write_assign(assign: &Assign) -> v1::Assign {
         orders: assign.orders.iter().map(write_order).collect(),
         wants_answer: assign.wants_answer,
         drain_waits: assign.drain_waits,
+        drained: assign.drained,
+        evicted: assign.evicted,
     }
 }
 
@@ -610,6 +627,8 @@ fn read_assign(wire: v1::Assign) -> Converted<Assign> {
         orders: read_list("orders", wire.orders, read_order)?,
         wants_answer: wire.wants_answer,
         drain_waits: wire.drain_waits,
+        drained: wire.drained,
+        evicted: wire.evicted,
     })
 }
 

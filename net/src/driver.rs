@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::flease::FleaseEvent;
+use centrifuge_core::id::Nonce;
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::ManagerEvent;
@@ -24,7 +25,10 @@ pub trait DrivenEvent {
 
 impl DrivenEvent for OwnerEvent {
     fn clock_jumped() -> Self {
-        OwnerEvent::ClockJumped
+        let mut fresh = [0; 16];
+        // Without a session of its own the process must not go on; its leases end with it.
+        getrandom::fill(&mut fresh).expect("the operating system has random bits");
+        OwnerEvent::ClockJumped { fresh: Nonce(u128::from_le_bytes(fresh)) }
     }
 }
 

@@ -126,6 +126,8 @@ mod tests {
             }],
             wants_answer: false,
             drain_waits: false,
+            drained: false,
+            evicted: false,
         }
     }
 
@@ -148,6 +150,7 @@ mod tests {
             held: assign.orders.iter().map(held).collect(),
             released: Vec::new(),
             refused: Vec::new(),
+            imports: Vec::new(),
             loads: Vec::new(),
             weight: 100,
             draining: false,

@@ -313,7 +313,7 @@ impl OwnerBuilder {
         let hot = HotLeases::default();
         let meter = LoadMeter::new(Arc::clone(&hot.snapshot().table), clock::now());
         let shared = Arc::new(Shared {
-            session: machine.session(),
+            session: Mutex::new(machine.session()),
             hot,
             in_flight: Arc::new(InFlight::default()),
             imports: Imports::default(),

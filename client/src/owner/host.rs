@@ -171,6 +171,11 @@ impl<L: Links> OwnerHost<L> {
             OwnerAction::Freeze { transfer, range, to: None, .. } => self.give_back(transfer, range),
             OwnerAction::StopTransfer(transfer) => self.stop(transfer),
             OwnerAction::DiscardImport { range } => self.discard(range),
+            OwnerAction::ImportRefused { range, .. } => {
+                self.discard(range);
+                self.shared.imports.refused();
+            }
+            OwnerAction::SessionChanged(session) => self.shared.set_session(session),
             OwnerAction::Drained => {
                 self.shared.tell(Change::Drained);
                 self.shared.status.send_modify(|status| status.is_drained = true);
@@ -229,7 +234,7 @@ impl<L: Links> OwnerHost<L> {
             generation,
             to,
             transfer,
-            session: self.shared.session,
+            session: self.shared.session(),
             events: self.events.clone(),
             frozen: Some(frozen),
             in_flight: Arc::clone(&self.shared.in_flight),
@@ -271,6 +276,8 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
     }
 
     fn stepped(&mut self, now: Instant, watched: &Watched) {
+        let refused = |action: &&OwnerAction| matches!(action, OwnerAction::ImportRefused { .. });
+        let heard = watched.heard - u32::try_from(self.actions.iter().filter(refused).count()).unwrap_or(0);
         self.book.note(&self.actions);
         self.publish(&watched.machine);
         for action in std::mem::take(&mut self.actions) {
@@ -279,7 +286,7 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
         if self.is_evicted && watched.machine.leases().is_empty() {
             self.shared.gone(LeftWhy::Evicted);
         }
-        (0..watched.heard).for_each(|_| self.shared.imports.heard());
+        (0..heard).for_each(|_| self.shared.imports.heard());
     }
 }
 

@@ -185,6 +185,11 @@ impl Imports {
         }
     }
 
+    /// The machine does not want the copy that waits longest, and its sender must not be told that it is here.
+    pub(super) fn refused(&self) {
+        self.lock().waiting.pop_front();
+    }
+
     /// The copies of a range that are of no use any more.
     pub(super) fn discard(&self, range: KeyRange) -> Vec<(KeyRange, SessionId, TransferId)> {
         let mut state = self.lock();

@@ -81,7 +81,7 @@ type DiscardHook = Box<dyn Fn(KeyRange) + Send + Sync>;
 
 /// What the handle and the driver share.
 struct Shared {
-    session: SessionId,
+    session: Mutex<SessionId>,
     hot: HotLeases,
     in_flight: Arc<InFlight>,
     imports: Imports,
@@ -105,6 +105,14 @@ struct Status {
 }
 
 impl Shared {
+    fn session(&self) -> SessionId {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_session(&self, session: SessionId) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    }
+
     fn tell(&self, change: Change) {
         // Without readers nobody wants to know.
         let _ = self.changes.send(change);
@@ -197,10 +205,10 @@ impl Owner {
         Changes::new(self.inner.shared.changes.subscribe())
     }
 
-    /// This process.
+    /// This process. It goes on as another session if its clock jumps: then it holds nothing any more.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        self.inner.shared.session
+        self.inner.shared.session()
     }
 
     /// The name that its restarts share.

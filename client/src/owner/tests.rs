@@ -147,7 +147,7 @@ impl World {
         self.seq = 0;
         let message = ManagerToOwner::Welcome(Welcome {
             namespace: Namespace::new("pool").expect("a label"),
-            session: self.shared.session,
+            session: self.shared.session(),
             number,
             conversation: Nonce(u128::from(number)),
             term: Term(1),
@@ -228,6 +228,8 @@ impl World {
             orders: leases,
             wants_answer: false,
             drain_waits: false,
+            drained: false,
+            evicted: false,
         });
         self.feed(Some(OwnerEvent::FromManager { from: "m:1".into(), message }));
     }
@@ -246,7 +248,7 @@ impl World {
                 self.feed(Some(OwnerEvent::TransferDone { transfer, to: SessionId(Nonce(2)) }));
             }
             Step::Quiesced => self.feed(Some(OwnerEvent::Quiesced(transfer))),
-            Step::ClockJumped => self.feed(Some(OwnerEvent::ClockJumped)),
+            Step::ClockJumped => self.feed(Some(OwnerEvent::ClockJumped { fresh: Nonce(0xa2) })),
         }
     }
 
@@ -277,7 +279,7 @@ fn shared(session: SessionId) -> Shared {
     let hot = HotLeases::default();
     let meter = LoadMeter::new(Arc::clone(&hot.snapshot().table), Instant(0));
     Shared {
-        session,
+        session: Mutex::new(session),
         hot,
         in_flight: Arc::new(InFlight::default()),
         imports: Imports::default(),

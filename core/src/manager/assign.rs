@@ -1,9 +1,10 @@
 //! Who should have what: the partitioner's wish, recalls towards it, grants of what nobody has, and their limits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::id::{Generation, SessionId};
-use crate::key::{Key, KeyRange};
+use crate::key::KeyRange;
 use crate::load::{LoadRound, OwnerLoad, RangeLoad};
 use crate::partition::PartitionOwner;
 use crate::plant::Plant;
@@ -13,7 +14,7 @@ use crate::table::{Entry, Recall};
 
 use super::decide::Decision;
 use super::event::Skip;
-use super::live::{Desired, LiveTimer};
+use super::live::{Desired, LiveTimer, RecallName};
 
 impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
@@ -29,6 +30,7 @@ impl Decision<'_> {
             self.grant_unowned(&desired);
         }
         self.recall_misplaced(&desired);
+        self.keep_what_nobody_can_take(&desired);
         self.watch_recalls();
     }
 
@@ -150,7 +152,7 @@ impl Decision<'_> {
                 waits = true;
                 continue;
             }
-            if begins && (stored.frozen || !settled) {
+            if begins && (stored.frozen || !(settled || self.may_move_early(part, owner, *wanted))) {
                 held_up |= stored.frozen;
                 continue;
             }
@@ -170,6 +172,31 @@ impl Decision<'_> {
         }
         for (change, reason) in changes {
             self.emit_recall(change, reason);
+        }
+    }
+
+    /// Whether a range may move though a new leader has not heard of everybody yet: its move is planned, and both ends have
+    /// spoken to this leader. The holder's release proves the range free, so that nothing rests on silence.
+    fn may_move_early(&self, range: KeyRange, owner: SessionId, wanted: SessionId) -> bool {
+        let stored = self.stored();
+        let has_reported = |session| self.live.talks.get(&session).is_some_and(|talk| talk.report.is_some());
+        let drains = stored.sessions.get(&owner).is_some_and(|info| info.draining);
+        let name = stored.sessions.get(&wanted).map(|info| &info.name);
+        let is_pinned =
+            || stored.pins.covers(range) && stored.pins.overlapping(range).all(|(_, to)| Some(to) == name);
+        (drains || is_pinned()) && has_reported(owner) && has_reported(wanted)
+    }
+
+    /// Where no Owner may have keys, nothing is wanted back towards one: its holder keeps it, and a drain waits.
+    fn keep_what_nobody_can_take(&mut self, desired: &RangeMap<SessionId>) {
+        if !desired.is_empty() || self.plants.has(Plant::StaleRecallStands) {
+            return;
+        }
+        let recalled =
+            self.stored().table.iter().filter(|(_, entry)| entry.recall.is_some_and(|r| r.to.is_some()));
+        let recalled: Vec<_> = recalled.map(|(range, entry)| (range, entry.generation)).collect();
+        for (range, generation) in recalled {
+            self.emit(Change::RecallCancelled { range, generation }, Reason::DestinationGone);
         }
     }
 
@@ -232,41 +259,58 @@ impl Decision<'_> {
         }
     }
 
-    /// A migration that takes too long becomes a plain recall; a plain recall that takes too long is not renewed.
+    /// A migration that takes too long becomes a plain recall; a plain recall that takes too long is not renewed. A
+    /// migration to a process that is out of contact is given up instead, and begun anew: its holder is not to blame.
     pub(super) fn time_out_recalls(&mut self) {
-        let mut plain = Vec::new();
+        let mut over = Vec::new();
         for (range, entry) in self.stored().table.iter() {
             let Some(recall) = entry.recall else { continue };
-            let deadline = self.live.recall_deadlines.get(&(range.first(), entry.generation));
-            if deadline.is_some_and(|deadline| self.now >= *deadline) {
-                plain.push((range, entry.generation, recall.to.is_some(), entry.owner));
+            let name: RecallName = (range.first(), entry.generation, recall.to);
+            if self.live.recall_deadlines.get(&name).is_some_and(|deadline| self.now >= *deadline) {
+                over.push((range, entry.generation, recall.to, entry.owner));
             }
         }
-        for (range, generation, migrates, owner) in plain {
-            if migrates {
-                self.live.recall_deadlines.remove(&(range.first(), generation));
-                self.emit(Change::Recalled { range, generation, to: None }, Reason::MigrationTimedOut);
-            } else {
-                self.live.withdrawn.insert(range, generation);
-                if let Some(talk) = owner.and_then(|owner| self.live.talks.get_mut(&owner)) {
-                    talk.push_due = true;
+        for (range, generation, to, owner) in over {
+            self.live.recall_deadlines.remove(&(range.first(), generation, to));
+            match to {
+                Some(to) if self.is_out_of_contact(to) && !self.plants.has(Plant::StaleRecallStands) => {
+                    self.emit(Change::RecallCancelled { range, generation }, Reason::DestinationGone);
+                }
+                Some(_) => {
+                    self.emit(Change::Recalled { range, generation, to: None }, Reason::MigrationTimedOut);
+                }
+                None => {
+                    self.live.withdrawn.insert(range, generation);
+                    if let Some(talk) = owner.and_then(|owner| self.live.talks.get_mut(&owner)) {
+                        talk.push_due = true;
+                    }
                 }
             }
         }
     }
 
+    /// Whether a session has been silent for longer than one that is well ever is.
+    fn is_out_of_contact(&self, session: SessionId) -> bool {
+        let patience = self.stored().settings.renewal * 2;
+        let speaks = self.live.talks.contains_key(&session);
+        !speaks || self.live.heard.get(&session).is_none_or(|heard| self.now >= *heard + patience)
+    }
+
     /// Gives every recall its deadline and forgets those of recalls that are over.
     fn watch_recalls(&mut self) {
         let stored = &self.draft.namespaces[self.namespace];
-        let mut deadlines = std::collections::BTreeMap::new();
+        let mut deadlines = BTreeMap::new();
         for (range, entry) in stored.table.iter() {
             let Some(recall) = entry.recall else { continue };
+            if self.live.is_on_its_way(range, entry) {
+                continue;
+            }
             let timeout = if recall.to.is_some() {
                 stored.settings.migration_timeout
             } else {
                 stored.settings.recall_timeout
             };
-            let name: (Key, Generation) = (range.first(), entry.generation);
+            let name: RecallName = (range.first(), entry.generation, recall.to);
             let deadline = self.live.recall_deadlines.get(&name).copied().unwrap_or(self.now + timeout);
             deadlines.insert(name, deadline.min(self.now + timeout));
         }
@@ -276,13 +320,27 @@ impl Decision<'_> {
             None => self.live.timers.clear(&LiveTimer::Recall),
         }
         self.live.recall_deadlines = deadlines;
-        let recalled = |range: KeyRange, generation: &Generation| {
-            stored
-                .table
-                .overlapping(range)
-                .any(|(_, entry)| entry.generation == *generation && entry.recall.is_some())
-        };
-        self.live.withdrawn.retain(recalled);
+        self.forget_withdrawn();
+    }
+
+    /// Only a lease that is recalled stays withdrawn, and only on the keys that it still has.
+    fn forget_withdrawn(&mut self) {
+        if self.live.withdrawn.is_empty() || self.plants.has(Plant::WithdrawnForAnyLease) {
+            return;
+        }
+        let stored = &self.draft.namespaces[self.namespace];
+        let withdrawn = stored.table.overlay(&self.live.withdrawn);
+        let withdrawn = withdrawn.filter(|(_, entry, of)| entry.generation == **of && entry.recall.is_some());
+        let withdrawn: RangeMap<Generation> = withdrawn.map(|(range, _, of)| (range, *of)).collect();
+        let cleared = self.live.withdrawn.keys().difference(&withdrawn.keys());
+        self.live.withdrawn = withdrawn;
+        for range in cleared.iter() {
+            for owner in stored.table.overlapping(range).filter_map(|(_, entry)| entry.owner) {
+                if let Some(talk) = self.live.talks.get_mut(&owner) {
+                    talk.push_due = true;
+                }
+            }
+        }
     }
 
     /// Asks the load policy, unless ranges are moving.

@@ -75,8 +75,7 @@ pub(super) fn warrant(range: KeyRange, stored: &Stored, session: SessionId) -> O
 
 impl Live {
     /// Nothing is known: no lease of an earlier leader runs on after a full hold.
-    pub(super) fn begin_rebuild(&mut self, silent_from: Instant, floor: Generation) {
-        self.taken_over_at = floor;
+    pub(super) fn begin_rebuild(&mut self, silent_from: Instant) {
         self.silent_from = silent_from;
         self.rebuild = Some(Rebuild { unclaimed: RangeSet::all() });
         self.claims_end_after_hold();
@@ -116,7 +115,7 @@ impl Live {
             let name = crate::id::OwnerName::new(&report.session.to_string()).ok();
             let Some(name) = name else { return };
             let (id, url) = (report.conversation, "".into());
-            let offer = Offer { id, name, url, takes_over: false, made_at: now };
+            let offer = Offer { id, name, url, takes_over: false, formerly: None, made_at: now };
             let mut talk = Talk::open(offer, from, None, now);
             talk.seq = report.heard;
             self.talks.insert(report.session, talk);
@@ -215,7 +214,7 @@ impl Decision<'_> {
             let Claim { range, generation, state_since, warrant, .. } = *claim;
             self.emit(Change::Claimed { range, generation, state_since, session }, Reason::Claimed);
             if let Some(talk) = self.live.talks.get_mut(&session) {
-                talk.accepted.insert(generation);
+                talk.offers.note_listed(range, generation);
             }
             if let Some(rebuild) = &mut self.live.rebuild {
                 rebuild.unclaimed.remove(range);

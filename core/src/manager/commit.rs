@@ -137,9 +137,11 @@ impl Leader {
             return talks.for_each(|talk| talk.push_due = true);
         }
         for (namespace, session) in affected {
-            if let Some(talk) = self.live.get_mut(namespace).and_then(|live| live.talks.get_mut(session)) {
+            let Some(live) = self.live.get_mut(namespace) else { continue };
+            if let Some(talk) = live.talks.get_mut(session) {
                 talk.push_due = true;
             }
+            live.look_at_emptying();
         }
     }
 
@@ -152,8 +154,8 @@ impl Leader {
                     if let Some(stored) = self.committed.namespaces.get(namespace) {
                         let mut live = Live::new(stored, context.now);
                         live.follow_hold(stored, context.plants);
-                        if let Some(floor) = self.floor {
-                            live.begin_rebuild(self.silent_from, floor);
+                        if self.floor.is_some() {
+                            live.begin_rebuild(self.silent_from);
                         }
                         self.live.insert(namespace.clone(), live);
                     }

@@ -1,7 +1,10 @@
 //! One decision: from what sessions said and which times ran out to the records of one batch.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::group::{Group, Stored};
-use crate::id::{Generation, Namespace, SessionId};
+use crate::id::{Generation, Namespace, Seq, SessionId};
 use crate::key::KeyRange;
 use crate::message::Report;
 use crate::plant::{Plant, Plants};
@@ -183,15 +186,17 @@ impl Decision<'_> {
             return false;
         }
         let Some(offer) = self.live.talks.get(&session).map(|talk| talk.offer.clone()) else { return false };
-        let namesakes = usize::from(offer.takes_over && self.stored().session_named(&offer.name).is_some());
+        let succeeds = offer.takes_over || offer.formerly.is_some();
+        let namesakes = usize::from(succeeds && self.stored().session_named(&offer.name).is_some());
         let full = self.stored().sessions.len() - namesakes >= self.stored().settings.max_owners;
-        if full || self.live.evicted.contains(&session) {
+        if full || self.stored().evicted.contains(&session) {
             self.live.forget(session);
             return false;
         }
         if let Some(namesake) = self.stored().session_named(&offer.name) {
             let age = self.drift.hold_for(report.age);
-            let covered = offer.takes_over && self.live.is_covered(namesake, offer.made_at, age);
+            let covered = offer.formerly == Some(namesake)
+                || (offer.takes_over && self.live.is_covered(namesake, offer.made_at, age));
             if !covered && !self.plants.has(Plant::SecondProcessTakesLeases) {
                 // Its next report finds no conversation, and its next hello is refused with the reason.
                 self.live.forget(session);
@@ -226,7 +231,7 @@ impl Decision<'_> {
             let source = Some(generation);
             self.emit(Change::Granted { range, generation, session: to, source }, Reason::TakenOver);
             if let Some(talk) = self.live.talks.get_mut(&to) {
-                talk.accepted.insert(generation);
+                talk.offers.note_listed(range, generation);
             }
         }
     }
@@ -244,8 +249,13 @@ impl Decision<'_> {
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
         let Some(talk) = self.live.talks.get(&session) else { return };
-        let lists = (self.live.taken_over_at, &self.live.withdrawn);
-        let mut findings = reconcile(self.stored(), session, talk, lists, self.plants);
+        let reading = Reading {
+            withdrawn: &self.live.withdrawn,
+            now: self.now,
+            hold: self.live.hold,
+            plants: self.plants,
+        };
+        let mut findings = reconcile(self.stored(), session, talk, &reading);
         if self.plants.has(Plant::AbsenceFromAnySession) {
             findings.extend(absent_anywhere(self.stored(), talk));
         }
@@ -330,58 +340,91 @@ impl Decision<'_> {
         };
         let emptied: Vec<SessionId> = stored.sessions.iter().filter_map(emptied).collect();
         for session in emptied {
-            self.live.evicted.insert(session);
             self.emit(Change::SessionEnded { session }, Reason::Operator("evicted".into()));
         }
     }
 }
 
+/// What a report is read against, besides the table.
+pub(super) struct Reading<'a> {
+    pub(super) withdrawn: &'a RangeMap<Generation>,
+    pub(super) now: Instant,
+    pub(super) hold: Duration,
+    pub(super) plants: Plants,
+}
+
 /// Compares what the table gives a session with what its report holds, gave up and refused.
 ///
-/// A lease that the report does not list is over only if the session may have had it: one that is still on its way is
-/// granted again with the next message. Unless it was withdrawn before it was ever sent: it is over once nothing that
-/// was sent can bring it.
+/// A lease that the report does not list is over only if the session had it, or left out what it was offered. One that
+/// may still be on its way is offered again with the next message, by the next leader too, until the offer has been open
+/// for a hold. One that is no longer renewed is not offered again: no message that its Owner could still apply brings
+/// it, because every message that was sent before this report arrived crosses it.
 pub(super) fn reconcile(
     stored: &Stored,
     session: SessionId,
     talk: &Talk,
-    (taken_over_at, withdrawn): (Generation, &RangeMap<Generation>),
-    plants: Plants,
+    reading: &Reading<'_>,
 ) -> Vec<Finding> {
     let Some(report) = &talk.report else { return Vec::new() };
+    let plants = reading.plants;
+    let held: RangeMap<Generation> = report.held.iter().map(|held| (held.range, held.generation)).collect();
+    let released = by_generation(&report.released, |release| release.generation);
+    let refused = by_generation(&report.refused, |refusal| refusal.generation);
     let mut findings = Vec::new();
     for (range, entry) in stored.table.of_session(session) {
         let generation = entry.generation;
         let mut missing = RangeSet::from_ranges([range]);
-        for held in report.held.iter().filter(|held| held.generation == generation) {
-            missing.remove(held.range);
+        for (piece, _) in held.overlapping(range).filter(|(_, held)| **held == generation) {
+            missing.remove(piece);
+        }
+        let any_lease = plants.has(Plant::ReleaseWithoutGeneration);
+        if missing.is_empty() && !any_lease {
+            continue;
         }
         let finding = Finding { range, generation, clean_to: None, given_back: false, refused: false };
-        let any_lease = plants.has(Plant::ReleaseWithoutGeneration);
-        for release in report.released.iter().filter(|release| any_lease || release.generation == generation)
-        {
+        let releases = if any_lease {
+            report.released.iter().collect()
+        } else {
+            released.get(&generation).cloned().unwrap_or_default()
+        };
+        for release in releases {
             let candidates = if any_lease { RangeSet::from_ranges([range]) } else { missing.clone() };
             for range in candidates.intersect_range(release.range).iter() {
                 findings.push(Finding { range, clean_to: release.clean_to, given_back: true, ..finding });
                 missing.remove(range);
             }
         }
-        for refusal in report.refused.iter().filter(|refusal| refusal.generation == generation) {
+        for refusal in refused.get(&generation).into_iter().flatten() {
             for range in missing.intersect_range(refusal.range).iter() {
                 findings.push(Finding { range, refused: true, ..finding });
                 missing.remove(range);
             }
         }
-        let had = generation <= taken_over_at
-            || talk.may_have_had(generation, report.applied)
-            || (withdrawn.overlapping(range).any(|(_, of)| *of == generation)
-                && talk.was_told_without(generation, report.applied))
-            || (plants.has(Plant::RacingReportAccepted) && talk.first_sent.contains_key(&generation));
-        if had && !plants.has(Plant::AcceptedTwice) {
-            findings.extend(missing.iter().map(|range| Finding { range, ..finding }));
+        if plants.has(Plant::AcceptedTwice) {
+            continue;
         }
+        let endless = plants.has(Plant::OfferNeverEnds);
+        let ends_after = if endless { Duration::MAX } else { reading.hold };
+        let mut over = talk.offers.dropped(range, generation, report.applied, (reading.now, ends_after));
+        if plants.has(Plant::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
+            over = RangeSet::from_ranges([range]);
+        }
+        if plants.has(Plant::RacingReportAccepted) {
+            over = over.union(&talk.offers.sent(range, generation));
+        }
+        let withdrawn = reading.withdrawn.overlapping(range).filter(|(_, of)| **of == generation);
+        withdrawn.for_each(|(piece, _)| over.insert(piece));
+        findings.extend(missing.intersection(&over).iter().map(|range| Finding { range, ..finding }));
     }
     findings
+}
+
+fn by_generation<T>(items: &[T], of: impl Fn(&T) -> Generation) -> BTreeMap<Generation, Vec<&T>> {
+    let mut by_generation: BTreeMap<Generation, Vec<&T>> = BTreeMap::new();
+    for item in items {
+        by_generation.entry(of(item)).or_default().push(item);
+    }
+    by_generation
 }
 
 /// A planted fault: whatever one session does not list is free.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use crate::change_log::ChangeLog;
 use crate::group::Stored;
 use crate::id::{Generation, Nonce, OwnerName, SessionId, Url};
-use crate::key::Key;
+use crate::key::{Key, KeyRange};
 use crate::load::LoadMemory;
 use crate::partition::PartitionOwner;
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::settings::Settings;
+use crate::table::Entry;
 use crate::time::Instant;
 use crate::timers::Timers;
 
@@ -36,8 +37,6 @@ pub(super) struct Live {
     pub(super) hold: Duration,
     /// When each session had joined at the latest.
     pub(super) joined: BTreeMap<SessionId, Instant>,
-    /// Leases up to this one may have been sent by an earlier leader.
-    pub(super) taken_over_at: Generation,
     /// Until then an earlier leader may have promised leases, under the settings that it knew.
     pub(super) silent_from: Instant,
     /// No range is moved before this: stored sessions count as live until they had the time to speak.
@@ -57,8 +56,8 @@ pub(super) struct Live {
     pub(super) waits_for_talk: bool,
     /// Since when there have been fewer Owners than wanted.
     pub(super) short_since: Option<Instant>,
-    /// Until when each recall may take, by the recalled piece's first key and lease.
-    pub(super) recall_deadlines: BTreeMap<(Key, Generation), Instant>,
+    /// Until when each recall may take.
+    pub(super) recall_deadlines: BTreeMap<RecallName, Instant>,
     /// Recalled leases that are no longer renewed.
     pub(super) withdrawn: RangeMap<Generation>,
     /// What the partitioner wanted last, and for which input.
@@ -68,13 +67,16 @@ pub(super) struct Live {
     pub(super) hold_settles_at: Option<Instant>,
     /// What was not done at the last decision.
     pub(super) skips: Vec<Skip>,
-    /// Processes that an operator evicted.
-    pub(super) evicted: BTreeSet<SessionId>,
+    /// Sessions whose latest report wants them emptied: they wait for the word that they are.
+    pub(super) emptying: BTreeSet<SessionId>,
     /// Generations granted by this leader: what a planted fault numbers from.
     pub(super) granted_here: Generation,
     /// Sessions whose end a planted fault wants at once.
     pub(super) ended_by_plant: BTreeSet<SessionId>,
 }
+
+/// One recall: the recalled piece's first key, its lease, and where it should go. A recall to somebody else is another.
+pub(super) type RecallName = (Key, Generation, Option<SessionId>);
 
 /// The partitioner's answer and what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,6 +95,8 @@ pub(super) struct Offer {
     pub(super) name: OwnerName,
     pub(super) url: Url,
     pub(super) takes_over: bool,
+    /// The session that the same process was before.
+    pub(super) formerly: Option<SessionId>,
     /// Whoever takes it up was alive at this instant.
     pub(super) made_at: Instant,
 }
@@ -130,7 +134,6 @@ impl Live {
             heard: BTreeMap::new(),
             joined: BTreeMap::new(),
             hold: stored.longest_hold,
-            taken_over_at: Generation::ZERO,
             silent_from: now,
             balance_from: now,
             rebuild: None,
@@ -148,7 +151,7 @@ impl Live {
             load_memory: LoadMemory::default(),
             hold_settles_at: None,
             skips: Vec::new(),
-            evicted: BTreeSet::new(),
+            emptying: BTreeSet::new(),
             granted_here: Generation::ZERO,
             ended_by_plant: BTreeSet::new(),
         }
@@ -162,7 +165,6 @@ impl Live {
         if context.plants.has(Plant::StandbyUsesOwnTimes) {
             live.hold /= 2;
         }
-        live.taken_over_at = stored.last_generation;
         live.silent_from = silent_from;
         live.balance_from = silent_from + live.hold;
         live.timers.set(LiveTimer::Balance, live.balance_from);
@@ -211,8 +213,37 @@ impl Live {
         self.joined.get(&session).is_some_and(|joined| *joined + age <= alive_at)
     }
 
+    /// The pieces of a lease on `range` that are no longer renewed.
+    pub(super) fn withdrawn_of(
+        &self,
+        range: KeyRange,
+        generation: Generation,
+        plants: Plants,
+    ) -> impl Iterator<Item = KeyRange> {
+        let any_lease = plants.has(Plant::WithdrawnForAnyLease);
+        let withdrawn = self.withdrawn.overlapping(range);
+        withdrawn.filter(move |(_, of)| any_lease || **of == generation).map(|(piece, _)| piece)
+    }
+
+    /// Whether state was moved with a lease that its session has not been seen to hold yet.
+    pub(super) fn is_on_its_way(&self, range: KeyRange, entry: &Entry) -> bool {
+        let talk = entry.owner.and_then(|owner| self.talks.get(&owner));
+        let listed = || talk.is_some_and(|talk| talk.offers.listed(range, entry.generation).overlaps(range));
+        entry.source.is_some() && !listed()
+    }
+
+    /// Sessions that wait to be told that they are emptied may be so now.
+    pub(super) fn look_at_emptying(&mut self) {
+        for session in &self.emptying {
+            if let Some(talk) = self.talks.get_mut(session) {
+                talk.push_due = true;
+            }
+        }
+    }
+
     /// Forgets a session that is over.
     pub(super) fn forget(&mut self, session: SessionId) {
+        self.emptying.remove(&session);
         self.talks.remove(&session);
         self.heard.remove(&session);
         self.joined.remove(&session);

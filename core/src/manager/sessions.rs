@@ -1,18 +1,20 @@
 //! What sessions say and are told.
 
-use crate::id::{Namespace, Seq, SessionId};
+use crate::id::{Generation, Namespace, Seq, SessionId};
+use crate::key::KeyRange;
 use crate::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder, Refused,
     RefusedWhy, Report, Welcome,
 };
-use crate::plant::Plant;
+use crate::plant::{Plant, Plants};
+use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::table::Entry;
 
 use super::Context;
 use super::claim::warrant;
 use super::commit::Decided;
-use super::decide::reconcile;
+use super::decide::{Reading, reconcile};
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
@@ -48,14 +50,20 @@ impl Leader {
         }
         let takes_over = hello.takes_over_previous;
         // An offer that nobody has taken up is as good as a fresh one, and several hellos may be on their way.
-        let waiting = live.offers.get(&hello.session).filter(|offer| offer.takes_over == takes_over);
+        let formerly = hello.formerly;
+        let waiting = live
+            .offers
+            .get(&hello.session)
+            .filter(|offer| offer.takes_over == takes_over && offer.formerly == formerly);
         let (id, made_at) =
             waiting.map_or_else(|| (context.random.nonce(), context.now), |offer| (offer.id, offer.made_at));
         if live.offers.len() >= stored.settings.max_owners * 2 {
             live.offers.pop_first();
         }
-        live.offers
-            .insert(hello.session, Offer { id, name: hello.name, url: hello.url, takes_over, made_at });
+        live.offers.insert(
+            hello.session,
+            Offer { id, name: hello.name, url: hello.url, takes_over, formerly, made_at },
+        );
         let welcome = Welcome {
             namespace: hello.namespace,
             session: hello.session,
@@ -76,7 +84,9 @@ impl Leader {
             return Some(RefusedWhy::UnknownNamespace);
         };
         let known = stored.sessions.get(&hello.session);
-        if known.is_some_and(|info| info.evicted) || live.evicted.contains(&hello.session) {
+        // One that still has leases may say that it gives them back.
+        let is_emptied = known.is_some_and(|info| info.evicted) && !stored.table.has_any(hello.session);
+        if is_emptied || stored.evicted.contains(&hello.session) {
             return Some(RefusedWhy::Evicted);
         }
         if known.is_none() && stored.sessions.len() >= stored.settings.max_owners {
@@ -87,7 +97,8 @@ impl Leader {
         let age = context.config.drift.hold_for(hello.age);
         let covered = namesake.is_some_and(|session| live.is_covered(session, context.now, age));
         let planted = context.plants.has(Plant::SecondProcessTakesLeases);
-        let takes = (hello.takes_over_previous && covered) || planted;
+        let is_itself = namesake.is_some() && namesake == hello.formerly;
+        let takes = (hello.takes_over_previous && covered) || is_itself || planted;
         (in_use && !takes).then_some(RefusedWhy::NameInUse)
     }
 
@@ -143,37 +154,28 @@ impl Leader {
         let session = report.session;
         let Some(stored) = self.draft.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
-        let taken_over_at = live.taken_over_at;
+        let hold = live.hold;
         let Some(talk) = live.talks.get_mut(&session) else { return };
         talk.answered(context.now);
         talk.reply_due = true;
-        talk.forget_all_but(&stored.table.of_session(session).map(|(_, entry)| entry.generation).collect());
-        let mut not_granted = false;
-        for held in &report.held {
-            let granted = |entry: &Entry| entry.owner == Some(session) && entry.generation == held.generation;
-            let under = || stored.table.overlapping(held.range).map(|(_, entry)| granted(entry));
-            if under().any(|granted| granted) {
-                talk.accepted.insert(held.generation);
-            }
-            not_granted |= !under().all(|granted| granted);
-        }
-        let before = talk.report.as_ref();
-        let not_its = report.released.iter().any(|release| {
-            let its = |(_, entry): (_, &Entry)| entry.generation == release.generation;
-            // A release is said again until its sender hears that it was applied.
-            let said_before = before.is_some_and(|before| before.released.contains(release));
-            !said_before && !stored.table.of_session(session).any(its)
-        });
+        let leases = stored.table.of_session(session);
+        let leases: RangeMap<Generation> = leases.map(|(range, entry)| (range, entry.generation)).collect();
+        talk.offers.forget_all_but(&leases);
+        let not_granted = talk.offers.note_report(&report, &leases);
+        let not_its = releases_of_others(&report, talk.report.as_ref(), &leases);
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
             info.weight != report.weight || (report.draining && !info.draining) || report.leaving
         });
         let seq = report.seq;
-        talk.report = Some(report);
+        live.emptying.remove(&session);
+        if report.draining {
+            live.emptying.insert(session);
+        }
+        talk.note_report(report);
         let claims = not_granted && live.rebuild.is_some();
-        talk.undecided = info_differs
-            || claims
-            || !reconcile(stored, session, talk, (taken_over_at, &live.withdrawn), context.plants).is_empty();
+        let reading = Reading { withdrawn: &live.withdrawn, now: context.now, hold, plants: context.plants };
+        talk.undecided = info_differs || claims || !reconcile(stored, session, talk, &reading).is_empty();
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
             live.dirty = true;
@@ -184,6 +186,7 @@ impl Leader {
             talk.applied = seq;
         }
         live.timers.clear(&LiveTimer::Resend(session));
+        live.look_at_emptying();
         if not_granted && !claims {
             skip(context, session, MessageSkip::NotGranted);
         }
@@ -253,6 +256,7 @@ impl Leader {
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let orders = self.orders(namespace, session, context);
+        let drained = orders.is_empty() && self.is_drained(namespace, session);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
@@ -260,7 +264,8 @@ impl Leader {
         let unanswered = talk.awaiting || talk.skipped;
         let wants_answer = unanswered || orders.iter().any(is_grant) || has_news(&orders, talk);
         // Whoever goes waits for the word that it has nothing left.
-        let is_gone = |report: &Report| orders.is_empty() && (report.draining || report.leaving);
+        let is_gone =
+            |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
         let limited = !context.plants.has(Plant::PushesWithoutLimit);
         if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_gone) {
             // Nothing to do for the Owner: a message would only cross its next report.
@@ -273,14 +278,15 @@ impl Leader {
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
         for order in orders.iter().filter(|order| is_grant(order)) {
-            talk.first_sent.entry(order.generation).or_insert(seq);
+            talk.offers.note_sent(order.range, order.generation, seq, context.now);
         }
         talk.seq = seq;
         talk.sent_at = context.now;
         talk.reply_due = false;
         talk.push_due = false;
+        talk.told_drained = drained;
         talk.awaiting = wants_answer;
-        talk.told = orders.clone();
+        talk.note_orders(orders.clone());
         let assign = Assign {
             namespace: namespace.clone(),
             session,
@@ -294,6 +300,8 @@ impl Leader {
             orders,
             wants_answer,
             drain_waits: live.skips.iter().any(|skip| matches!(skip, Skip::DrainWaits { .. })),
+            drained,
+            evicted: stored.sessions.get(&session).is_some_and(|info| info.evicted),
         };
         let peer = talk.peer;
         if wants_answer {
@@ -317,29 +325,61 @@ impl Leader {
         };
         let Some(live) = self.live.get(namespace) else { return Vec::new() };
         let Some(talk) = live.talks.get(&session) else { return Vec::new() };
-        let mut gone = live.withdrawn.keys();
+        let mut gone = RangeSet::new();
         if talk.undecided {
-            let findings =
-                reconcile(draft, session, talk, (live.taken_over_at, &live.withdrawn), context.plants);
+            let reading = Reading {
+                withdrawn: &live.withdrawn,
+                now: context.now,
+                hold: live.hold,
+                plants: context.plants,
+            };
+            let findings = reconcile(draft, session, talk, &reading);
             findings.iter().for_each(|finding| gone.insert(finding.range));
         }
+        let destination = |to: SessionId| {
+            let info = told.sessions.get(&to)?;
+            Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
+        };
         let mut orders = Vec::new();
         for (range, entry) in told.table.of_session(session) {
             let kept = |next: &Entry| next.owner == entry.owner && next.generation == entry.generation;
             let parts = draft.table.overlapping(range).filter(|(_, next)| kept(next)).map(|(part, _)| part);
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
-            let listed = RangeSet::from_ranges(parts).difference(&gone);
-            let twice = context.plants.has(Plant::AcceptedTwice);
-            orders.extend(listed.iter().map(|part| {
-                let order = order(part, entry, talk, twice, |to| {
-                    let info = told.sessions.get(&to)?;
-                    Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
-                });
-                let warrant = self.floor.and_then(|_| warrant(part, told, session));
-                LeaseOrder { warrant, ..order }
-            }));
+            let mut listed = RangeSet::from_ranges(parts).difference(&gone);
+            live.withdrawn_of(range, entry.generation, context.plants).for_each(|part| listed.remove(part));
+            for part in listed.iter() {
+                orders.extend(orders_of(part, entry, talk, context.plants, destination).map(|order| {
+                    let warrant = self.floor.and_then(|_| warrant(order.range, told, session));
+                    LeaseOrder { warrant, ..order }
+                }));
+            }
         }
         orders
+    }
+
+    /// Whether a session that wants to be emptied has nothing left, and nobody can say any more that it moved state there.
+    fn is_drained(&self, namespace: &Namespace, session: SessionId) -> bool {
+        let (Some(live), Some(draft), Some(committed)) = (
+            self.live.get(namespace),
+            self.draft.namespaces.get(namespace),
+            self.committed.namespaces.get(namespace),
+        ) else {
+            return false;
+        };
+        let Some(report) = live.talks.get(&session).and_then(|talk| talk.report.as_ref()) else {
+            return false;
+        };
+        if !report.draining || draft.table.has_any(session) || committed.table.has_any(session) {
+            return false;
+        }
+        let may_come = |entry: &Entry| {
+            let talk = entry.owner.map(|owner| live.talks.get(&owner));
+            talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)))
+        };
+        report.imports.iter().all(|import| {
+            let mut sources = draft.table.overlapping(import.range);
+            !sources.any(|(_, entry)| entry.generation == import.source && may_come(entry))
+        })
     }
 }
 
@@ -368,20 +408,48 @@ impl Live {
     }
 }
 
-fn order(
-    range: crate::key::KeyRange,
+/// The orders for a piece of an entry: renewals of what the session has listed, and offers of the rest.
+fn orders_of(
+    range: KeyRange,
     entry: &Entry,
     talk: &Talk,
-    twice: bool,
+    plants: Plants,
     destination: impl Fn(SessionId) -> Option<Destination>,
-) -> LeaseOrder {
-    let listed = |report: &Report| report.held.iter().any(|held| held.generation == entry.generation);
-    let accepted =
-        talk.accepted.contains(&entry.generation) && (!twice || talk.report.as_ref().is_some_and(listed));
-    let kind = if accepted { OrderKind::Renewal } else { OrderKind::Grant { source: entry.source } };
+) -> impl Iterator<Item = LeaseOrder> {
+    let Entry { generation, state_since, source, .. } = *entry;
+    let mut listed = talk.offers.listed(range, generation);
+    if plants.has(Plant::AcceptedTwice) {
+        let held = talk.report.iter().flat_map(|report| &report.held);
+        let held = held.filter(|held| held.generation == generation).map(|held| held.range);
+        listed = listed.intersection(&held.collect());
+    }
     let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
-    let Entry { generation, state_since, .. } = *entry;
-    LeaseOrder { range, generation, state_since, kind, recall, warrant: None }
+    let order = LeaseOrder {
+        range,
+        generation,
+        state_since,
+        kind: OrderKind::Renewal,
+        recall: recall.clone(),
+        warrant: None,
+    };
+    // State that has just arrived is not wanted back before its new owner is seen to have it.
+    let recall = recall.filter(|_| source.is_none());
+    let offer = LeaseOrder { kind: OrderKind::Grant { source }, recall, ..order.clone() };
+    let offers = RangeSet::from_ranges([range]).difference(&listed);
+    let mut pieces: Vec<LeaseOrder> =
+        listed.iter().map(|range| LeaseOrder { range, ..order.clone() }).collect();
+    pieces.extend(offers.iter().map(|range| LeaseOrder { range, ..offer.clone() }));
+    pieces.sort_by_key(|order| order.range.first());
+    pieces.into_iter()
+}
+
+/// Whether a report gives up something that its session does not have, and did not say so before.
+fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMap<Generation>) -> bool {
+    report.released.iter().any(|release| {
+        let its = leases.overlapping(release.range).any(|(_, generation)| *generation == release.generation);
+        // A release is said again until its sender hears that it was applied.
+        !its && !before.is_some_and(|before| before.released.contains(release))
+    })
 }
 
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.

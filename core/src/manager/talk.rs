@@ -1,15 +1,16 @@
 //! The Manager's side of one conversation: numbering, races, resends, and what the Owner has accepted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::id::{Generation, Nonce, Seq};
+use crate::id::{Nonce, Seq, SessionId};
 use crate::message::{LeaseOrder, Report};
 use crate::random::Random;
 use crate::time::Instant;
 
 use super::event::{MessageSkip, Peer};
 use super::live::Offer;
+use super::offers::Offers;
 
 /// The round trip assumed until one is measured.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
@@ -37,12 +38,10 @@ pub(super) struct Talk {
     /// Races or silent resends in a row.
     pub(super) stumbles: u32,
     round_trip: Duration,
-    /// The first message of this conversation that carried each grant.
-    pub(super) first_sent: BTreeMap<Generation, Seq>,
-    /// Grants the Owner was seen to hold.
-    pub(super) accepted: BTreeSet<Generation>,
-    /// Grants that earlier conversations of this term may have carried.
-    pub(super) earlier: BTreeSet<Generation>,
+    /// What became of the session's grants.
+    pub(super) offers: Offers,
+    /// Where the Owner may be moving state to, as far as it was told; `None`: what earlier leaders told it may still count.
+    moves_to: Option<BTreeSet<SessionId>>,
     /// The latest report that counted.
     pub(super) report: Option<Report>,
     /// The report calls for a decision that has not been made.
@@ -53,6 +52,8 @@ pub(super) struct Talk {
     pub(super) skipped: bool,
     /// What the Owner should hold has changed since it was last told.
     pub(super) push_due: bool,
+    /// The Owner was told that it is emptied.
+    pub(super) told_drained: bool,
     /// What the Owner was last told.
     pub(super) told: Vec<LeaseOrder>,
 }
@@ -60,12 +61,6 @@ pub(super) struct Talk {
 impl Talk {
     /// A conversation that begins with the first report that took up `offer`.
     pub(super) fn open(offer: Offer, peer: Peer, before: Option<&Talk>, now: Instant) -> Talk {
-        let mut earlier = BTreeSet::new();
-        if let Some(before) = before {
-            earlier.extend(before.first_sent.keys().copied());
-            earlier.extend(before.accepted.iter().copied());
-            earlier.extend(before.earlier.iter().copied());
-        }
         Talk {
             id: offer.id,
             peer,
@@ -77,14 +72,14 @@ impl Talk {
             awaiting: false,
             stumbles: 0,
             round_trip: before.map_or(FIRST_ROUND_TRIP, |talk| talk.round_trip),
-            first_sent: BTreeMap::new(),
-            accepted: BTreeSet::new(),
-            earlier,
+            offers: before.map(|talk| talk.offers.for_next_conversation()).unwrap_or_default(),
+            moves_to: before.and_then(|talk| talk.moves_to.clone()),
             report: None,
             undecided: false,
             reply_due: false,
             skipped: false,
             push_due: false,
+            told_drained: false,
             told: Vec::new(),
         }
     }
@@ -122,26 +117,28 @@ impl Talk {
         (self.round_trip * 2).max(SHORTEST_BACKOFF).min(lease / 8)
     }
 
-    /// Forgets leases that are over.
-    pub(super) fn forget_all_but(&mut self, current: &BTreeSet<Generation>) {
-        self.accepted.retain(|generation| current.contains(generation));
-        self.earlier.retain(|generation| current.contains(generation));
-        self.first_sent.retain(|generation, _| current.contains(generation));
+    /// A message was sent: the Owner may move state to whom it names, and still to whom an earlier one named.
+    pub(super) fn note_orders(&mut self, orders: Vec<LeaseOrder>) {
+        if let Some(moves_to) = &mut self.moves_to {
+            moves_to.extend(destinations(&orders));
+        }
+        self.told = orders;
     }
 
-    /// Whether the Owner may have had a grant: then it is never granted again.
-    pub(super) fn may_have_had(&self, generation: Generation, applied: Seq) -> bool {
-        self.accepted.contains(&generation)
-            || self.earlier.contains(&generation)
-            || self.first_sent.get(&generation).is_some_and(|first| *first <= applied)
+    /// A report was taken. If its sender has applied the latest message, it moves state to whom that names, and to
+    /// nobody else but whom its releases name.
+    pub(super) fn note_report(&mut self, report: Report) {
+        if report.applied == self.seq && report.applied > Seq::ZERO {
+            self.moves_to = Some(destinations(&self.told).collect());
+        }
+        self.report = Some(report);
     }
 
-    /// Whether the Owner has applied the latest message, and that did not list the lease. Then no earlier message can give it the
-    /// lease any more.
-    pub(super) fn was_told_without(&self, generation: Generation, applied: Seq) -> bool {
-        applied == self.seq
-            && applied > Seq::ZERO
-            && self.told.iter().all(|order| order.generation != generation)
+    /// Whether the Owner may still say that it moved state to a session.
+    pub(super) fn may_move_to(&self, session: SessionId) -> bool {
+        let says_so = |report: &Report| report.released.iter().any(|gone| gone.clean_to == Some(session));
+        self.moves_to.as_ref().is_none_or(|moves_to| moves_to.contains(&session))
+            || self.report.as_ref().is_none_or(says_so)
     }
 }
 
@@ -156,6 +153,12 @@ pub(super) fn objection(report: &Report, sent: Seq, heard: Seq) -> Option<Messag
     } else {
         None
     }
+}
+
+/// The sessions that orders want state moved to.
+fn destinations(orders: &[LeaseOrder]) -> impl Iterator<Item = SessionId> {
+    let recalls = orders.iter().filter_map(|order| order.recall.as_ref());
+    recalls.filter_map(|recall| recall.to.as_ref()).map(|to| to.session)
 }
 
 /// Whether what a report says it holds is in key order and does not overlap.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{Generation, ManagerId, SessionId};
+use crate::id::{Generation, ManagerId, Nonce, SessionId};
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
 use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedWhy};
@@ -59,8 +59,12 @@ pub enum OwnerEvent {
     Drain,
     /// The application stops: whatever is held is given up, and the Owner goes.
     Leave,
-    /// The clock stood still or jumped: no lease can be relied on.
-    ClockJumped,
+    /// The clock stood still or jumped, or the process was restored from an earlier state: no lease can be relied on.
+    ClockJumped {
+        /// Names the session that the process is from now on. Drawn from the operating system now: a generator in the
+        /// process's memory may have been restored with it.
+        fresh: Nonce,
+    },
 }
 
 /// What an Owner wants done.
@@ -107,7 +111,16 @@ pub enum OwnerAction {
         /// The range.
         range: KeyRange,
     },
-    /// The drain is over: nothing is held any more.
+    /// A copy that has just arrived is of no use, and its sender must not be told that it is here: this Owner goes.
+    ImportRefused {
+        /// The range.
+        range: KeyRange,
+        /// The lease under which its source holds it.
+        source: Generation,
+    },
+    /// The process goes on as another session. Whatever was granted to the earlier one is gone, and no copy is kept.
+    SessionChanged(SessionId),
+    /// The drain is over: nothing is held any more, and nothing is on its way here.
     Drained,
     /// The Owner has left.
     Left,

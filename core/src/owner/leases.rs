@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::id::{Generation, SessionId};
 use crate::key::{Key, KeyRange};
-use crate::message::{Destination, HeldLease, LeaseOrder, OrderKind, Refusal, Warrant};
+use crate::message::{Destination, HeldLease, ImportedCopy, LeaseOrder, OrderKind, Refusal, Warrant};
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
 use crate::time::Instant;
 
 use super::event::{Grant, Revocation, RevokedWhy, TransferId};
@@ -32,7 +33,7 @@ pub struct Lease {
 pub struct Leases {
     held: RangeMap<Lease>,
     expiry: Instant,
-    /// The highest generation ever held, key by key: none of them, nor a lower one, is accepted again.
+    /// The highest generation ever held or refused, key by key: none of them, nor a lower one, is accepted again.
     highest: RangeMap<Generation>,
     /// Complete copies of state that others hold under the generation named.
     imports: RangeMap<Import>,
@@ -128,6 +129,17 @@ impl Leases {
         self.imports.insert(range, Import { source, since: now });
     }
 
+    /// Whether the copy of these keys is here, as they were under `source`.
+    #[must_use]
+    pub fn has_import(&self, range: KeyRange, source: Generation) -> bool {
+        self.imported(range, source).contains_range(range)
+    }
+
+    /// Forgets every copy of these keys.
+    pub fn forget_import(&mut self, range: KeyRange) {
+        self.imports.remove(range);
+    }
+
     /// Forgets the copies that no grant has followed for as long as `keep`, and names them.
     pub fn forget_imports(&mut self, now: Instant, keep: Duration) -> Vec<KeyRange> {
         let old = self.imports.iter().filter(|(_, import)| now.since(import.since) >= keep);
@@ -185,8 +197,20 @@ impl Leases {
                 }
             }
         }
+        self.remember_refused(&applied.refused);
         self.expiry = expiry;
         applied
+    }
+
+    /// What was refused once is refused for ever, whoever offers it again: the refusal may have ended the lease.
+    fn remember_refused(&mut self, refused: &[Refusal]) {
+        for refusal in refused {
+            let lower =
+                self.highest.overlapping(refusal.range).filter(|(_, known)| **known < refusal.generation);
+            let mut pieces: Vec<KeyRange> = lower.map(|(piece, _)| piece).collect();
+            pieces.extend(self.highest.gaps(refusal.range));
+            pieces.iter().for_each(|piece| self.highest.insert(*piece, refusal.generation));
+        }
     }
 
     /// Every message brings the latest warrants with it.
@@ -232,7 +256,7 @@ impl Leases {
         }
     }
 
-    /// A grant is accepted if no key of it was held under it or a later lease before, and if the state that should
+    /// A grant is accepted key by key: where no lease as high was held or refused before, and where the state that should
     /// come with it is here.
     fn accept(
         &mut self,
@@ -243,33 +267,55 @@ impl Leases {
         applied: &mut Applied,
     ) {
         let generation = order.generation;
-        if self.held.covers(order.range) {
-            return;
+        let wanted: RangeSet = self.held.gaps(order.range).collect();
+        let mut refused = RangeSet::new();
+        if !plants.has(Plant::AcceptedTwice) && !plants.has(Plant::SeqNotChecked) {
+            let before = self.highest.overlapping(order.range).filter(|(_, highest)| **highest >= generation);
+            before.for_each(|(piece, _)| refused.insert(piece));
         }
-        let held_before = self.highest.overlapping(order.range).any(|(_, highest)| *highest >= generation);
-        let has_copy = source.is_none_or(|source| self.has_import(order.range, source));
-        let accept_twice = plants.has(Plant::AcceptedTwice) || plants.has(Plant::SeqNotChecked);
-        let copy_needed =
-            !plants.has(Plant::FailedTransferIsClean) && !plants.has(Plant::CleanThoughRestarted);
-        if !open || (held_before && !accept_twice) || (!has_copy && copy_needed) {
-            applied.refused.push(Refusal { range: order.range, generation });
-            return;
+        if let Some(source) = source
+            && !plants.has(Plant::FailedTransferIsClean)
+            && !plants.has(Plant::CleanThoughRestarted)
+        {
+            refused = refused.union(&wanted.difference(&self.imported(order.range, source)));
         }
-        if source.is_none() && self.imports.overlapping(order.range).next().is_some() {
-            applied.discarded.push(order.range);
+        if !open || (plants.has(Plant::RefusedWhole) && refused.iter().any(|piece| wanted.overlaps(piece))) {
+            refused = wanted.clone();
         }
-        self.imports.remove(order.range);
-        self.hold(order.range, order);
-        applied.granted.push(Grant {
-            range: order.range,
-            generation,
-            state_since: order.state_since,
-            source,
-        });
+        for range in wanted.intersection(&refused).iter() {
+            applied.refused.push(Refusal { range, generation });
+            self.drop_import(range, source, applied);
+        }
+        for range in wanted.difference(&refused).iter() {
+            if source.is_none() && self.imports.overlapping(range).next().is_some() {
+                applied.discarded.push(range);
+            }
+            self.imports.remove(range);
+            self.hold(range, order);
+            applied.granted.push(Grant { range, generation, state_since: order.state_since, source });
+        }
     }
 
-    fn has_import(&self, range: KeyRange, source: Generation) -> bool {
-        self.imports.covers(range) && self.imports.overlapping(range).all(|(_, have)| have.source == source)
+    /// The keys of `range` whose state is here, as it was under `source`.
+    fn imported(&self, range: KeyRange, source: Generation) -> RangeSet {
+        let copies = self.imports.overlapping(range).filter(|(_, have)| have.source == source);
+        copies.map(|(piece, _)| piece).collect()
+    }
+
+    /// The grant that a copy was made for is refused: nothing else can ask for it.
+    fn drop_import(&mut self, range: KeyRange, source: Option<Generation>, applied: &mut Applied) {
+        let Some(source) = source else { return };
+        for piece in self.imported(range, source).iter() {
+            self.imports.remove(piece);
+            applied.discarded.push(piece);
+        }
+    }
+
+    /// The copies that a grant may still follow, for a report.
+    #[must_use]
+    pub fn imports(&self) -> Vec<ImportedCopy> {
+        let copy = |(range, import): (KeyRange, &Import)| ImportedCopy { range, source: import.source };
+        self.imports.iter().map(copy).collect()
     }
 
     fn hold(&mut self, range: KeyRange, order: &LeaseOrder) {

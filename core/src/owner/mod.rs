@@ -12,10 +12,10 @@ pub use event::{Grant, OwnerAction, OwnerEvent, Revocation, RevokedWhy, Transfer
 pub use leases::{Lease, Leases};
 
 use crate::id::{Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url};
-use crate::key::Key;
+use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
-use crate::message::{Assign, ManagerToOwner, Refusal, Release};
+use crate::message::{Assign, ManagerToOwner, Refusal, RefusedWhy, Release};
 use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::range_map::RangeMap;
@@ -58,6 +58,8 @@ pub struct OwnerConfig {
 pub struct OwnerMachine {
     config: OwnerConfig,
     session: SessionId,
+    /// The session that it was before its clock jumped last.
+    formerly: Option<SessionId>,
     random: Random,
     plants: Plants,
     leases: Leases,
@@ -78,6 +80,8 @@ pub struct OwnerMachine {
     loads: Vec<RangeLoad>,
     draining: Pending<()>,
     drained: bool,
+    /// An operator does not want this process any more.
+    evicted: bool,
     leaving: Pending<()>,
     /// There is something the Manager should hear before the next renewal.
     news: bool,
@@ -136,6 +140,7 @@ impl OwnerMachine {
         OwnerMachine {
             config,
             session,
+            formerly: None,
             random,
             plants,
             leases: Leases::default(),
@@ -154,6 +159,7 @@ impl OwnerMachine {
             loads: Vec::new(),
             draining: Pending::default(),
             drained: false,
+            evicted: false,
             leaving: Pending::default(),
             news: false,
             timers: Timers::default(),
@@ -226,7 +232,10 @@ impl OwnerMachine {
             ManagerToOwner::Welcome(welcome) => self.on_welcome(now, from, &welcome, out),
             ManagerToOwner::Refused(refused) => {
                 if self.awaits(refused.session, refused.number) {
-                    out.push(OwnerAction::JoinRefused(refused.why));
+                    match refused.why {
+                        RefusedWhy::Evicted => self.on_locked_out(out),
+                        why => out.push(OwnerAction::JoinRefused(why)),
+                    }
                 }
             }
             ManagerToOwner::Unknown { session, conversation } => {
@@ -251,11 +260,16 @@ impl OwnerMachine {
     /// Acts on a message that belongs to the conversation and acknowledges the latest report.
     fn apply(&mut self, now: Instant, assign: &Assign, out: &mut Vec<OwnerAction>) {
         let Some(talk) = &mut self.talk else { return };
-        talk.applied = assign.seq;
         let from_receipt = self.plants.has(Plant::ExpiryFromReceipt);
         let base = if from_receipt { now } else { talk.sent_at };
         self.lease = assign.lease;
         self.renewal = assign.renewal;
+        if now >= base + assign.lease && !self.plants.has(Plant::LateMessageRefuses) {
+            // It could give nothing but leases that are over. What it offers is offered again, with time left.
+            self.settle_pending(assign, out);
+            return self.answer(now, true, out);
+        }
+        talk.applied = assign.seq;
         let applied = self.leases.apply(now, base, assign.lease, &assign.orders, self.plants);
         self.counters.refused += applied.refused.len() as u64;
         self.revoked(applied.revoked, out);
@@ -285,9 +299,13 @@ impl OwnerMachine {
             self.config.takes_over_previous = false;
         }
         let nothing_left = assign.orders.is_empty() && self.leases.held().is_empty();
-        if self.draining.is_settled(assign.applied) && nothing_left && !self.drained {
+        let is_drained = nothing_left && (assign.drained || self.plants.has(Plant::DrainedTooEarly));
+        if self.draining.is_settled(assign.applied) && is_drained && !self.drained {
             self.drained = true;
             out.push(OwnerAction::Drained);
+        }
+        if assign.evicted {
+            self.on_evicted(out);
         }
         if self.leaving.is_settled(assign.applied) {
             self.leaving.clear();
@@ -309,13 +327,35 @@ impl OwnerMachine {
         self.news = true;
     }
 
-    fn leave(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+    /// Gives up everything and says so with the next report.
+    fn give_up_all(&mut self, out: &mut Vec<OwnerAction>) {
         for held in self.leases.report() {
             self.released.add(Release { range: held.range, generation: held.generation, clean_to: None });
         }
         let revoked = self.leases.close();
         self.revoked(revoked, out);
         self.leaving.add(());
+        self.news = true;
+    }
+
+    /// An operator does not want this process any more: it gives everything back and never asks again, whoever leads.
+    fn on_evicted(&mut self, out: &mut Vec<OwnerAction>) {
+        if !std::mem::replace(&mut self.evicted, true) {
+            out.push(OwnerAction::JoinRefused(RefusedWhy::Evicted));
+            self.give_up_all(out);
+        }
+    }
+
+    /// No Manager talks to this process any more, for good.
+    fn on_locked_out(&mut self, out: &mut Vec<OwnerAction>) {
+        self.on_evicted(out);
+        self.talk = None;
+        self.seeking = None;
+        self.timers = Timers::default();
+    }
+
+    fn leave(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.give_up_all(out);
         if self.talk.is_none() && self.seeking.is_none() {
             out.push(OwnerAction::Left);
         }
@@ -327,6 +367,17 @@ impl OwnerMachine {
             let expired = self.leases.expire(now);
             self.revoked(expired, out);
         }
+    }
+
+    /// Notes a copy, unless this Owner goes: whatever came to it would only have to move on.
+    fn on_import(&mut self, now: Instant, range: KeyRange, source: Generation, out: &mut Vec<OwnerAction>) {
+        let is_known = self.leases.has_import(range, source);
+        if self.is_going() && !is_known && !self.plants.has(Plant::DrainedTooEarly) {
+            self.leases.forget_import(range);
+            return out.push(OwnerAction::ImportRefused { range, source });
+        }
+        self.leases.import(now, range, source);
+        self.timers.set_if_absent(Timer::Imports, now + self.lease * IMPORT_LEASES);
     }
 
     fn forget_imports(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
@@ -362,10 +413,7 @@ impl Machine for OwnerMachine {
             OwnerEvent::TransferDone { transfer, to } => self.on_transfer_done(now, transfer, to, &mut out),
             OwnerEvent::TransferFailed(transfer) => self.on_transfer_failed(now, transfer, &mut out),
             OwnerEvent::Quiesced(transfer) => self.on_quiesced(now, transfer, &mut out),
-            OwnerEvent::ImportReady { range, source } => {
-                self.leases.import(now, range, source);
-                self.timers.set_if_absent(Timer::Imports, now + self.lease * IMPORT_LEASES);
-            }
+            OwnerEvent::ImportReady { range, source } => self.on_import(now, range, source, &mut out),
             OwnerEvent::Load(loads) => self.loads = loads,
             OwnerEvent::Weight(weight) => {
                 self.config.weight = weight;
@@ -376,10 +424,10 @@ impl Machine for OwnerMachine {
                 self.tell(now, &mut out);
             }
             OwnerEvent::Leave => self.leave(now, &mut out),
-            OwnerEvent::ClockJumped => {
+            OwnerEvent::ClockJumped { fresh } => {
                 let dropped = self.leases.drop_all(RevokedWhy::ClockJumped);
                 self.revoked(dropped, &mut out);
-                self.start_over(now, &mut out);
+                self.start_over(now, fresh, &mut out);
             }
         }
         self.finish(out)

@@ -133,8 +133,20 @@ impl OwnerMachine {
 
     /// No answer to what was said so far may count any more: a lease would count from a send that this clock cannot
     /// place. Nor may this process's word about an earlier one: how old that word is would not be known.
-    pub(super) fn start_over(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+    ///
+    /// The process may be an earlier state of itself, restored, and not know what it has held since. So it goes on as
+    /// another session, which nothing was ever granted to, and keeps no copy that a grant to the first could ask for.
+    pub(super) fn start_over(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
+        if !self.plants.has(Plant::JumpKeepsSession) {
+            let discarded = self.leases.forget_imports(now, Duration::ZERO);
+            out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
+            self.released.clear();
+            self.refused.clear();
+            self.formerly = Some(std::mem::replace(&mut self.session, SessionId(fresh)));
+            self.started_at = now;
+            out.push(OwnerAction::SessionChanged(self.session));
+        }
         let talk = self.talk.take();
         self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
         let has_begun = talk.is_some() | self.seeking.take().is_some();
@@ -160,6 +172,7 @@ impl OwnerMachine {
             name: self.config.name.clone(),
             url: self.config.url.clone(),
             takes_over_previous: self.config.takes_over_previous,
+            formerly: self.formerly,
             age: now.since(self.started_at),
             term: if self.plants.has(Plant::TermNotChecked) { Term::ZERO } else { self.term },
         };
@@ -344,6 +357,7 @@ impl OwnerMachine {
         talk.sent_at = now;
         talk.answered = false;
         self.news = false;
+        let imports = if self.draining.is_empty() { Vec::new() } else { self.leases.imports() };
         let report = Report {
             namespace: self.config.namespace.clone(),
             session: self.session,
@@ -355,6 +369,7 @@ impl OwnerMachine {
             held: self.leases.report(),
             released: self.released.report(seq),
             refused: self.refused.report(seq),
+            imports,
             loads: self.loads.clone(),
             weight: self.config.weight,
             draining: !self.draining.report(seq).is_empty(),

@@ -12,8 +12,8 @@ use centrifuge_core::manager::{
     AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
 use centrifuge_core::message::{
-    HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position, Refusal, Release,
-    Report, Warrant,
+    HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position,
+    Refusal, Release, Report, Warrant,
 };
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
@@ -293,6 +293,7 @@ impl ManagerStage {
             name: OwnerName::new(owner).map_err(|error| error.to_string())?,
             url: session.into(),
             takes_over_previous: words.flag("takeover"),
+            formerly: words.value("formerly").map(|earlier| self.aliases.session(&earlier)),
             age: Duration::from_secs(words.number("age", 0)?),
             term: Term(words.number("term", 0)?),
         })
@@ -324,12 +325,13 @@ impl ManagerStage {
             held: told.iter().map(as_held).collect(),
             released: Vec::new(),
             refused: Vec::new(),
+            imports: Vec::new(),
             loads: Vec::new(),
             weight: 100,
             draining: false,
             leaving: false,
         };
-        for clause in words.clauses(&["holds", "released", "refused", "load"]) {
+        for clause in words.clauses(&["holds", "released", "refused", "copy", "load"]) {
             self.clause(clause, &mut report)?;
         }
         report.applied = Seq(words.number("applied", heard)?);
@@ -364,6 +366,7 @@ impl ManagerStage {
                 report.released.push(Release { range, generation, clean_to });
             }
             "refused" => report.refused.push(Refusal { range, generation }),
+            "copy" => report.imports.push(ImportedCopy { range, source: generation }),
             _ => {
                 let load = words.word()?.parse().map_err(|_| "what load?")?;
                 report.loads.push(RangeLoad { range, load, hottest: None });

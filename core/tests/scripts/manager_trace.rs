@@ -59,9 +59,11 @@ fn show_assign(assign: &Assign, peer: &str, names: &mut Aliases) -> Vec<String> 
     let Assign { seq, heard, applied, .. } = assign;
     let answer = if assign.wants_answer { ", answer wanted" } else { "" };
     let waits = if assign.drain_waits { ", drain waits" } else { "" };
+    let drained = if assign.drained { ", drained" } else { "" };
+    let evicted = if assign.evicted { ", evicted" } else { "" };
     let lease = span(assign.lease);
     let mut lines = vec![format!(
-        "-> {peer} assign seq={seq} heard={heard} applied={applied} lease={lease}{answer}{waits}"
+        "-> {peer} assign seq={seq} heard={heard} applied={applied} lease={lease}{answer}{waits}{drained}{evicted}"
     )];
     for order in &assign.orders {
         let (kind, source) = match order.kind {

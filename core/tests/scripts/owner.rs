@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Seq, Term};
+use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Seq, SessionId, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{
@@ -128,7 +128,11 @@ impl OwnerStage {
             "weight" => OwnerEvent::Weight(words.word()?.parse().map_err(|_| "what weight?")?),
             "drain" => OwnerEvent::Drain,
             "leave" => OwnerEvent::Leave,
-            "clock-jumped" => OwnerEvent::ClockJumped,
+            "clock-jumped" => {
+                let alias = words.value("as").unwrap_or_else(|| "later".into());
+                let SessionId(fresh) = self.aliases.session(&alias);
+                OwnerEvent::ClockJumped { fresh }
+            }
             _ => return Err("no such command".into()),
         };
         self.feed(event)
@@ -252,6 +256,8 @@ impl OwnerStage {
                     renewal: words.time("renewal", RENEWAL)?,
                     wants_answer: words.flag("wants-answer"),
                     drain_waits: words.flag("drain-waits"),
+                    drained: words.flag("drained"),
+                    evicted: words.flag("evicted"),
                     orders: self.listed.clone(),
                 })
             }

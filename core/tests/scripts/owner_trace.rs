@@ -11,9 +11,11 @@ pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
     let line = match action {
         OwnerAction::ToManager { to, message: OwnerToManager::Hello(hello) } => {
             let takeover = if hello.takes_over_previous { ", takes over" } else { "" };
+            let formerly = hello.formerly.map(|earlier| format!(", formerly {}", names.of_session(earlier)));
+            let formerly = formerly.unwrap_or_default();
             let session = names.of_session(hello.session);
             format!(
-                "-> {to} hello {} from {session}, name {}, term {}{takeover}",
+                "-> {to} hello {} from {session}, name {}, term {}{takeover}{formerly}",
                 hello.number, hello.name, hello.term
             )
         }
@@ -49,6 +51,8 @@ pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
         }
         OwnerAction::StopTransfer(transfer) => format!("stop t{}", transfer.0),
         OwnerAction::DiscardImport { range } => format!("discard the copy of {}", show_range(*range)),
+        OwnerAction::ImportRefused { range, .. } => format!("refuse the copy of {}", show_range(*range)),
+        OwnerAction::SessionChanged(session) => format!("goes on as {}", names.of_session(*session)),
         OwnerAction::Drained => "drained".into(),
         OwnerAction::Left => "left".into(),
         OwnerAction::JoinRefused(why) => format!("join refused: {}", spaced(why)),
@@ -72,6 +76,10 @@ fn show_report(to: &ManagerId, report: &Report, names: &mut Aliases) -> Vec<Stri
     }
     let refusals = report.refused.iter();
     lines.extend(refusals.map(|r| format!("     refused {} gen={}", show_range(r.range), r.generation)));
+    let imports = report.imports.iter();
+    lines.extend(
+        imports.map(|copy| format!("     has a copy of {} gen={}", show_range(copy.range), copy.source)),
+    );
     let loads = report.loads.iter();
     lines.extend(loads.map(|load| format!("     load {} {}", show_range(load.range), load.load)));
     let wishes = [(report.draining, "draining"), (report.leaving, "leaving")];

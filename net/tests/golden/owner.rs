@@ -55,6 +55,7 @@ fn hello() -> Hello {
         name: name("server-1"),
         url: "http://10.0.0.1:8080".into(),
         takes_over_previous: true,
+        formerly: None,
         age: Duration::new(5, 6),
         term: Term(7),
     }
@@ -89,6 +90,7 @@ fn report() -> Report {
             Release { range: range(150, 150), generation: Generation(3), clean_to: None },
         ],
         refused: vec![Refusal { range: range(160, 169), generation: Generation(6) }],
+        imports: Vec::new(),
         loads: vec![load(0, Some((Key(7), 900))), load(10, None)],
         weight: 150,
         draining: true,
@@ -154,5 +156,7 @@ fn assign() -> Assign {
         ],
         wants_answer: true,
         drain_waits: true,
+        drained: false,
+        evicted: false,
     }
 }

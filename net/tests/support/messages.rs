@@ -89,6 +89,7 @@ fn hello() -> impl Strategy<Value = Hello> {
             name,
             url,
             takes_over_previous,
+            formerly: None,
             age: Duration::from_nanos(age),
             term,
         },
@@ -115,6 +116,7 @@ fn report() -> impl Strategy<Value = Report> {
             held,
             released,
             refused,
+            imports: Vec::new(),
             loads,
             weight,
             draining,
@@ -211,6 +213,8 @@ fn assign() -> impl Strategy<Value = Assign> {
                 orders,
                 wants_answer,
                 drain_waits,
+                drained: false,
+                evicted: false,
             }
         },
     )

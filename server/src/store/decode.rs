@@ -174,6 +174,11 @@ fn namespace(from: stored::Namespace) -> Decoded<Stored> {
         table: table(from.table, &from.name)?,
         frozen: from.frozen,
         pins,
+        evicted: from
+            .evicted
+            .into_iter()
+            .map(|gone| session(Some(gone), "evicted"))
+            .collect::<Decoded<_>>()?,
     })
 }
 

@@ -145,6 +145,7 @@ fn namespace(name: &Namespace, from: &Stored) -> stored::Namespace {
         table: from.table.iter().map(|(range, entry)| table_entry(range, entry)).collect(),
         frozen: from.frozen,
         pins: from.pins.iter().map(|(range, to)| pin(range, Some(to))).collect(),
+        evicted: from.evicted.iter().map(|session| nonce(session.0)).collect(),
     }
 }
 

@@ -38,6 +38,7 @@ impl Claimant {
             name: OwnerName::new(&format!("claimant-{number}")).expect("a name"),
             url: "http://claimant".into(),
             takes_over_previous: false,
+            formerly: None,
             age: Duration::from_secs(100),
             term: Term::ZERO,
         };
@@ -77,6 +78,7 @@ impl Claimant {
             held: vec![held],
             released: Vec::new(),
             refused: Vec::new(),
+            imports: Vec::new(),
             loads: Vec::new(),
             weight: 100,
             draining: false,
@@ -105,6 +107,8 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         orders: vec![order],
         wants_answer: false,
         drain_waits: false,
+        drained: false,
+        evicted: false,
     };
     WarrantKey::new(secret).expect("long enough").sign(&mut assign);
     HeldLease { range, generation, state_since, warrant: assign.orders[0].warrant }

@@ -78,7 +78,7 @@ impl Teller<'_> {
         match event {
             OwnerEvent::Leave => format!("{name} leaves"),
             OwnerEvent::Drain => format!("{name} wants to be emptied"),
-            OwnerEvent::ClockJumped => format!("{name} sees that its clock jumped"),
+            OwnerEvent::ClockJumped { .. } => format!("{name} sees that its clock jumped"),
             event => format!("{name} is told {event:?}"),
         }
     }

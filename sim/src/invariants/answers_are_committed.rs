@@ -296,6 +296,8 @@ mod tests {
             }],
             wants_answer: false,
             drain_waits: false,
+            drained: false,
+            evicted: false,
         }
     }
 

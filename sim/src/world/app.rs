@@ -63,7 +63,7 @@ pub(crate) struct Transfer {
 /// What one process of an application has in memory.
 #[derive(Debug)]
 pub(crate) struct App {
-    session: SessionId,
+    pub(crate) session: SessionId,
     /// State by probe key, with the lease it is valid under.
     values: Vec<Option<(Value, Generation)>>,
     imports: Vec<Import>,

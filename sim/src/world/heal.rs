@@ -132,7 +132,8 @@ impl World {
                 let suspended = self.owners[number].condition != Condition::Paused;
                 let waiting = self.owners[number].resume(self.now);
                 if suspended {
-                    self.feed_owner(number, OwnerEvent::ClockJumped);
+                    let fresh = self.random().nonce();
+                    self.feed_owner(number, OwnerEvent::ClockJumped { fresh });
                     self.witness.see(self.now, &Seen::OwnerSuspended { node: number, suspended: false });
                 }
                 waiting

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::id::OwnerName;
+use centrifuge_core::id::{OwnerName, SessionId};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
@@ -100,6 +100,14 @@ impl World {
         if self.trace.is_on() {
             self.describe_actions(Node::Owner(number), &output.actions);
         }
+        if self.owners[number].process.is_none() {
+            return;
+        }
+        for action in &output.actions {
+            if let OwnerAction::SessionChanged(session) = action {
+                self.change_session(number, *session);
+            }
+        }
         let host = &mut self.owners[number];
         let Some(process) = &host.process else { return };
         let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
@@ -125,7 +133,7 @@ impl World {
             OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
                 grants.iter().for_each(|grant| app.granted(keys, grant));
             }),
-            OwnerAction::DiscardImport { range } => {
+            OwnerAction::DiscardImport { range } | OwnerAction::ImportRefused { range, .. } => {
                 self.with_app(number, |app, keys| app.discard(keys, range));
             }
             OwnerAction::StartTransfer { transfer: id, range, generation, to } => {
@@ -149,8 +157,19 @@ impl World {
             OwnerAction::Drained => self.leave_soon(number),
             OwnerAction::Left => self.restart_owner(number),
             OwnerAction::JoinRefused(RefusedWhy::Evicted) => self.restart_owner(number),
-            OwnerAction::Revoked(_) | OwnerAction::JoinRefused(_) | OwnerAction::Joined => {}
+            OwnerAction::Revoked(_)
+            | OwnerAction::SessionChanged(_)
+            | OwnerAction::JoinRefused(_)
+            | OwnerAction::Joined => {}
         }
+    }
+
+    /// The oracle takes a process that goes on as another session for one that ended and another that began.
+    fn change_session(&mut self, number: usize, session: SessionId) {
+        let earlier = self.with_app(number, |app, _| std::mem::replace(&mut app.session, session));
+        self.witness.see(self.now, &Seen::OwnerEnded { node: number, session: earlier });
+        let namespace = &self.plan.namespaces[self.plan.owners[number].namespace].name;
+        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace });
     }
 
     fn send_to_manager(&mut self, number: usize, to: usize, message: OwnerToManager) {

@@ -1,0 +1,121 @@
+//! What became of the grants of one session, key by key: offered, listed, or open for too long.
+
+use std::time::Duration;
+
+use crate::id::{Generation, Seq};
+use crate::key::KeyRange;
+use crate::message::Report;
+use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
+use crate::time::Instant;
+
+/// The grants of one session under this term. A grant that no report has listed is offered again with every message, in
+/// the next conversation too, until it is listed, refused or dropped.
+///
+/// Nothing here is needed for safety: an Owner accepts no generation twice, whatever it is offered. It spares the round
+/// trip in which the Owner would refuse.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Offers {
+    /// The keys that a report of this term listed, and under which lease.
+    listed: RangeMap<Generation>,
+    /// The first message of this conversation that offered a lease.
+    sent: RangeMap<(Generation, Seq)>,
+    /// Since when, in this term, a lease has been on offer.
+    open_since: RangeMap<(Generation, Instant)>,
+}
+
+impl Offers {
+    /// What is remembered in the session's next conversation: another one numbers its messages anew.
+    pub(super) fn for_next_conversation(&self) -> Offers {
+        Offers { sent: RangeMap::new(), ..self.clone() }
+    }
+
+    /// A report lists the keys under this lease.
+    pub(super) fn note_listed(&mut self, range: KeyRange, generation: Generation) {
+        self.listed.insert(range, generation);
+    }
+
+    /// Notes what a report lists of the session's `leases`; true if it lists something else.
+    pub(super) fn note_report(&mut self, report: &Report, leases: &RangeMap<Generation>) -> bool {
+        let mut not_granted = false;
+        for held in &report.held {
+            let mut granted = RangeSet::new();
+            for (piece, generation) in leases.overlapping(held.range) {
+                if *generation == held.generation {
+                    granted.insert(piece);
+                    self.note_listed(piece, held.generation);
+                }
+            }
+            not_granted |= !granted.contains_range(held.range);
+        }
+        not_granted
+    }
+
+    /// A message offers the keys under this lease.
+    pub(super) fn note_sent(&mut self, range: KeyRange, generation: Generation, seq: Seq, now: Instant) {
+        insert_where_new(&mut self.sent, range, generation, seq);
+        insert_where_new(&mut self.open_since, range, generation, now);
+    }
+
+    /// The keys of `range` that the session listed under this lease.
+    pub(super) fn listed(&self, range: KeyRange, generation: Generation) -> RangeSet {
+        let listed = self.listed.overlapping(range).filter(|(_, of)| **of == generation);
+        listed.map(|(piece, _)| piece).collect()
+    }
+
+    /// The keys of `range` whose lease the session had, or was offered and left out: a report that had `applied` that
+    /// message and does not list them has dropped them. So has one that comes when the offer has been open for a hold:
+    /// whatever was sent before it arrived crosses it, and is not applied.
+    pub(super) fn dropped(
+        &self,
+        range: KeyRange,
+        generation: Generation,
+        applied: Seq,
+        (now, hold): (Instant, Duration),
+    ) -> RangeSet {
+        let mut dropped = self.listed(range, generation);
+        let sent = self.sent.overlapping(range).filter(|(_, (of, seq))| *of == generation && *seq <= applied);
+        sent.for_each(|(piece, _)| dropped.insert(piece));
+        let is_over = |(of, since): &(Generation, Instant)| *of == generation && now >= *since + hold;
+        let over = self.open_since.overlapping(range).filter(|(_, open)| is_over(open));
+        over.for_each(|(piece, _)| dropped.insert(piece));
+        dropped
+    }
+
+    /// The keys of `range` that some message of this conversation offered.
+    pub(super) fn sent(&self, range: KeyRange, generation: Generation) -> RangeSet {
+        let sent = self.sent.overlapping(range).filter(|(_, (of, _))| *of == generation);
+        sent.map(|(piece, _)| piece).collect()
+    }
+
+    /// Forgets leases that are over: all but those that `current` names.
+    pub(super) fn forget_all_but(&mut self, current: &RangeMap<Generation>) {
+        keep_current(&mut self.listed, current, |of| *of);
+        keep_current(&mut self.sent, current, |(of, _)| *of);
+        keep_current(&mut self.open_since, current, |(of, _)| *of);
+    }
+}
+
+/// Gives the keys of `range` a value, except where they have one of this lease.
+fn insert_where_new<T: Copy + Eq>(
+    map: &mut RangeMap<(Generation, T)>,
+    range: KeyRange,
+    generation: Generation,
+    value: T,
+) {
+    let known = map.overlapping(range).filter(|(_, (of, _))| *of == generation);
+    let known: RangeSet = known.map(|(piece, _)| piece).collect();
+    for piece in RangeSet::from_ranges([range]).difference(&known).iter() {
+        map.insert(piece, (generation, value));
+    }
+}
+
+fn keep_current<T: Copy + Eq>(
+    map: &mut RangeMap<T>,
+    current: &RangeMap<Generation>,
+    of: impl Fn(&T) -> Generation,
+) {
+    let kept = map.overlay(current).filter(|(_, value, generation)| of(value) == **generation);
+    let kept: Vec<(KeyRange, T)> = kept.map(|(piece, value, _)| (piece, *value)).collect();
+    *map = kept.into_iter().collect();
+}

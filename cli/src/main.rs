@@ -59,6 +59,8 @@ enum Command {
     History(history::HistoryArgs),
     /// Empty an Owner, moving its state elsewhere
     Drain(operate::OwnerArgs),
+    /// End the drain of an Owner: it keeps what it still has, and gets its share again
+    Undrain(operate::OwnerArgs),
     /// Stop all moves in a namespace
     Freeze(operate::PoolArgs),
     /// Allow moves in a namespace again
@@ -134,6 +136,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Watch(args) => watch::run(args).await,
             Command::History(args) => history::run(args).await,
             Command::Drain(args) => operate::drain(args).await,
+            Command::Undrain(args) => operate::undrain(args).await,
             Command::Freeze(args) => operate::freeze(args).await,
             Command::Unfreeze(args) => operate::unfreeze(args).await,
             Command::Move(args) => operate::move_range(args).await,

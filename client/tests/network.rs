@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge::lookup::ConnectError;
-use centrifuge::owner::{BoxError, Change, JoinError, LeftWhy, OwnerBuilder};
+use centrifuge::owner::{BoxError, Change, JoinError, LeftWhy, NotDrained, OwnerBuilder, OwnerGone};
 use centrifuge::router::{Refusal, Router};
 use centrifuge::{Key, KeyRange, LeasedMap, Lookup, Managers, NotOwner, Owner};
 use centrifuge_net::dial::Dialer;
@@ -165,6 +165,33 @@ async fn a_recall_waits_for_operations_in_flight() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_ends_its_drain_keeps_its_ranges_and_can_drain_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let a = within(builder(&manager, "a").join()).await.expect("joined");
+    eventually("a holds everything", || holds_everything(&a)).await;
+    let draining = tokio::spawn({
+        let a = a.clone();
+        async move { a.drain().await }
+    });
+    eventually("the drain waits: nobody else can take the ranges", || a.drain_waits()).await;
+    within(a.undrain()).await.expect("it lives");
+    assert_eq!(within(draining).await.expect("no panic"), Err(NotDrained::Undrained));
+    eventually("the Manager knows", || !a.drain_waits()).await;
+    assert!(holds_everything(&a), "nothing was lost");
+
+    let b = within(builder(&manager, "b").join()).await.expect("joined");
+    within(a.drain()).await.expect("drained");
+    assert!(a.leases().is_empty());
+    within(a.undrain()).await.expect("it lives");
+    eventually("a has a share again", || !a.leases().is_empty()).await;
+    within(a.drain()).await.expect("drained a second time");
+    assert!(a.leases().is_empty());
+    eventually("b holds everything", || holds_everything(&b)).await;
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_application_gives_its_leases_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path()).await;
@@ -296,7 +323,7 @@ async fn an_evicted_process_knows_it_and_holds_nothing() {
     eventually("a knows", || a.left().is_some()).await;
     assert_eq!(a.left(), Some(LeftWhy::Evicted));
     assert_eq!(a.leases(), []);
-    assert!(a.drain().await.is_err_and(|gone| gone.why == LeftWhy::Evicted));
+    assert!(a.drain().await == Err(NotDrained::Gone(OwnerGone { why: LeftWhy::Evicted })));
     let again = within(builder(&manager, "a").wait_for_name().join()).await.expect("a new process may join");
     eventually("the new process holds everything", || holds_everything(&again)).await;
     manager.shutdown().await;

@@ -149,10 +149,20 @@ pub struct SessionInfo {
     pub weight: u32,
     /// Its virtual nodes.
     pub virtual_nodes: u32,
-    /// It wants to be emptied.
-    pub draining: bool,
+    /// Its latest report asks for it to be emptied.
+    pub drain_requested: bool,
+    /// An operator wants it emptied, whatever its reports say.
+    pub drain_ordered: bool,
     /// An operator wants it gone.
     pub evicted: bool,
+}
+
+impl SessionInfo {
+    /// Whether it is being emptied, whoever asked for that.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.drain_requested || self.drain_ordered
+    }
 }
 
 /// Why something was decided; travels to the log, the console and the history.

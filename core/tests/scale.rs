@@ -181,7 +181,8 @@ fn stored_pool() -> Group {
             url: "somewhere".into(),
             weight: 100,
             virtual_nodes: 64,
-            draining: false,
+            drain_requested: false,
+            drain_ordered: false,
             evicted: false,
         };
         changes.push(Change::SessionStarted { session: session(number), info });

@@ -1111,6 +1111,18 @@ impl TryFrom<v1::DrainRequest> for AdminCommand {
     }
 }
 
+impl TryFrom<v1::UndrainRequest> for AdminCommand {
+    type Error = ConvertError;
+
+    fn try_from(wire: v1::UndrainRequest) -> Converted<AdminCommand> {
+        Ok(AdminCommand::Undrain {
+            namespace: read_namespace("namespace", &wire.namespace)?,
+            owner: read_owner_name("owner", &wire.owner)?,
+            why: read_words(&wire.why)?,
+        })
+    }
+}
+
 impl TryFrom<v1::EvictRequest> for AdminCommand {
     type Error = ConvertError;
 
@@ -1354,12 +1366,13 @@ pub fn write_owner_status(
         url: info.url.to_string(),
         weight: info.weight,
         virtual_nodes: info.virtual_nodes,
-        draining: info.draining,
+        draining: info.is_draining(),
         evicted: info.evicted,
         heard_seconds_ago: heard_ago.map(|ago| ago.as_secs_f64()),
         ranges: write_count(ranges().count()),
         key_share: keys as f64 / KeyRange::ALL.key_count() as f64,
         load,
+        drain_ordered: info.drain_ordered,
     }
 }
 
@@ -1495,9 +1508,9 @@ pub fn named(command: &AdminCommand) -> (&Namespace, Option<&OwnerName>) {
         | AdminCommand::Freeze { namespace, .. }
         | AdminCommand::Unfreeze { namespace, .. } => (namespace, None),
         AdminCommand::Move { namespace, to, .. } => (namespace, to.as_ref()),
-        AdminCommand::Drain { namespace, owner, .. } | AdminCommand::Evict { namespace, owner, .. } => {
-            (namespace, Some(owner))
-        }
+        AdminCommand::Drain { namespace, owner, .. }
+        | AdminCommand::Undrain { namespace, owner, .. }
+        | AdminCommand::Evict { namespace, owner, .. } => (namespace, Some(owner)),
     }
 }
 
@@ -1521,6 +1534,13 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
         AdminError::NoSuchOwner => {
             let owner = owner.map_or_else(String::new, |owner| format!(" `{owner}`"));
             Status::not_found(format!("there is no Owner{owner} in `{namespace}`: list those that exist"))
+        }
+        AdminError::DrainsItself => {
+            let owner = owner.map_or_else(|| "the Owner".to_owned(), |owner| format!("`{owner}`"));
+            Status::failed_precondition(format!(
+                "{owner} asked to be emptied itself, as a process does that is about to stop; no operator drains it: \
+                 let it stop, or tell its application to stay"
+            ))
         }
         AdminError::Settings(error) => Status::invalid_argument(format!("settings: {error}")),
         AdminError::SettingsChanged => Status::aborted(

@@ -142,6 +142,7 @@ fn read_everything(bytes: &[u8]) {
     let _ = v1::UnfreezeRequest::decode(bytes).map(AdminCommand::try_from);
     let _ = v1::MoveRequest::decode(bytes).map(AdminCommand::try_from);
     let _ = v1::DrainRequest::decode(bytes).map(AdminCommand::try_from);
+    let _ = v1::UndrainRequest::decode(bytes).map(AdminCommand::try_from);
     let _ = v1::EvictRequest::decode(bytes).map(AdminCommand::try_from);
     let _ = v1::ListLeasesRequest::decode(bytes).map(LeaseQuery::try_from);
     let _ = v1::HistoryRequest::decode(bytes).map(HistoryQuery::try_from);

@@ -105,7 +105,8 @@ fn log_one(namespace: &Namespace, change: &Change, reason: &Reason, names: &Name
             info!(%namespace, owner = %name, %session, %url, why, "an Owner joined");
         }
         Change::SessionChanged { info, .. } => {
-            let SessionInfo { name, weight, virtual_nodes, draining, evicted, .. } = info;
+            let SessionInfo { name, weight, virtual_nodes, evicted, .. } = info;
+            let draining = info.is_draining();
             info!(%namespace, owner = %name, weight, virtual_nodes, draining, evicted, why, operator,
                 "an Owner changed");
         }

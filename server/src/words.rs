@@ -92,6 +92,7 @@ pub fn command(command: &AdminCommand) -> &'static str {
         AdminCommand::Unfreeze { .. } => "unfreeze",
         AdminCommand::Move { .. } => "move",
         AdminCommand::Drain { .. } => "drain",
+        AdminCommand::Undrain { .. } => "undrain",
         AdminCommand::Evict { .. } => "evict",
     }
 }

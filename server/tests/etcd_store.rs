@@ -68,7 +68,8 @@ fn large_batch(term: Term, count: u64) -> Arc<Batch> {
             url: format!("http://owner-{number}.{}", "x".repeat(150)).as_str().into(),
             weight: 100,
             virtual_nodes: 64,
-            draining: false,
+            drain_requested: false,
+            drain_ordered: false,
             evicted: false,
         };
         record(Change::SessionStarted { session: SessionId(Nonce(u128::from(number) + 1)), info })

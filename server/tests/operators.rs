@@ -193,6 +193,44 @@ async fn no_range_is_moved_to_an_owner_that_gives_everything_away() {
 }
 
 #[tokio::test]
+async fn a_drain_ends_when_an_operator_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    create(manager.grpc_addr(), "presence").await;
+    let mut owner = TestOwner::start(manager.grpc_addr(), "presence", "alpha");
+    owner.until(support::Seen::holds_everything).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+    let (namespace, name) = ("presence".to_owned(), "alpha".to_owned());
+    let drain = v1::DrainRequest { namespace: namespace.clone(), owner: name.clone(), why: String::new() };
+    let undrain = v1::UndrainRequest { namespace: namespace.clone(), owner: name, why: "stays".into() };
+    let owners = v1::ListOwnersRequest { namespace };
+    for is_drained in [true, false] {
+        if is_drained {
+            admin.drain(drain.clone()).await.expect("drained");
+        } else {
+            admin.undrain(undrain.clone()).await.expect("undrained");
+        }
+        let listed = admin.list_owners(owners.clone()).await.expect("listed").into_inner().owners;
+        assert_eq!((listed[0].draining, listed[0].drain_ordered), (is_drained, is_drained));
+    }
+    admin.undrain(undrain.clone()).await.expect("it is not drained, as was asked for");
+    let missing = v1::UndrainRequest { owner: "nobody".into(), ..undrain };
+    let status = admin.undrain(missing).await.expect_err("refused");
+    assert_eq!(status.code(), Code::NotFound);
+    manager.shutdown().await;
+
+    let manager = start(folder.path(), config()).await;
+    let mut admin = self::admin(manager.grpc_addr()).await;
+    admin.drain(drain).await.expect("drained");
+    manager.shutdown().await;
+    let manager = start(folder.path(), config()).await;
+    let mut admin = self::admin(manager.grpc_addr()).await;
+    let listed = admin.list_owners(owners).await.expect("listed").into_inner().owners;
+    assert!(listed[0].drain_ordered, "an operator's drain outlives a leader");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn the_pages_tell_health_readiness_status_and_metrics() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path(), config()).await;

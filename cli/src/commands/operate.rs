@@ -1,4 +1,4 @@
-//! What operators do to a pool: `drain`, `freeze`, `unfreeze`, `move`, `evict`.
+//! What operators do to a pool: `drain`, `undrain`, `freeze`, `unfreeze`, `move`, `evict`.
 
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_net::proto::v1;
@@ -69,6 +69,14 @@ pub(crate) async fn drain(args: OwnerArgs) -> Result<(), Failure> {
     let request = v1::DrainRequest { namespace, owner, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.drain(request.clone()).await).await?;
     done(&at, &format!("{} is being emptied; `centrifuge owners` shows how far it is", request.owner))
+}
+
+pub(crate) async fn undrain(args: OwnerArgs) -> Result<(), Failure> {
+    let OwnerArgs { namespace, owner, why, at } = args;
+    let namespace = admin::namespace(&at, namespace).await?;
+    let request = v1::UndrainRequest { namespace, owner, why };
+    Admin::new(&at.managers).ask(async |mut admin| admin.undrain(request.clone()).await).await?;
+    done(&at, &format!("no operator drains {} any more; it gets its share of the keys again", request.owner))
 }
 
 pub(crate) async fn evict(args: OwnerArgs) -> Result<(), Failure> {

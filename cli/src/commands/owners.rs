@@ -61,6 +61,7 @@ fn object(owner: &v1::OwnerStatus) -> Value {
         "url": owner.url,
         "state": state(owner).replace(' ', "-"),
         "draining": owner.draining,
+        "drain_ordered": owner.drain_ordered,
         "evicted": owner.evicted,
         "heard_seconds_ago": owner.heard_seconds_ago,
         "ranges": owner.ranges,

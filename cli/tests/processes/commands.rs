@@ -90,6 +90,25 @@ fn an_evicted_server_ends_and_says_why() {
 }
 
 #[test]
+fn a_drained_server_gets_its_share_back_when_undrained() {
+    let pool = Pool::start();
+    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    let servers =
+        ["server-1", "server-2"].map(|name| pool.run(&["dev", "server", "--name", name, "--output", "json"]));
+    servers.iter().for_each(|server| server.await_line("serving"));
+    until("they have everything", || is_at_rest(&pool, 2));
+    let first = || pool.ask(&["owners"])["owners"][0].clone();
+    assert_eq!(pool.ask(&["drain", "server-1", "--why", "a test"])["done"], true);
+    assert_eq!(first()["drain_ordered"], true);
+    until("it is empty", || first()["ranges"] == 0 && first()["state"] == "draining");
+    assert_eq!(pool.ask(&["undrain", "server-1", "--why", "a test"])["done"], true);
+    until("it has a share again", || first()["ranges"] != 0);
+    assert_eq!(first()["drain_ordered"], false);
+    until("it is live", || first()["state"] == "live");
+    assert_eq!(pool.exit_code(&["undrain", "dev", "nobody"]), 4);
+}
+
+#[test]
 fn the_demonstration_keeps_its_promises() {
     let (status, output) = support::run_to_end(&["dev", "--for", "12s", "--json"]);
     assert!(status.success(), "{output}");

@@ -28,16 +28,18 @@ pub(super) const LONGEST_SLACK: Duration = Duration::from_secs(1);
 /// Half of what the drift bound of 65 to 60 leaves between a lease and its hold.
 const SLACK_OF_LEASE: u32 = 24;
 
-/// The machine, and which of its events were copies that arrived.
+/// The machine, and which of its events somebody waits for: copies that arrived, and the end of a drain.
 pub(super) struct Watched {
     machine: OwnerMachine,
     /// The copies that the machine heard of in the step under way.
     heard: u32,
+    /// The step under way ended the Owner's own drain.
+    undrained: bool,
 }
 
 impl Watched {
     pub(super) fn new(machine: OwnerMachine) -> Watched {
-        Watched { machine, heard: 0 }
+        Watched { machine, heard: 0, undrained: false }
     }
 
     #[cfg(test)]
@@ -52,11 +54,13 @@ impl Machine for Watched {
 
     fn on_event(&mut self, now: Instant, event: OwnerEvent) -> Output<OwnerAction> {
         self.heard = u32::from(matches!(event, OwnerEvent::ImportReady { .. }));
+        self.undrained = matches!(event, OwnerEvent::Undrain);
         self.machine.on_event(now, event)
     }
 
     fn on_wake(&mut self, now: Instant) -> Output<OwnerAction> {
         self.heard = 0;
+        self.undrained = false;
         self.machine.on_wake(now)
     }
 }
@@ -282,6 +286,12 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
         self.publish(&watched.machine);
         for action in std::mem::take(&mut self.actions) {
             self.act(now, action);
+        }
+        if watched.undrained {
+            self.shared.status.send_modify(|status| {
+                status.is_drained = false;
+                status.undrains += 1;
+            });
         }
         if self.is_evicted && watched.machine.leases().is_empty() {
             self.shared.gone(LeftWhy::Evicted);

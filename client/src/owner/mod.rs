@@ -101,6 +101,8 @@ struct Status {
     is_joined: bool,
     refused: Option<RefusedWhy>,
     is_drained: bool,
+    /// How many times a drain of its own was ended.
+    undrains: u64,
     left: Option<LeftWhy>,
 }
 
@@ -259,13 +261,33 @@ impl Owner {
     }
 
     /// Moves everything to other Owners, with its state if the application moves state. Ends when nothing is held any
-    /// more; while nobody else can take it, waits (see [`Owner::drain_waits`]).
-    pub async fn drain(&self) -> Result<(), OwnerGone> {
-        self.feed(OwnerEvent::Drain).await?;
+    /// more, or with an error when [`Owner::undrain`] ends it; while nobody else can take the ranges, waits (see
+    /// [`Owner::drain_waits`]). The wish stands if this future is dropped.
+    pub async fn drain(&self) -> Result<(), NotDrained> {
         let mut status = self.inner.shared.status.subscribe();
-        let over = status.wait_for(|status| status.is_drained || status.left.is_some()).await;
-        match over.map(|status| *status) {
+        let undrains = status.borrow().undrains;
+        self.feed(OwnerEvent::Drain).await?;
+        let is_over =
+            |status: &Status| status.is_drained || status.left.is_some() || status.undrains != undrains;
+        let over = status.wait_for(is_over).await.map(|status| *status);
+        match over {
+            Ok(status) if status.undrains != undrains => Err(NotDrained::Undrained),
             Ok(Status { is_drained: true, .. }) => Ok(()),
+            Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftWhy::Stopped) }.into()),
+            Err(_) => Err(OwnerGone { why: LeftWhy::Stopped }.into()),
+        }
+    }
+
+    /// Ends the Owner's own drain: it keeps what it still holds and gets its share of the keys again. A drain that an
+    /// operator ordered stands; `centrifuge undrain` ends that.
+    pub async fn undrain(&self) -> Result<(), OwnerGone> {
+        let mut status = self.inner.shared.status.subscribe();
+        let undrains = status.borrow().undrains;
+        self.feed(OwnerEvent::Undrain).await?;
+        // A later drain must find that this one is over.
+        let is_over = |status: &Status| status.undrains != undrains || status.left.is_some();
+        match status.wait_for(is_over).await.map(|status| *status) {
+            Ok(status) if status.undrains != undrains => Ok(()),
             Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftWhy::Stopped) }),
             Err(_) => Err(OwnerGone { why: LeftWhy::Stopped }),
         }
@@ -292,9 +314,11 @@ impl Owner {
         }
     }
 
-    /// Drains for at most `patience`, then leaves. What could not be moved by then is lost, and callers are told.
+    /// Drains for at most `patience`, then leaves. What could not be moved by then is lost, and callers are told. It is
+    /// final: an [`Owner::undrain`] meanwhile only makes it drain again.
     pub async fn shutdown(&self, patience: Duration) -> Result<(), Unconfirmed> {
-        if tokio::time::timeout(patience, self.drain()).await.is_err() {
+        let drain = async { while self.drain().await == Err(NotDrained::Undrained) {} };
+        if tokio::time::timeout(patience, drain).await.is_err() {
             tracing::warn!(owner = %self.inner.name, "not drained in time; what is left is given up");
         }
         self.leave(patience.max(LEAVE)).await
@@ -330,6 +354,17 @@ impl fmt::Debug for Owner {
 pub struct OwnerGone {
     /// Why it left.
     pub why: LeftWhy,
+}
+
+/// Why a drain ended before the Owner was empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotDrained {
+    /// [`Owner::undrain`] ended it.
+    #[error("the drain was ended by `undrain`: the Owner keeps its ranges; drain again if it should go")]
+    Undrained,
+    /// The Owner has left.
+    #[error(transparent)]
+    Gone(#[from] OwnerGone),
 }
 
 /// No Manager confirmed that the Owner left.

@@ -263,6 +263,11 @@ impl TestCluster {
         self.soon(Work::AtOwner(owner.number, OwnerEvent::Drain));
     }
 
+    /// The Owner wants to keep what it still has after all.
+    pub fn undrain(&mut self, owner: &TestOwner) {
+        self.soon(Work::AtOwner(owner.number, OwnerEvent::Undrain));
+    }
+
     /// The Owner gives everything up and goes.
     pub fn leave(&mut self, owner: &TestOwner) {
         self.soon(Work::AtOwner(owner.number, OwnerEvent::Leave));

@@ -92,7 +92,15 @@ impl Leader {
             }
             AdminCommand::Drain { namespace, owner, why } => {
                 let (session, info) = find(self.draft_of(namespace)?, owner)?;
-                let info = SessionInfo { draining: true, ..info };
+                let info = SessionInfo { drain_ordered: true, ..info };
+                (namespace.clone(), Change::SessionChanged { session, info }, asked(why))
+            }
+            AdminCommand::Undrain { namespace, owner, why } => {
+                let (session, info) = find(self.draft_of(namespace)?, owner)?;
+                if info.drain_requested && !info.drain_ordered {
+                    return Err(AdminError::DrainsItself);
+                }
+                let info = SessionInfo { drain_ordered: false, ..info };
                 (namespace.clone(), Change::SessionChanged { session, info }, asked(why))
             }
             AdminCommand::Evict { namespace, owner, why } => {

@@ -73,8 +73,10 @@ impl Decision<'_> {
             return;
         }
         let stored = self.stored();
-        let waiting =
-            stored.sessions.iter().filter(|(session, info)| info.draining && stored.table.has_any(**session));
+        let waiting = stored
+            .sessions
+            .iter()
+            .filter(|(session, info)| info.is_draining() && stored.table.has_any(**session));
         let skips: Vec<Skip> = waiting
             .map(|(_, info)| Skip::DrainWaits { namespace: self.namespace.clone(), owner: info.name.clone() })
             .collect();
@@ -223,7 +225,7 @@ impl Decision<'_> {
         if owner_info.is_some_and(|info| info.evicted) {
             return None;
         }
-        let reason = if owner_info.is_some_and(|info| info.draining) {
+        let reason = if owner_info.is_some_and(SessionInfo::is_draining) {
             Reason::Draining
         } else {
             Reason::Repartitioned
@@ -232,15 +234,21 @@ impl Decision<'_> {
         match entry.recall {
             None if owner == wanted => None,
             None => Some((to_wanted, reason)),
-            Some(Recall { to: None }) => None,
-            Some(Recall { .. }) if owner == wanted => {
+            // A holder that is no longer told of it drops it.
+            Some(_) if owner == wanted && !self.is_withdrawn(range, generation) => {
                 Some((Change::RecallCancelled { range, generation }, Reason::NoLongerWanted))
             }
+            Some(Recall { to: None }) => None,
             Some(Recall { to: Some(to) }) => {
                 let gone = !sessions.get(&to).is_some_and(may_have_keys);
                 gone.then_some((to_wanted, Reason::DestinationGone))
             }
         }
+    }
+
+    /// Whether a piece of a lease is no longer listed to its holder.
+    fn is_withdrawn(&self, range: KeyRange, generation: Generation) -> bool {
+        self.live.withdrawn.overlapping(range).any(|(_, of)| *of == generation)
     }
 
     /// An evicted Owner gives everything back at once, whoever else there is.
@@ -395,7 +403,7 @@ impl Decision<'_> {
 
 /// Whether the partitioner may give an Owner keys.
 fn may_have_keys(info: &SessionInfo) -> bool {
-    !info.draining && !info.evicted && info.weight > 0
+    !info.is_draining() && !info.evicted && info.weight > 0
 }
 
 fn as_partition_owner(info: &SessionInfo) -> PartitionOwner {

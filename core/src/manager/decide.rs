@@ -212,7 +212,8 @@ impl Decision<'_> {
             url: offer.url,
             weight: report.weight,
             virtual_nodes: self.virtual_nodes_of(report),
-            draining: report.draining,
+            drain_requested: report.draining,
+            drain_ordered: false,
             evicted: false,
         };
         if self.plants.has(Plant::NamespaceIgnored) {
@@ -314,9 +315,9 @@ impl Decision<'_> {
 
     fn take_wishes(&mut self, session: SessionId, report: &Report) {
         let Some(info) = self.stored().sessions.get(&session) else { return };
-        let draining = info.draining || report.draining;
-        if info.weight != report.weight || info.draining != draining {
-            let info = SessionInfo { weight: report.weight, draining, ..info.clone() };
+        if info.weight != report.weight || info.drain_requested != report.draining {
+            let info =
+                SessionInfo { weight: report.weight, drain_requested: report.draining, ..info.clone() };
             self.emit(Change::SessionChanged { session, info }, Reason::Reported);
         }
         if report.leaving && report.held.is_empty() {

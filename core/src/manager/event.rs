@@ -191,6 +191,15 @@ pub enum AdminCommand {
         /// The operator's words.
         why: Arc<str>,
     },
+    /// An operator's drain of an Owner ends. What the Owner itself asks for stands.
+    Undrain {
+        /// Its name.
+        namespace: Namespace,
+        /// The Owner.
+        owner: OwnerName,
+        /// The operator's words.
+        why: Arc<str>,
+    },
     /// An Owner is to give everything back at once and go.
     Evict {
         /// Its name.
@@ -217,6 +226,8 @@ pub enum AdminError {
     NamespaceInUse,
     /// There is no Owner of that name.
     NoSuchOwner,
+    /// No operator drains the Owner: it asked for that itself, and only it can change its mind.
+    DrainsItself,
     /// The settings are refused.
     Settings(SettingsError),
     /// The settings are not those that the change was made from: read them again, and decide anew.

@@ -165,7 +165,7 @@ impl Leader {
         let not_its = releases_of_others(&report, talk.report.as_ref(), &leases);
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
-            info.weight != report.weight || (report.draining && !info.draining) || report.leaving
+            info.weight != report.weight || info.drain_requested != report.draining || report.leaving
         });
         let seq = report.seq;
         live.emptying.remove(&session);

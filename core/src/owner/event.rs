@@ -57,6 +57,8 @@ pub enum OwnerEvent {
     Weight(u32),
     /// The application wants to be emptied.
     Drain,
+    /// The application wants to keep what it has after all: an earlier [`OwnerEvent::Drain`] is over.
+    Undrain,
     /// The application stops: whatever is held is given up, and the Owner goes.
     Leave,
     /// The clock stood still or jumped, or the process was restored from an earlier state: no lease can be relied on.

@@ -423,6 +423,11 @@ impl Machine for OwnerMachine {
                 self.draining.add(());
                 self.tell(now, &mut out);
             }
+            OwnerEvent::Undrain => {
+                self.draining.clear();
+                self.drained = false;
+                self.tell(now, &mut out);
+            }
             OwnerEvent::Leave => self.leave(now, &mut out),
             OwnerEvent::ClockJumped { fresh } => {
                 let dropped = self.leases.drop_all(RevokedWhy::ClockJumped);

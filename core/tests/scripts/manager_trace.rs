@@ -200,7 +200,11 @@ fn show_info(info: &SessionInfo) -> String {
     if info.virtual_nodes != 64 {
         text += &format!(" nodes={}", info.virtual_nodes);
     }
-    for (is, word) in [(info.draining, " draining"), (info.evicted, " evicted")] {
+    for (is, word) in [
+        (info.drain_requested, " draining"),
+        (info.drain_ordered, " drained by operator"),
+        (info.evicted, " evicted"),
+    ] {
         text += if is { word } else { "" };
     }
     text

@@ -35,6 +35,7 @@ pub(crate) fn admin(verb: &str, words: &mut Words) -> Result<AdminCommand, Strin
             AdminCommand::Move { namespace, range, to, why }
         }
         "drain" => AdminCommand::Drain { namespace, owner: owner(&words.word()?)?, why },
+        "undrain" => AdminCommand::Undrain { namespace, owner: owner(&words.word()?)?, why },
         "evict" => AdminCommand::Evict { namespace, owner: owner(&words.word()?)?, why },
         _ => return Err("no such command".into()),
     })

@@ -127,6 +127,7 @@ impl OwnerStage {
             }
             "weight" => OwnerEvent::Weight(words.word()?.parse().map_err(|_| "what weight?")?),
             "drain" => OwnerEvent::Drain,
+            "undrain" => OwnerEvent::Undrain,
             "leave" => OwnerEvent::Leave,
             "clock-jumped" => {
                 let alias = words.value("as").unwrap_or_else(|| "later".into());

@@ -51,6 +51,11 @@ fn requests(golden: &mut Golden) {
     );
     check_wire(
         golden,
+        "admin-undrain",
+        &v1::UndrainRequest { namespace: namespace(), owner: owner(), why: why() },
+    );
+    check_wire(
+        golden,
         "admin-evict",
         &v1::EvictRequest { namespace: namespace(), owner: owner(), why: why() },
     );
@@ -104,7 +109,14 @@ fn replies(golden: &mut Golden) {
         ranges: 64,
         key_share: 0.25,
         load: 1_000,
+        drain_ordered: false,
     };
+    let ordered = v1::OwnerStatus { drain_ordered: true, ..owner.clone() };
+    check_wire(
+        golden,
+        "admin-list-owners-reply-drain-ordered",
+        &v1::ListOwnersReply { owners: vec![ordered] },
+    );
     check_wire(golden, "admin-list-owners-reply", &v1::ListOwnersReply { owners: vec![owner] });
     let end = |number: u128| v1::LeaseOwner {
         session: convert::write_session(session(number)),
@@ -146,6 +158,7 @@ fn empty_ones(golden: &mut Golden) {
     check_wire(golden, "admin-unfreeze-reply", &v1::UnfreezeReply::default());
     check_wire(golden, "admin-move-reply", &v1::MoveReply::default());
     check_wire(golden, "admin-drain-reply", &v1::DrainReply::default());
+    check_wire(golden, "admin-undrain-reply", &v1::UndrainReply::default());
     check_wire(golden, "admin-evict-reply", &v1::EvictReply::default());
 }
 

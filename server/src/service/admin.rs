@@ -126,7 +126,10 @@ impl AdminService {
             Some(info) if info.evicted => Err(Status::failed_precondition(format!(
                 "`{to}` is evicted and gets nothing any more: name another Owner, or wait for a new process of it"
             ))),
-            Some(info) if info.draining => Err(Status::failed_precondition(format!(
+            Some(info) if info.drain_ordered => Err(Status::failed_precondition(format!(
+                "`{to}` is being emptied and gets nothing any more: name another Owner, or undrain it first"
+            ))),
+            Some(info) if info.drain_requested => Err(Status::failed_precondition(format!(
                 "`{to}` is being emptied and gets nothing any more: name another Owner"
             ))),
             _ => Ok(()),
@@ -329,6 +332,14 @@ impl Admin for AdminService {
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainReply>, Status> {
         self.perform(request.into_inner().try_into()).await?;
         Ok(Response::new(v1::DrainReply {}))
+    }
+
+    async fn undrain(
+        &self,
+        request: Request<v1::UndrainRequest>,
+    ) -> Result<Response<v1::UndrainReply>, Status> {
+        self.perform(request.into_inner().try_into()).await?;
+        Ok(Response::new(v1::UndrainReply {}))
     }
 
     async fn evict(&self, request: Request<v1::EvictRequest>) -> Result<Response<v1::EvictReply>, Status> {

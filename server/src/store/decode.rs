@@ -254,7 +254,8 @@ fn session_record(record: stored::SessionRecord) -> Decoded<(SessionId, SessionI
         url: info.url.as_str().into(),
         weight: info.weight,
         virtual_nodes: info.virtual_nodes,
-        draining: info.draining,
+        drain_requested: info.drain_requested,
+        drain_ordered: info.drain_ordered,
         evicted: info.evicted,
     };
     Ok((session(record.session, "session.session")?, info))

@@ -200,7 +200,8 @@ fn session_record(session: SessionId, info: &SessionInfo) -> stored::SessionReco
         url: info.url.as_str().to_owned(),
         weight: info.weight,
         virtual_nodes: info.virtual_nodes,
-        draining: info.draining,
+        drain_requested: info.drain_requested,
+        drain_ordered: info.drain_ordered,
         evicted: info.evicted,
     };
     stored::SessionRecord { session: Some(nonce(session.0)), info: Some(info) }

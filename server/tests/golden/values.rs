@@ -35,8 +35,9 @@ pub(super) fn batch() -> Batch {
     Batch { term: Term(11), records: records.collect() }
 }
 
-/// What the batch does not contain: the end, and what is in no store.
-const AFTER: [&str; 4] = ["leader-resigned", "removed", "created-above", "claimed"];
+/// What the batch does not contain: the end, what is in no store, and what is younger than the batch's file.
+const AFTER: [&str; 5] =
+    ["leader-resigned", "removed", "created-above", "claimed", "session-changed-drain-ordered"];
 
 /// Every record, with a name of its own.
 pub(super) fn records() -> Vec<(&'static str, Record)> {
@@ -121,11 +122,14 @@ fn session_changes() -> Vec<Named> {
         Change::SessionStarted { session: session(number), info }
     };
     let changed = Change::SessionChanged { session: session(2), info: info("server-2", true) };
+    let ordered = SessionInfo { drain_ordered: true, ..info("server-3", false) };
+    let ordered = Change::SessionChanged { session: session(3), info: ordered };
     vec![
         ("session-started", started(1, false), Reason::Joined),
         ("session-started-taken-over", started(2, false), Reason::TakenOver),
         ("session-started-draining", started(3, true), Reason::LoadBalanced),
         ("session-changed", changed, Reason::Reported),
+        ("session-changed-drain-ordered", ordered, Reason::Operator("maintenance".into())),
         ("session-ended", Change::SessionEnded { session: session(3) }, Reason::Left),
     ]
 }
@@ -187,7 +191,8 @@ fn info(name: &str, draining: bool) -> SessionInfo {
         url: "http://10.0.0.1:8080".into(),
         weight: 150,
         virtual_nodes: 64,
-        draining,
+        drain_requested: draining,
+        drain_ordered: false,
         evicted: !draining,
     }
 }

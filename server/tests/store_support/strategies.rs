@@ -146,13 +146,15 @@ pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
 }
 
 fn info() -> impl Strategy<Value = SessionInfo> {
-    (owner(), "[a-z:/.0-9]{0,20}", any::<u32>(), any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
-        |(name, url, weight, virtual_nodes, draining, evicted)| SessionInfo {
+    let flags = any::<(bool, bool, bool)>();
+    (owner(), "[a-z:/.0-9]{0,20}", any::<u32>(), any::<u32>(), flags).prop_map(
+        |(name, url, weight, virtual_nodes, (drain_requested, drain_ordered, evicted))| SessionInfo {
             name,
             url: url.as_str().into(),
             weight,
             virtual_nodes,
-            draining,
+            drain_requested,
+            drain_ordered,
             evicted,
         },
     )

@@ -93,7 +93,7 @@ impl EveryKeyGetsAnOwner {
         facts.holdings.beliefs().any(|(node, belief)| {
             let declines = self.declines.get(node).copied().unwrap_or_default();
             let is_going =
-                ledger.sessions.get(&belief.session).is_some_and(|info| info.draining || info.evicted);
+                ledger.sessions.get(&belief.session).is_some_and(|info| info.is_draining() || info.evicted);
             belief.alive && !belief.suspended && belief.space == space && !declines && !is_going
         })
     }

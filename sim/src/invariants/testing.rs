@@ -153,7 +153,8 @@ pub(crate) fn start_session(number: u64) -> Change {
         url: format!("url-{number}").as_str().into(),
         weight: 100,
         virtual_nodes: 1,
-        draining: false,
+        drain_requested: false,
+        drain_ordered: false,
         evicted: false,
     };
     Change::SessionStarted { session: session(number), info }

@@ -77,7 +77,7 @@ impl World {
         self.owners.iter().zip(&self.plan.owners).any(|(host, plan)| {
             let willing = host.process.as_ref().is_some_and(|process| {
                 let known = stored.sessions.get(&process.machine.session());
-                !process.leaving && known.is_none_or(|info| !info.draining && !info.evicted)
+                !process.leaving && known.is_none_or(|info| !info.is_draining() && !info.evicted)
             });
             plan.namespace == number && willing
         })

@@ -14,12 +14,12 @@ use centrifuge_net::clock;
 use centrifuge_net::driver::{Host, Tee};
 use centrifuge_net::record::Recorder;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::book::LeaseBook;
 use super::builder::MigrateOut;
 use super::change::{Change, LeftWhy};
-use super::migration::MigrationOut;
+use super::migration::{MigrationOut, MigrationVoid};
 use super::{Shared, Status};
 use crate::hot::{Lease, LeaseTable, Validity};
 
@@ -243,15 +243,12 @@ impl<L: Links> OwnerHost<L> {
             frozen: Some(frozen),
             in_flight: Arc::clone(&self.shared.in_flight),
         };
-        let failed = OwnerEvent::TransferFailed(transfer);
-        let outcome = Outcome { events: self.events.clone(), event: Some(failed) };
+        let events = self.events.clone();
         let task = tokio::spawn(async move {
-            let mut outcome = outcome;
-            match migrate(out).await {
-                Ok(to) => outcome.event = Some(OwnerEvent::TransferDone { transfer, to }),
-                Err(error) => tracing::warn!(%range, %error, "a range could not be moved; it is tried again"),
-            }
-            outcome.tell().await;
+            let event = moved(migrate, out).await;
+            // Waits for room: without this word the range would stay frozen until the Manager's patience ends. A driver that
+            // is gone has given the lease up.
+            let _ = events.send(event).await;
         });
         self.transfers.insert(transfer, Running { task: task.abort_handle(), frozen: Some(freeze) });
         self.transfers.retain(|_, running| !running.task.is_finished());
@@ -309,26 +306,17 @@ impl<L> Drop for OwnerHost<L> {
     }
 }
 
-/// Says how a transfer ended, even if the application's code panicked.
-struct Outcome {
-    events: mpsc::Sender<OwnerEvent>,
-    event: Option<OwnerEvent>,
-}
-
-impl Outcome {
-    async fn tell(mut self) {
-        if let Some(event) = self.event.take() {
-            // A driver that is gone has given the lease up.
-            let _ = self.events.send(event).await;
-        }
-    }
-}
-
-impl Drop for Outcome {
-    fn drop(&mut self) {
-        if let Some(event) = self.event.take() {
-            // If the queue is full, the Manager's patience with the migration ends it.
-            let _ = self.events.try_send(event);
-        }
-    }
+/// Runs the application's code in a task of its own, so that its panic is only a failed transfer. It ends with this future.
+async fn moved(migrate: MigrateOut, out: MigrationOut) -> OwnerEvent {
+    let (transfer, range) = (out.transfer, out.range);
+    let mut application = JoinSet::new();
+    application.spawn(async move { migrate(out).await });
+    let error = match application.join_next().await {
+        Some(Ok(Ok(to))) => return OwnerEvent::TransferDone { transfer, to },
+        Some(Ok(Err(error))) => error,
+        Some(Err(panicked)) => panicked.into(),
+        None => MigrationVoid.into(),
+    };
+    tracing::warn!(%range, %error, "a range could not be moved; it is tried again");
+    OwnerEvent::TransferFailed(transfer)
 }

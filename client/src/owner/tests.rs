@@ -18,6 +18,7 @@ use centrifuge_net::driver::Host;
 use proptest::prelude::*;
 use tokio::sync::{broadcast, mpsc, watch};
 
+use super::builder::MigrateOut;
 use super::change::Change;
 use super::host::{Links, OwnerHost, Watched};
 use super::load::LoadMeter;
@@ -90,11 +91,18 @@ struct World {
     seq: u64,
     generation: u64,
     transfers: Vec<TransferId>,
-    _queue: mpsc::Receiver<OwnerEvent>,
+    queue: mpsc::Receiver<OwnerEvent>,
 }
 
 impl World {
     fn new() -> World {
+        World::with(Arc::new(|_| Box::pin(std::future::pending())), mpsc::channel(64))
+    }
+
+    fn with(
+        migrate: MigrateOut,
+        (events, queue): (mpsc::Sender<OwnerEvent>, mpsc::Receiver<OwnerEvent>),
+    ) -> World {
         let config = OwnerConfig {
             namespace: Namespace::new("pool").expect("a label"),
             name: OwnerName::new("a").expect("a name"),
@@ -106,9 +114,7 @@ impl World {
         };
         let machine = OwnerMachine::new(config, Random::from_number(1), Plants::NONE);
         let shared = Arc::new(shared(machine.session()));
-        let (events, queue) = mpsc::channel(64);
         let sent = Sent::default();
-        let migrate: super::builder::MigrateOut = Arc::new(|_| Box::pin(std::future::pending()));
         let host = OwnerHost::new(Arc::clone(&shared), sent.clone(), events, Some(migrate));
         let mut world = World {
             watched: Watched::new(machine),
@@ -120,7 +126,7 @@ impl World {
             seq: 0,
             generation: 0,
             transfers: Vec::new(),
-            _queue: queue,
+            queue,
         };
         world.feed(Some(OwnerEvent::Start));
         world
@@ -291,6 +297,29 @@ fn shared(session: SessionId) -> Shared {
         gives_up: AtomicBool::new(false),
         drain_waits: AtomicBool::new(false),
     }
+}
+
+#[tokio::test]
+async fn a_transfer_that_panics_is_told_however_full_the_queue_is() {
+    let (events, queue) = mpsc::channel(1);
+    events.try_send(OwnerEvent::Weight(1)).expect("room for one");
+    let panics: MigrateOut = Arc::new(|_| Box::pin(async { panic!("the application's own") }));
+    let mut world = World::with(panics, (events, queue));
+    let transfer = TransferId(7);
+    let to = Destination {
+        session: SessionId(Nonce(2)),
+        name: OwnerName::new("b").expect("a name"),
+        url: "http://b".into(),
+    };
+    let (range, generation) = (KeyRange::ALL, Generation(1));
+    world.host.perform(OwnerAction::StartTransfer { transfer, range, generation, to });
+    world.host.stepped(world.now, &world.watched);
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.queue.recv().await, Some(OwnerEvent::Weight(1)), "it was full all the while");
+    let told = tokio::time::timeout(Duration::from_secs(10), world.queue.recv()).await;
+    assert_eq!(told, Ok(Some(OwnerEvent::TransferFailed(transfer))));
 }
 
 proptest! {

@@ -123,6 +123,18 @@ impl Drift {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// How long a machine may be paused, unseen by its own clock, under a lease of this length (ADR 17).
+    ///
+    /// The bound is between two clocks, and either may use up half of it: the holder's by being slow, the waiter's by being fast. A
+    /// pause makes the holder's clock slow, so it must fit into the holder's half: the lease and the pause end before a waiter
+    /// whose clock is fast by the other half has counted the hold.
+    #[must_use]
+    pub fn pause_for(self, lease: Duration) -> Duration {
+        let (hold, whole) = (u128::from(self.hold), u128::from(self.lease));
+        let nanos = lease.as_nanos() * hold.saturating_sub(whole) / (hold + whole).max(1);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     /// Whether `hold` outlasts `lease` under this bound.
     #[must_use]
     pub fn covers(self, lease: Duration, hold: Duration) -> bool {
@@ -164,3 +176,27 @@ impl fmt::Display for SettingsError {
 }
 
 impl std::error::Error for SettingsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long a waiter's hold lasts if its clock is fast by half of the bound.
+    fn shortest_hold(drift: Drift, lease: Duration) -> f64 {
+        let fast = 1.0 + (f64::from(drift.hold) / f64::from(drift.lease) - 1.0) / 2.0;
+        drift.hold_for(lease).as_secs_f64() / fast
+    }
+
+    #[test]
+    fn a_pause_that_is_allowed_ends_before_a_fast_waiter_has_counted_the_hold() {
+        let drift = Drift::default();
+        for lease in [2, 5, 10, 60, 600].map(Duration::from_secs) {
+            let shortest = shortest_hold(drift, lease);
+            let paused = |pause: Duration| (lease + pause).as_secs_f64();
+            assert!(paused(drift.pause_for(lease)) <= shortest + 1e-6, "{lease:?}");
+            assert!(paused(drift.pause_for(lease) + lease / 500) > shortest, "no more than that: {lease:?}");
+            assert!(paused(drift.hold_for(lease) - lease) > shortest, "the whole is too much: {lease:?}");
+        }
+        assert_eq!(drift.pause_for(Duration::from_secs(60)), Duration::from_millis(2_400));
+    }
+}

@@ -145,39 +145,70 @@ fn nanos(reading: Timespec) -> u64 {
     reading.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(reading.tv_nsec.cast_unsigned())
 }
 
-/// Notices that wall time minus boot time has moved by more than a slack (DESIGN §12).
+/// Notices that wall time minus boot time has moved by more than a slack since any moment that is at most a span ago: whatever
+/// was begun within the span counts from clocks that have not parted since (DESIGN §12). Small steps add up within the span,
+/// in either direction, and not for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JumpWatch {
-    offset: i64,
-    slack: i64,
+    slack: u64,
+    span: Duration,
+    /// What was seen since `since`, and in the span before that.
+    recent: Offsets,
+    before: Offsets,
+    since: Instant,
+}
+
+/// The lowest and the highest offset of some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offsets {
+    low: i64,
+    high: i64,
+}
+
+impl Offsets {
+    fn one(offset: i64) -> Offsets {
+        Offsets { low: offset, high: offset }
+    }
+
+    fn with(self, offset: i64) -> Offsets {
+        Offsets { low: self.low.min(offset), high: self.high.max(offset) }
+    }
+
+    fn farthest_from(self, offset: i64) -> u64 {
+        self.low.abs_diff(offset).max(self.high.abs_diff(offset))
+    }
 }
 
 impl JumpWatch {
     /// Watches from the clocks as they are now.
     #[must_use]
-    pub fn new(slack: Duration) -> JumpWatch {
-        let slack = i64::try_from(slack.as_nanos()).unwrap_or(i64::MAX);
-        JumpWatch { offset: wall_offset(now()), slack }
+    pub fn new(slack: Duration, span: Duration) -> JumpWatch {
+        let now = now();
+        JumpWatch::at(now, wall_offset(now), slack, span)
     }
 
-    /// Whether the clocks have moved against each other since the watch began.
-    #[must_use]
-    pub fn has_jumped(&self, now: Instant) -> bool {
-        self.is_beyond(wall_offset(now))
+    fn at(now: Instant, offset: i64, slack: Duration, span: Duration) -> JumpWatch {
+        let slack = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        let seen = Offsets::one(offset);
+        JumpWatch { slack, span, recent: seen, before: seen, since: now }
     }
 
     /// Says once that the clocks have moved, and watches on from where they are now.
     pub fn take_jump(&mut self, now: Instant) -> bool {
-        let offset = wall_offset(now);
-        let jumped = self.is_beyond(offset);
-        if jumped {
-            self.offset = offset;
-        }
-        jumped
+        self.take_jump_to(now, wall_offset(now))
     }
 
-    fn is_beyond(&self, offset: i64) -> bool {
-        offset.wrapping_sub(self.offset).unsigned_abs() > self.slack.unsigned_abs()
+    fn take_jump_to(&mut self, now: Instant, offset: i64) -> bool {
+        let jumped = self.recent.farthest_from(offset).max(self.before.farthest_from(offset));
+        if jumped > self.slack {
+            (self.recent, self.before, self.since) = (Offsets::one(offset), Offsets::one(offset), now);
+            return true;
+        }
+        if now >= self.since + self.span {
+            (self.before, self.recent, self.since) = (self.recent, Offsets::one(offset), now);
+        }
+        self.recent = self.recent.with(offset);
+        false
     }
 }
 
@@ -185,13 +216,44 @@ impl JumpWatch {
 mod tests {
     use super::*;
 
+    const SECOND: i64 = 1_000_000_000;
+
+    /// A watch that allows a second within a minute, and has seen the clocks together at the start.
+    fn watch() -> impl FnMut(u64, i64) -> bool {
+        let mut watch = JumpWatch::at(Instant(0), 0, Duration::from_secs(1), Duration::from_secs(60));
+        move |seconds, offset| watch.take_jump_to(Instant(seconds * SECOND.cast_unsigned()), offset)
+    }
+
     #[test]
     fn a_watch_tells_a_jump_once() {
-        let mut watch = JumpWatch::new(Duration::from_secs(1));
-        assert!(!watch.take_jump(now()));
-        watch.offset -= 2_000_000_000;
-        assert!(watch.has_jumped(now()));
-        assert!(watch.take_jump(now()));
+        let mut jumps_at = watch();
+        assert!(!jumps_at(1, 0) && !jumps_at(2, SECOND), "within the slack");
+        assert!(jumps_at(3, 2 * SECOND));
+        assert!(!jumps_at(4, 2 * SECOND) && !jumps_at(5, 3 * SECOND));
+        assert!(jumps_at(6, 0), "back is a jump as well");
+    }
+
+    #[test]
+    fn a_pause_after_a_step_back_counts_from_the_step() {
+        let mut jumps_at = watch();
+        assert!(!jumps_at(1, -SECOND * 9 / 10), "somebody set the wall clock back by less than the slack");
+        assert!(jumps_at(30, SECOND * 9 / 10), "what was begun after it has been paused for 1.8 s");
+    }
+
+    #[test]
+    fn steps_add_up_within_a_span_and_not_for_ever() {
+        let mut jumps_at = watch();
+        assert!(!jumps_at(10, SECOND * 6 / 10) && jumps_at(50, SECOND * 12 / 10));
+        let mut jumps_at = watch();
+        for minute in 1..100 {
+            let offset = i64::try_from(minute).expect("small") * SECOND * 3 / 10;
+            assert!(!jumps_at(minute * 60, offset), "minute {minute}");
+        }
+    }
+
+    #[test]
+    fn a_real_clock_does_not_jump_by_itself() {
+        let mut watch = JumpWatch::new(Duration::from_secs(10), Duration::from_secs(60));
         assert!(!watch.take_jump(now()));
     }
 

@@ -16,6 +16,8 @@ use crate::clock::{self, JumpWatch};
 
 /// A machine that was suspended is late by at most this much once it runs again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// For how long a driver remembers how its clocks stood, unless its watch is made for something shorter.
+const JUMP_SPAN: Duration = Duration::from_secs(3600);
 
 /// An event by which a machine hears that its clock jumped.
 pub trait DrivenEvent {
@@ -108,9 +110,10 @@ where
     M::Event: DrivenEvent + Clone,
     H: Host<M>,
 {
-    /// A machine that has not been fed anything. Clocks that move against each other by more than `slack` are a jump.
+    /// A machine that has not been fed anything. Clocks that move against each other by more than `slack` within an hour are
+    /// a jump.
     pub fn new(machine: M, host: H, slack: Duration) -> Driver<M, H> {
-        Driver::with_clock(machine, host, JumpWatch::new(slack))
+        Driver::with_clock(machine, host, JumpWatch::new(slack, JUMP_SPAN))
     }
 }
 

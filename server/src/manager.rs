@@ -12,6 +12,7 @@ use centrifuge_core::id::ManagerId;
 use centrifuge_core::manager::{ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent};
 use centrifuge_core::random::Random;
 use centrifuge_core::settings::Drift;
+use centrifuge_net::clock::JumpWatch;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::{RecordError, Recorder};
 use centrifuge_net::warrants::WarrantKey;
@@ -344,10 +345,10 @@ fn driver(
         Some(path) => Some(Recorder::<ManagerMachine>::create(path, &machine_config, seed)?),
         None => None,
     };
-    // More than the slack between lease and hold would make a lease last longer than others wait for it.
-    let slack = config.leader_hold() - config.leader_lease;
+    // A leader that was paused for longer would lead longer than others wait for it.
+    let jumps = JumpWatch::new(Drift::default().pause_for(config.leader_lease), config.leader_hold());
     let machine = ManagerMachine::new(machine_config, Random::from_seed(seed), plant::machine());
-    let driver = Driver::new(machine, ManagerHost::new(id, Arc::clone(shared), store), slack);
+    let driver = Driver::with_clock(machine, ManagerHost::new(id, Arc::clone(shared), store), jumps);
     Ok(match recorder {
         Some(recorder) => driver.with_tee(Box::new(recorder)),
         None => driver,

@@ -9,6 +9,7 @@ use centrifuge_core::key::KeyRange;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
 use centrifuge_core::owner::{Grant, OwnerAction, OwnerEvent, OwnerMachine, Revocation, TransferId};
+use centrifuge_core::settings::Drift;
 use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
 use centrifuge_net::driver::{Host, Tee};
@@ -25,8 +26,6 @@ use crate::hot::{Lease, LeaseTable, Validity};
 
 /// Clocks that move against each other by more than this are a jump, however long leases are.
 pub(super) const LONGEST_SLACK: Duration = Duration::from_secs(1);
-/// Half of what the drift bound of 65 to 60 leaves between a lease and its hold.
-const SLACK_OF_LEASE: u32 = 24;
 
 /// The machine, and which of its events somebody waits for: copies that arrived, and the end of a drain.
 pub(super) struct Watched {
@@ -148,7 +147,7 @@ impl<L: Links> OwnerHost<L> {
             return self.validity;
         }
         let (sent_at, offset) = self.reported;
-        let slack = (expiry.since(sent_at) / SLACK_OF_LEASE).min(LONGEST_SLACK).as_nanos();
+        let slack = Drift::default().pause_for(expiry.since(sent_at)).min(LONGEST_SLACK).as_nanos();
         Validity { expiry, offset, slack: u64::try_from(slack).unwrap_or(u64::MAX) }
     }
 
@@ -186,6 +185,12 @@ impl<L: Links> OwnerHost<L> {
             }
             OwnerAction::Left => self.shared.left(),
             OwnerAction::JoinRefused(why) => {
+                if why == RefusedWhy::StaleTerm {
+                    tracing::warn!(
+                        "refused by a Manager whose term is lower than one seen before: it has been replaced and will notice, or \
+                         Managers without disk had their clocks set back, and must have them set ahead again"
+                    );
+                }
                 self.shared.tell(Change::Refused(why));
                 self.shared.status.send_modify(|status| status.refused = Some(why));
                 if why == RefusedWhy::Evicted && !self.is_evicted {

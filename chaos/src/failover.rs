@@ -113,6 +113,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         etcd: if args.store == StoreKind::Etcd { args.etcd } else { 0 },
         managers: if is_file { 1 } else { args.managers },
         owners: 6,
+        joiners: 0,
         callers: 4,
         crowds: u8::try_from(args.lookups.div_ceil(CROWD))?,
         peers: 0,
@@ -137,6 +138,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         other_build: None,
         is_direct: false,
         lookups_each: args.lookups.checked_div(u32::from(sizes.crowds)).unwrap_or(0),
+        is_planned_only: false,
     };
     let leader_lease = leader_lease(args)?;
     let mut dice = Dice::new(Random::from_number(args.seed));

@@ -45,8 +45,19 @@ impl Span {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OwnerLine {
-    /// It has joined, as this session.
-    Joined { session: String, at: Nanos },
+    /// It has joined, as this session. One that does not migrate loses its state with every recall.
+    Joined {
+        session: String,
+        #[serde(default)]
+        url: String,
+        #[serde(default)]
+        migrates: bool,
+        at: Nanos,
+    },
+    /// It begins to send state of a range to the Owner at this address.
+    Sends { to: String, at: Nanos },
+    /// It was told to end, and leaves. Unless it was drained, what it still had is lost.
+    Leaves { is_drained: bool, at: Nanos },
     /// Every check of the key said yes under this lease, from the first to the last, without a pause worth mentioning.
     Held { key: u32, generation: u64, first: Span, last: Span, checks: u64 },
     /// It answered a request: the lease was held throughout the span. `birth` names the state from its beginning, wherever
@@ -116,6 +127,15 @@ pub(crate) enum HarnessLine {
         keys: u32,
         contact_timeout: Nanos,
         notice_bound: Nanos,
+        /// How long after its end a fault may still cost state.
+        #[serde(default)]
+        aftermath: Nanos,
+        /// Pauses that add up to no more than this cost no lease.
+        #[serde(default)]
+        harmless_pause: Nanos,
+        /// Nothing happens but planned operations, which lose nothing.
+        #[serde(default)]
+        is_planned_only: bool,
     },
     /// A process was started; `life` counts the processes of a name.
     Started { name: String, life: u32, ppm: i32, at: Nanos },
@@ -123,6 +143,12 @@ pub(crate) enum HarnessLine {
     Astray { name: String, life: u32, from: Nanos, until: Nanos, over: Nanos, ahead: i64 },
     /// A process was killed.
     Killed { name: String, life: u32, at: Nanos },
+    /// A process was told to end (SIGTERM): an Owner drains itself, a Manager resigns.
+    Retired { name: String, life: u32, at: Nanos },
+    /// ... and has ended.
+    Gone { name: String, life: u32, at: Nanos },
+    /// An operator's request was answered.
+    Operated { what: String, at: Nanos },
     /// A process was stopped for a while.
     Stopped { name: String, at: Nanos },
     /// ... and continued.
@@ -202,7 +228,7 @@ mod tests {
         let path = directory.path().join("owner-1.1.jsonl");
         let journal = Journal::open(&path).expect("a file");
         let lines = [
-            OwnerLine::Joined { session: "s".into(), at: 5 },
+            OwnerLine::Joined { session: "s".into(), url: "u".into(), migrates: true, at: 5 },
             OwnerLine::Held { key: 1, generation: 2, first: Span(3, 4), last: Span(5, 6), checks: 7 },
         ];
         journal.write(&lines).expect("written");

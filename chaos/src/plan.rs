@@ -38,6 +38,9 @@ pub(crate) struct Times {
     pub(crate) balances: bool,
 }
 
+/// How long an Owner that is told to end may take to move its state away.
+pub(crate) const DRAIN: Duration = Duration::from_secs(40);
+
 impl Times {
     /// Leases that are short, so that many pauses are longer.
     pub(crate) const SHORT: Times = Times {
@@ -76,6 +79,17 @@ impl Times {
     /// with clocks that are as wrong as they may be, and a little for machines that are busy.
     pub(crate) fn notice_bound(&self) -> Duration {
         (self.hold() + self.recall + self.contact) * 65 / 60 + Duration::from_secs(2)
+    }
+
+    /// How long after its end a fault may still cost state that was used since: a hold until it is noticed, another if the leader
+    /// changed, and a migration that ended as a plain recall.
+    pub(crate) fn aftermath(&self) -> Duration {
+        (self.hold() * 2 + self.migration + self.recall) * 65 / 60
+    }
+
+    /// Pauses that add up to no more than this cost no lease: two renewals may be lost in a row.
+    pub(crate) fn harmless_pause(&self) -> Duration {
+        self.renewal
     }
 
     /// The settings of the namespace.
@@ -127,6 +141,8 @@ pub(crate) struct Sizes {
     pub(crate) etcd: u8,
     pub(crate) managers: u8,
     pub(crate) owners: u8,
+    /// Owners that come and go in join storms.
+    pub(crate) joiners: u8,
     pub(crate) callers: u8,
     /// Processes with many Lookups.
     pub(crate) crowds: u8,

@@ -22,6 +22,8 @@ pub(crate) enum Plant {
     ForgetfulOwner,
     /// An Owner goes back to an earlier state of a key now and then (S4)
     BackwardOwner,
+    /// An Owner that is told to end leaves without moving its state away (a false loss)
+    HastyOwner,
     /// A caller does not pass on what it is told about losses (S4)
     DeafCaller,
     /// A caller says that keys are lost which are not
@@ -172,7 +174,7 @@ impl Plant {
         match self {
             Plant::BackwardOwner => violates("S4"),
             Plant::ForgetfulOwner | Plant::DeafCaller => !verdict.missed_losses.is_empty(),
-            Plant::CryingCaller => !verdict.false_losses.is_empty(),
+            Plant::CryingCaller | Plant::HastyOwner => !verdict.false_losses.is_empty(),
             Plant::GenerationReused => violates("S2"),
             Plant::AnswerBeforeCommit | Plant::UnknownThenNextIndex => violates("S1") || violates("S2"),
             // A log that was written over is noticed, and then nobody leads any more.

@@ -23,6 +23,7 @@ pub(crate) struct Report {
     pub(crate) network: String,
     pub(crate) plant: Option<Plant>,
     pub(crate) faults: BTreeMap<String, u64>,
+    pub(crate) operations: BTreeMap<String, u64>,
     pub(crate) race_drops: u64,
     pub(crate) verdict: Verdict,
     /// Where the journals are, if they were kept.
@@ -69,6 +70,7 @@ impl Report {
     fn add_managers(&self, value: &mut Value) {
         let verdict = &self.verdict;
         value["store"] = json!(self.store);
+        value["operations"] = json!(self.operations);
         value["replies"] = json!(verdict.replies);
         value["losses"] = json!(verdict.losses);
         value["notices"] = json!(verdict.notices);
@@ -116,11 +118,12 @@ impl Report {
     fn words_of_managers(&self) -> String {
         let verdict = &self.verdict;
         format!(
-            ", store {}\nfaults: {}\n\
+            ", store {}\nfaults: {}\nplanned operations: {}\n\
              seen: {} checks said yes, {} requests answered, {} leases in use, {} losses of state, notices: {}\n\
              violations: {}\nmissed losses: {}\nfalse losses: {}\nmessages dropped through races: {}\n",
             self.store,
             list(&self.faults),
+            list(&self.operations),
             verdict.checks,
             verdict.replies,
             verdict.leases,

@@ -18,7 +18,7 @@ use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
 use crate::plan::{NetworkKind, Sizes, StoreKind};
 use crate::plant::Plant;
-use crate::pool::{Faults, Pool, PoolPlan, RaceDrops};
+use crate::pool::{Faults, Operations, Pool, PoolPlan, RaceDrops};
 use crate::proxy::Weather;
 use crate::report::Report;
 use crate::shelter::{Place, Shelter};
@@ -28,6 +28,10 @@ use crate::world::World;
 const USUAL: Duration = Duration::from_secs(120);
 /// ... if something is wrong on purpose, which is found by then.
 const PLANTED: Duration = Duration::from_secs(90);
+/// How long it is calm after planned operations alone.
+const PLANNED_CALM: Duration = Duration::from_secs(5);
+/// How many Owners come at once in a join storm.
+const JOINERS: u8 = 3;
 /// How often the harness looks whether something is due.
 const TICK: Duration = Duration::from_millis(20);
 /// How often it says how far it is.
@@ -58,8 +62,8 @@ pub(crate) struct RunArgs {
     /// How many Managers; one on a file
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     managers: u8,
-    /// How many Owners
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=30))]
+    /// How many Owners; three more come and go in join storms
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=27))]
     owners: u8,
     /// How many callers
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=30))]
@@ -73,6 +77,9 @@ pub(crate) struct RunArgs {
     /// How many cells these want
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     cells: u32,
+    /// Nobody is killed, stopped or cut off, and no message is lost: planned operations alone, where every loss is false
+    #[arg(long)]
+    planned_only: bool,
     /// Something wrong on purpose; the run fails if it is not found
     #[arg(long, value_enum)]
     plant: Option<Plant>,
@@ -117,6 +124,7 @@ impl RunArgs {
                 etcd: if self.store() == StoreKind::Etcd { self.etcd } else { 0 },
                 managers: if is_file { 1 } else { self.managers },
                 owners: self.owners,
+                joiners: if self.has_operations() { JOINERS } else { 0 },
                 callers: self.callers,
                 keys: self.keys,
                 ..Sizes::default()
@@ -125,7 +133,20 @@ impl RunArgs {
         }
     }
 
+    /// Whether planned operations are among what happens.
+    fn has_operations(&self) -> bool {
+        self.plant.is_none_or(|plant| plant == Plant::HastyOwner)
+    }
+
+    fn is_planned_only(&self) -> bool {
+        self.planned_only || self.plant == Some(Plant::HastyOwner)
+    }
+
     fn check(&self) -> Result<(), String> {
+        if self.planned_only && (self.world == World::Flease || !self.has_operations()) {
+            return Err("there are no planned operations among Flease peers, nor where something else is wrong on purpose"
+                .to_owned());
+        }
         if self.store == StoreKind::None && self.world != World::Diskless {
             return Err(
                 "Managers without a store are a world of their own: add `--world diskless`".to_owned()
@@ -178,22 +199,25 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         directory: shelter.directory().to_owned(),
         plant: args.plant,
         is_skewed: true,
-        weather: Weather::USUAL,
+        weather: if args.is_planned_only() { Weather::CLEAR } else { Weather::USUAL },
         // Without a store it follows from Flease's times.
         leader_lease: (args.world != World::Diskless).then(|| leader_lease(args.plant).to_owned()),
         campaign_interval: (args.world != World::Diskless).then(|| "500ms".to_owned()),
         other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
         is_direct: args.direct,
         lookups_each: 0,
+        is_planned_only: args.is_planned_only(),
     };
     eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
     let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
     let races = Arc::new(Mutex::new(RaceDrops::default()));
     let looking = tokio::spawn(look(Arc::clone(&races), pool.metrics()));
     let mut faults = Faults::new(Dice::new(dice.fork()), &pool);
+    let mut operations = Operations::new(Dice::new(dice.fork()), &pool);
     let began = Instant::now();
-    let ended = suffer(&mut pool, &mut faults, args.length()).await?;
+    let ended = suffer(&mut pool, &mut faults, &mut operations, args.length()).await?;
     faults.end(&mut pool)?;
+    operations.end(&mut pool)?;
     pool.note(HarnessLine::Calm { at: true_now() })?;
     if !ended {
         settle(&mut pool).await?;
@@ -213,6 +237,7 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         network: if shelter.is_loopback { "loopback" } else { "namespaces" }.to_owned(),
         plant: args.plant,
         faults: counted,
+        operations: operations.counts().clone(),
         race_drops,
         verdict,
         kept: None,
@@ -226,19 +251,28 @@ fn leader_lease(plant: Option<Plant>) -> &'static str {
 }
 
 /// Lets faults come for a while. True if somebody ended it early.
-async fn suffer(pool: &mut Pool, faults: &mut Faults, length: Duration) -> io::Result<bool> {
+async fn suffer(
+    pool: &mut Pool,
+    faults: &mut Faults,
+    operations: &mut Operations,
+    length: Duration,
+) -> io::Result<bool> {
     let began = Instant::now();
     let mut said = began;
     let stop = told_to_stop();
     tokio::pin!(stop);
     while began.elapsed() < length {
         faults.step(pool).await?;
+        operations.step(pool)?;
         pool.revive()?;
         if said.elapsed() >= SAY {
             said = Instant::now();
-            let total: u64 = faults.counts().values().sum();
+            let total: u64 = faults.counts().values().chain(operations.counts().values()).sum();
             let carried = pool.counts().carried.load(Ordering::Relaxed);
-            eprintln!("{:>5} s: {total} faults, {carried} messages carried", began.elapsed().as_secs());
+            eprintln!(
+                "{:>5} s: {total} faults and operations, {carried} messages carried",
+                began.elapsed().as_secs()
+            );
         }
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
@@ -250,7 +284,8 @@ async fn suffer(pool: &mut Pool, faults: &mut Faults, length: Duration) -> io::R
 
 /// Waits until everything that is due has come.
 async fn settle(pool: &mut Pool) -> io::Result<()> {
-    let length = pool.plan.world.calm();
+    // Where no loss is right, none has to be waited for.
+    let length = if pool.plan.is_planned_only { PLANNED_CALM } else { pool.plan.world.calm() };
     eprintln!("calm: {} s for what is still due", length.as_secs());
     let began = Instant::now();
     while began.elapsed() < length {

@@ -14,6 +14,9 @@ pub(super) struct Evidence {
     pub(super) keys: u32,
     pub(super) contact_timeout: Nanos,
     pub(super) notice_bound: Nanos,
+    pub(super) aftermath: Nanos,
+    pub(super) harmless_pause: Nanos,
+    pub(super) is_planned_only: bool,
     pub(super) owners: Vec<OwnerLife>,
     pub(super) callers: Vec<CallerLife>,
     pub(super) peers: Vec<PeerLife>,
@@ -27,7 +30,24 @@ pub(super) struct Evidence {
 pub(super) struct OwnerLife {
     pub(super) name: String,
     pub(super) session: String,
+    /// Where others reach it.
+    pub(super) url: String,
+    /// Whether it moves state.
+    pub(super) migrates: bool,
     pub(super) lines: Vec<OwnerLine>,
+}
+
+impl OwnerLife {
+    pub(super) fn new(name: String, lines: Vec<OwnerLine>) -> OwnerLife {
+        let joined = lines.iter().find_map(|line| match line {
+            OwnerLine::Joined { session, url, migrates, .. } => {
+                Some((session.clone(), url.clone(), *migrates))
+            }
+            _ => None,
+        });
+        let (session, url, migrates) = joined.unwrap_or_default();
+        OwnerLife { name, session, url, migrates, lines }
+    }
 }
 
 /// One process of a Flease peer.
@@ -70,8 +90,7 @@ impl Evidence {
             let file = entry.file_name().to_string_lossy().into_owned();
             let Some((name, life)) = life_of(&file) else { continue };
             if name.starts_with("owner-") {
-                let lines = lines::read(&entry.path())?;
-                evidence.owners.push(OwnerLife { session: session_of(&lines), name, lines });
+                evidence.owners.push(OwnerLife::new(name, lines::read(&entry.path())?));
             } else if name.starts_with("caller-") {
                 let (start, end) = (evidence.start_of(&name, life), evidence.end_of(&name, life));
                 let mut stops = evidence.stops_of(&name);
@@ -90,10 +109,22 @@ impl Evidence {
 
     fn take_plan(&mut self) {
         for line in &self.harness {
-            if let HarnessLine::Plan { world, keys, contact_timeout, notice_bound } = line {
-                (self.world, self.keys) = (*world, *keys);
-                (self.contact_timeout, self.notice_bound) = (*contact_timeout, *notice_bound);
-            }
+            let HarnessLine::Plan {
+                world,
+                keys,
+                contact_timeout,
+                notice_bound,
+                aftermath,
+                harmless_pause,
+                is_planned_only,
+            } = line
+            else {
+                continue;
+            };
+            (self.world, self.keys) = (*world, *keys);
+            (self.contact_timeout, self.notice_bound) = (*contact_timeout, *notice_bound);
+            (self.aftermath, self.harmless_pause) = (*aftermath, *harmless_pause);
+            self.is_planned_only = *is_planned_only;
         }
     }
 
@@ -111,6 +142,7 @@ impl Evidence {
     fn end_of(&self, name: &str, life: u32) -> Nanos {
         let end = |line: &HarnessLine| match line {
             HarnessLine::Killed { name: of, life: number, at }
+            | HarnessLine::Gone { name: of, life: number, at }
             | HarnessLine::Died { name: of, life: number, at, .. } => {
                 (of == name && *number == life).then_some(*at)
             }
@@ -136,6 +168,15 @@ impl Evidence {
             }
         }
         stops
+    }
+
+    /// Whether a process was started because the one before it was killed or died, and not by a planned restart.
+    pub(super) fn follows_a_fault(&self, name: &str, life: u32) -> bool {
+        self.harness.iter().any(|line| match line {
+            HarnessLine::Killed { name: of, life: number, .. }
+            | HarnessLine::Died { name: of, life: number, .. } => of == name && number + 1 == life,
+            _ => false,
+        })
     }
 
     /// From when on there were no more faults, and when the run was over.
@@ -170,14 +211,6 @@ impl Evidence {
 fn life_of(file: &str) -> Option<(String, u32)> {
     let (name, life) = file.strip_suffix(".jsonl")?.rsplit_once('.')?;
     Some((name.to_owned(), life.parse().ok()?))
-}
-
-fn session_of(lines: &[OwnerLine]) -> String {
-    let session = lines.iter().find_map(|line| match line {
-        OwnerLine::Joined { session, .. } => Some(session.clone()),
-        _ => None,
-    });
-    session.unwrap_or_default()
 }
 
 #[cfg(test)]

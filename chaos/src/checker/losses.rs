@@ -3,6 +3,7 @@
 use super::Verdict;
 use super::births::{Birth, Births};
 use super::evidence::{CallerLife, Evidence};
+use super::provocation::Provocations;
 use crate::lines::{CallerLine, HarnessLine, Nanos, Why};
 
 /// A notice is written this long after its table was there, at the latest, by a process that runs.
@@ -26,6 +27,7 @@ struct Story {
 }
 
 pub(super) fn check(evidence: &Evidence, births: &Births, verdict: &mut Verdict) {
+    unprovoked(evidence, births, verdict);
     for life in &evidence.callers {
         let Some(connected_at) = connected_at(life) else { continue };
         count(life, verdict);
@@ -37,6 +39,21 @@ pub(super) fn check(evidence: &Evidence, births: &Births, verdict: &mut Verdict)
             }
             for notice in &story.notices {
                 verdict.false_losses.extend(without_cause(evidence, life, key, story, states, *notice));
+            }
+        }
+    }
+}
+
+/// States that were lost though no fault came near them: planned operations move state, and are no excuse.
+fn unprovoked(evidence: &Evidence, births: &Births, verdict: &mut Verdict) {
+    let provocations = Provocations::of(evidence);
+    for (key, states) in births {
+        for (before, after) in states.iter().zip(states.iter().skip(1)) {
+            if evidence.is_planned_only || !provocations.explain(*key, before, after) {
+                verdict.false_losses.push(format!(
+                    "the state {} of key {key} (lease {}) was lost between {} and {}, when {} began (lease {}), and no fault explains it",
+                    before.name, before.highest, before.last.0, after.first.1, after.name, after.lowest
+                ));
             }
         }
     }
@@ -125,7 +142,8 @@ fn missed(
     ))
 }
 
-/// A notice about a state that was used before and after, under leases that the caller knew.
+/// A notice about a state that was used before and after, under leases that the caller knew; or any, where nothing but planned
+/// operations happened.
 fn without_cause(
     evidence: &Evidence,
     life: &CallerLife,
@@ -134,6 +152,17 @@ fn without_cause(
     states: &[Birth],
     notice: Notice,
 ) -> Option<String> {
+    if evidence.is_planned_only {
+        // The first owner that a key ever has is news of a state that begins, and of none that is lost.
+        let had_owner = story.tables.iter().any(|(seen, lease)| *seen < notice.at && *lease > 0);
+        let words = || {
+            format!(
+                "{} was told at {} that key {key} is lost ({:?}, lease {} in its table), and there were planned operations alone",
+                life.name, notice.at, notice.why, notice.table
+            )
+        };
+        return had_owner.then(words);
+    }
     if matches!(notice.why, Why::OutOfContact | Why::Missed) {
         let disturbed = was_disturbed(evidence, life, notice.at);
         let words = || {
@@ -172,8 +201,11 @@ fn was_disturbed(evidence: &Evidence, life: &CallerLife, at: Nanos) -> bool {
         return true;
     }
     evidence.harness.iter().any(|line| match line {
-        HarnessLine::Started { name, at, .. }
-        | HarnessLine::Killed { name, at, .. }
+        // A planned restart is no excuse, nor is what it starts.
+        HarnessLine::Started { name, life: number, at, .. } if name != &life.name => {
+            matters(name) && is_recent(*at, *at) && evidence.follows_a_fault(name, *number)
+        }
+        HarnessLine::Killed { name, at, .. }
         | HarnessLine::Stopped { name, at }
         | HarnessLine::Continued { name, at }
         | HarnessLine::Died { name, at, .. } => name != &life.name && matters(name) && is_recent(*at, *at),
@@ -200,7 +232,9 @@ mod tests {
     }
 
     fn judged(owner_lines: Vec<OwnerLine>, life: CallerLife, harness: Vec<HarnessLine>) -> Verdict {
-        let owners = vec![OwnerLife { name: "a".into(), session: "a".into(), lines: owner_lines }];
+        let mut owner = OwnerLife::new("a".into(), owner_lines);
+        owner.session = "a".into();
+        let owners = vec![owner];
         let evidence = Evidence {
             keys: 1,
             contact_timeout: 10 * S,
@@ -302,6 +336,31 @@ mod tests {
         let life =
             caller(vec![connected(5, S), reply(0, 7, "y", 1, 7, 30 * S), told(Why::BeganAnew, 7, 31 * S)]);
         assert!(verdict(lost_at_20(), life).is_clean());
+    }
+
+    #[test]
+    fn among_planned_operations_alone_every_notice_but_that_of_the_first_owner_is_false() {
+        let judged = |first: u64| {
+            let life = caller(vec![connected(first, S), told(Why::BeganAnew, 7, 29 * S)]);
+            let evidence =
+                Evidence { keys: 1, callers: vec![life], is_planned_only: true, ..Evidence::default() };
+            let mut verdict = Verdict::default();
+            check(&evidence, &Births::new(), &mut verdict);
+            verdict.false_losses.len()
+        };
+        assert_eq!((judged(5), judged(0)), (1, 0));
+    }
+
+    #[test]
+    fn a_planned_restart_of_managers_does_not_put_a_caller_out_of_contact() {
+        let kept = || vec![served(0, 5, "x", 1, 10 * S), served(0, 5, "x", 2, 40 * S)];
+        let life = || caller(vec![connected(5, S), told(Why::OutOfContact, 5, 30 * S)]);
+        let name = || "manager-1".to_owned();
+        let started = || HarnessLine::Started { name: name(), life: 2, ppm: 0, at: 21 * S };
+        let retired = HarnessLine::Retired { name: name(), life: 1, at: 20 * S };
+        assert_eq!(judged(kept(), life(), vec![retired, started()]).false_losses.len(), 1);
+        let killed = HarnessLine::Killed { name: name(), life: 1, at: 20 * S };
+        assert!(judged(kept(), life(), vec![killed, started()]).is_clean());
     }
 
     #[test]

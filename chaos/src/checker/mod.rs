@@ -9,6 +9,7 @@ mod gaps;
 mod losses;
 mod ownership;
 mod peers;
+mod provocation;
 #[cfg(test)]
 mod testing;
 

@@ -108,7 +108,7 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
 
 fn said_yes(line: &OwnerLine) -> Option<(u32, u64, Span, Span, u64)> {
     match line {
-        OwnerLine::Joined { .. } => None,
+        OwnerLine::Joined { .. } | OwnerLine::Sends { .. } | OwnerLine::Leaves { .. } => None,
         OwnerLine::Held { key, generation, first, last, checks } => {
             Some((*key, *generation, *first, *last, *checks))
         }

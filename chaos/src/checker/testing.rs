@@ -8,7 +8,8 @@ pub(super) fn owners(owners: Vec<OwnerLife>) -> Evidence {
 }
 
 pub(super) fn owner<const N: usize>(name: &str, lines: [OwnerLine; N]) -> OwnerLife {
-    OwnerLife { name: name.into(), session: name.into(), lines: lines.into() }
+    let (session, url) = (name.into(), name.into());
+    OwnerLife { name: name.into(), session, url, migrates: true, lines: lines.into() }
 }
 
 pub(super) fn caller(lines: Vec<CallerLine>) -> CallerLife {

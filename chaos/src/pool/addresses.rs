@@ -59,7 +59,7 @@ impl Node {
     pub(crate) fn all(sizes: Sizes) -> Vec<Node> {
         let etcd = (0..sizes.etcd).map(Node::Etcd);
         let managers = (0..sizes.managers).map(Node::Manager);
-        let owners = (0..sizes.owners).map(Node::Owner);
+        let owners = (0..sizes.owners + sizes.joiners).map(Node::Owner);
         let callers = (0..sizes.callers).map(Node::Caller);
         let crowds = (0..sizes.crowds).map(Node::Crowd);
         let peers = (0..sizes.peers).map(Node::Peer);
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn nobody_shares_an_address() {
-        let sizes = Sizes { etcd: 5, managers: 9, owners: 30, callers: 30, crowds: 9, peers: 9, keys: 1 };
+        let sizes =
+            Sizes { etcd: 5, managers: 9, owners: 27, joiners: 3, callers: 30, crowds: 9, peers: 9, keys: 1 };
         let addresses = Addresses::new(true, 54_321);
         let mut seen = BTreeSet::new();
         for node in Node::all(sizes) {

@@ -57,6 +57,9 @@ impl Faults {
             faults.counts.insert(name.to_owned(), 0);
             return faults;
         }
+        if pool.plan.is_planned_only {
+            return faults;
+        }
         for (kind, mean) in Kind::of(pool) {
             let first = now + faults.dice.between(Duration::ZERO, mean);
             faults.due.push((kind, mean, first));
@@ -152,9 +155,8 @@ impl Faults {
 
     /// Somebody of a kind of whom not too many are away.
     fn victim(&mut self, pool: &Pool, part: Part) -> Option<Node> {
-        let all = Node::all(pool.plan.sizes).into_iter().filter(|node| part.is_of(*node)).count();
         let here: Vec<Node> = pool.available().into_iter().filter(|node| part.is_of(*node)).collect();
-        if all - here.len() >= part.most_away(pool) { None } else { self.dice.pick(here) }
+        if pool.away(part) >= part.most_away(pool) { None } else { self.dice.pick(here) }
     }
 
     fn kill(&mut self, pool: &mut Pool, node: Node, now: Instant) -> io::Result<()> {

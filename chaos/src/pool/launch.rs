@@ -54,6 +54,8 @@ pub(crate) struct PoolPlan {
     pub(crate) is_direct: bool,
     /// How many Lookups a crowd has.
     pub(crate) lookups_each: u32,
+    /// Whether nothing happens but planned operations.
+    pub(crate) is_planned_only: bool,
 }
 
 /// A pool of processes. They end with it.
@@ -61,7 +63,9 @@ pub(crate) struct Pool {
     pub(crate) plan: PoolPlan,
     pub(crate) addresses: Addresses,
     pub(crate) operator: Operator,
-    processes: BTreeMap<Node, Process>,
+    pub(super) processes: BTreeMap<Node, Process>,
+    /// Processes that ended in good order, and when the next of their name is started.
+    pub(super) returns: Vec<(tokio::time::Instant, Node)>,
     pub(super) network: Network,
     journal: Journal,
     pub(super) dice: Dice,
@@ -88,6 +92,7 @@ impl Pool {
             addresses,
             network,
             dice,
+            returns: Vec::new(),
             cuts: BTreeMap::new(),
             skewed: 0,
             astray_until: 0,
@@ -105,6 +110,9 @@ impl Pool {
             keys: sizes.keys,
             contact_timeout: nanos(times.contact),
             notice_bound: nanos(self.plan.world.notice_bound(&times)),
+            aftermath: nanos(times.aftermath()),
+            harmless_pause: nanos(times.harmless_pause()),
+            is_planned_only: self.plan.is_planned_only,
         })?;
         match self.plan.world {
             World::Managers | World::Diskless => self.managers_come_up().await,
@@ -125,7 +133,9 @@ impl Pool {
             made.map_err(io::Error::other)?;
         }
         for node in clients {
-            self.start_process(node)?;
+            if !self.is_joiner(node) {
+                self.start_process(node)?;
+            }
         }
         if self.operator.comes_to_rest(sizes.owners, START).await {
             return Ok(());
@@ -192,7 +202,7 @@ impl Pool {
         let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
         let (name, life, at) = (process.name.clone(), process.life, true_now());
         process.retire()?;
-        self.note(HarnessLine::Killed { name, life, at })
+        self.note(HarnessLine::Retired { name, life, at })
     }
 
     /// Whether nothing is left of a process that was told to end.
@@ -279,19 +289,28 @@ impl Pool {
         self.processes.iter().filter(|(_, process)| is_well(process)).map(|(node, _)| *node).collect()
     }
 
-    /// Notes processes that ended though nobody told them to, and starts them again.
+    /// Notes processes that ended, and starts them again: at once if nobody told them to end.
     pub(crate) fn revive(&mut self) -> io::Result<()> {
-        let mut died = Vec::new();
+        let mut ended = Vec::new();
         for (node, process) in &mut self.processes {
             if let Some(status) = process.ended()? {
-                died.push((*node, process.life, status.to_string()));
+                ended.push((*node, process.life, status, process.departure.take()));
             }
         }
-        for (node, life, status) in died {
-            self.note(HarnessLine::Died { name: node.to_string(), life, status, at: true_now() })?;
-            self.start_process(node)?;
+        for (node, life, status, departure) in ended {
+            let (name, at) = (node.to_string(), true_now());
+            match departure.filter(|_| status.success()) {
+                Some(next) => {
+                    self.note(HarnessLine::Gone { name, life, at })?;
+                    self.comes_back(node, next);
+                }
+                None => {
+                    self.note(HarnessLine::Died { name, life, status: status.to_string(), at })?;
+                    self.start_process(node)?;
+                }
+            }
         }
-        Ok(())
+        self.start_returned()
     }
 
     pub(crate) fn note(&self, line: HarnessLine) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! The processes of a run and the network between them.
 
 mod addresses;
+mod departures;
 mod faults;
 mod kinds;
 mod launch;
@@ -8,13 +9,16 @@ mod metrics;
 pub(crate) mod namespaces;
 mod network;
 mod node;
+mod operations;
 mod operator;
 mod parts;
 mod peer_siege;
 mod peers;
+mod rolling;
 mod siege;
 
 pub(crate) use addresses::Node;
 pub(crate) use faults::Faults;
 pub(crate) use launch::{Pool, PoolPlan};
 pub(crate) use metrics::{RaceDrops, Watched};
+pub(crate) use operations::Operations;

@@ -86,7 +86,7 @@ impl Network {
     }
 
     async fn start_relays(&self, sizes: Sizes) -> io::Result<()> {
-        for owner in 0..sizes.owners {
+        for owner in 0..sizes.owners + sizes.joiners {
             let (listen, to) = (self.addresses.url(owner), self.addresses.application(owner));
             self.relay.listen(listen, Sender::Named, Node::Owner(owner).to_string(), to).await?;
         }

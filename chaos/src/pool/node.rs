@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
+use super::departures::Return;
 
 /// A name whose processes come and go.
 #[derive(Debug)]
@@ -17,11 +20,22 @@ pub(super) struct Process {
     /// It was told to end, and may not have yet.
     retiring: Option<Child>,
     pub(super) is_stopped: bool,
+    /// It was told to end, and this is what follows. Faults may still befall it.
+    pub(super) departure: Option<Return>,
+    pub(super) started_at: Option<Instant>,
 }
 
 impl Process {
     pub(super) fn new(name: String) -> Process {
-        Process { name, life: 0, child: None, retiring: None, is_stopped: false }
+        Process {
+            name,
+            life: 0,
+            child: None,
+            retiring: None,
+            is_stopped: false,
+            departure: None,
+            started_at: None,
+        }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -36,7 +50,8 @@ impl Process {
         let (out, err) = (log.try_clone()?, log);
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
         self.child = Some(child);
-        self.is_stopped = false;
+        self.started_at = Some(Instant::now());
+        (self.is_stopped, self.departure) = (false, None);
         Ok(())
     }
 
@@ -46,7 +61,7 @@ impl Process {
             child.kill()?;
             child.wait()?;
         }
-        self.is_stopped = false;
+        (self.is_stopped, self.departure) = (false, None);
         Ok(())
     }
 

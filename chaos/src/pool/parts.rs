@@ -45,7 +45,8 @@ impl Pool {
                 listen: self.addresses.application(index).to_string(),
                 url: self.addresses.url(index).to_string(),
                 keys: plan.sizes.keys,
-                migrates: index % 3 != 2,
+                // Without state that is lost on purpose, every loss counts.
+                migrates: plan.is_planned_only || index % 3 != 2,
                 // The harness waits for the end of a process before it starts the next.
                 takes_over: index % 2 == 0 && life > 1,
                 journal,
@@ -121,7 +122,7 @@ impl Pool {
 /// Whether a plant changes what a process does. Clocks are another matter.
 pub(super) fn concerns(plant: Plant, node: Node) -> bool {
     match plant {
-        Plant::UncheckedOwner | Plant::ForgetfulOwner | Plant::BackwardOwner => {
+        Plant::UncheckedOwner | Plant::ForgetfulOwner | Plant::BackwardOwner | Plant::HastyOwner => {
             matches!(node, Node::Owner(_))
         }
         Plant::DeafCaller | Plant::CryingCaller => node == Node::Caller(0),

@@ -11,7 +11,7 @@ mod stretch;
 mod wire;
 
 pub(crate) use stretch::LONGEST_PAUSE;
-pub(crate) use wire::read_name;
+pub(crate) use wire::{read_name, set_weight};
 
 use std::io;
 use std::path::PathBuf;

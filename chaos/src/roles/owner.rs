@@ -14,12 +14,14 @@ use tokio::net::{TcpListener, TcpStream};
 use super::wire::{self, Request, Response};
 use super::{OwnerRole, Part, told_to_stop};
 use crate::lines::{Journal, OwnerLine, Span, true_now};
-use crate::plan::{NAMESPACE, key_name};
+use crate::plan::{DRAIN, NAMESPACE, key_name};
 use crate::plant::Plant;
 use crate::roles::probe::Probe;
 
 /// Nothing but the harness ends the wait for a pool.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+/// How long a Manager has to confirm that this Owner leaves.
+const CONFIRM: Duration = Duration::from_secs(5);
 /// With a plant: every so many requests something goes wrong.
 const WRONG_EVERY: u64 = 50;
 
@@ -46,8 +48,9 @@ pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Err
     let journal = Arc::new(Journal::open(&role.journal)?);
     let listener = TcpListener::bind(&role.listen).await?;
     let states = LeasedMap::new();
-    let owner = join(role, &states).await?;
-    journal.write(&[OwnerLine::Joined { session: owner.session().to_string(), at: true_now() }])?;
+    let owner = join(role, &states, &journal).await?;
+    let (session, url) = (owner.session().to_string(), role.url.clone());
+    journal.write(&[OwnerLine::Joined { session, url, migrates: role.migrates, at: true_now() }])?;
     let probe = Probe::new(owner.hot_leases(), role.keys, Arc::clone(&journal), part.plant);
     std::thread::spawn(move || {
         if let Err(error) = probe.run() {
@@ -57,12 +60,16 @@ pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Err
     let (name, plant) = (role.name.clone(), part.plant);
     let server = Arc::new(Server { name, owner, states, journal, plant, requests: AtomicU64::new(0) });
     tokio::select! {
-        () = accept(listener, server) => Err("nobody can connect any more".into()),
-        () = told_to_stop() => Ok(()),
+        () = accept(listener, Arc::clone(&server)) => Err("nobody can connect any more".into()),
+        left = async { told_to_stop().await; server.leave().await } => Ok(left?),
     }
 }
 
-async fn join(role: &OwnerRole, states: &LeasedMap<String, State>) -> Result<Owner, Box<dyn Error>> {
+async fn join(
+    role: &OwnerRole,
+    states: &LeasedMap<String, State>,
+    journal: &Arc<Journal>,
+) -> Result<Owner, Box<dyn Error>> {
     let builder = Owner::builder(Managers::list(&role.managers)?, NAMESPACE)
         .name(&role.name)
         .url(&role.url)
@@ -70,16 +77,19 @@ async fn join(role: &OwnerRole, states: &LeasedMap<String, State>) -> Result<Own
         .join_timeout(PATIENCE)
         .wait_for_name();
     if role.migrates {
-        let me = role.name.clone();
-        return Ok(builder.state(states, move |url, bytes| carry(me.clone(), url, bytes)).join().await?);
+        let (me, journal) = (role.name.clone(), Arc::clone(journal));
+        let carry = move |url, bytes| carry(me.clone(), url, bytes, Arc::clone(&journal));
+        return Ok(builder.state(states, carry).join().await?);
     }
     let owner = builder.join().await?;
     states.attach(owner.hot_leases());
     Ok(owner)
 }
 
-/// Brings a part of a moving range to the server that gets it, and its answer back.
-async fn carry(me: String, url: String, bytes: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+/// Brings a part of a moving range to the server that gets it, and its answer back. Written down before anything is sent: if that
+/// server is in trouble, it is known whom the state was for.
+async fn carry(me: String, url: String, bytes: Vec<u8>, journal: Arc<Journal>) -> Result<Vec<u8>, BoxError> {
+    journal.write(&[OwnerLine::Sends { to: url.clone(), at: true_now() }])?;
     let mut stream = wire::connect(&me, &url).await?;
     match wire::ask(&mut stream, &Request::Transfer(bytes)).await? {
         Response::Transferred(answer) => Ok(answer),
@@ -108,9 +118,24 @@ impl Server {
                 Request::Transfer(bytes) => {
                     Response::Transferred(self.states.handle(&self.owner, &bytes).await)
                 }
+                Request::Weigh { percent } => {
+                    self.owner.set_weight(percent).await.map_err(io::Error::other)?;
+                    Response::Weighed
+                }
             };
             wire::send(&mut stream, &response).await?;
         }
+    }
+
+    /// Moves everything away and goes. It answers meanwhile.
+    async fn leave(&self) -> io::Result<()> {
+        let is_hasty = self.plant == Some(Plant::HastyOwner);
+        let is_drained =
+            !is_hasty && matches!(tokio::time::timeout(DRAIN, self.owner.drain()).await, Ok(Ok(())));
+        self.journal.write(&[OwnerLine::Leaves { is_drained, at: true_now() }])?;
+        // Without a confirmation others get what is left after the hold, which is no failure of this process.
+        let _ = self.owner.leave(CONFIRM).await;
+        Ok(())
     }
 
     /// Counts one more, and writes it down before the answer leaves: what a caller saw is in the journal.

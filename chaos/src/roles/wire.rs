@@ -1,6 +1,7 @@
 //! What callers and servers of a run say to each other: a line that names the sender, then frames of JSON.
 
 use std::io;
+use std::net::SocketAddr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ pub(super) enum Request {
     Add { key: u32 },
     /// A part of a range that moves here.
     Transfer(Vec<u8>),
+    /// Carry so much, in percent of the usual.
+    Weigh { percent: u32 },
 }
 
 /// What it answers.
@@ -28,6 +31,17 @@ pub(super) enum Response {
     NotOwner,
     /// What became of the part, for the sender's library to read.
     Transferred(Vec<u8>),
+    /// The Owner has another weight.
+    Weighed,
+}
+
+/// Tells an Owner how much it carries from now on.
+pub(crate) async fn set_weight(owner: SocketAddr, percent: u32) -> io::Result<()> {
+    let mut stream = connect("operator", &owner.to_string()).await?;
+    match ask(&mut stream, &Request::Weigh { percent }).await? {
+        Response::Weighed => Ok(()),
+        _ => Err(unreadable()),
+    }
 }
 
 /// Connects, and says who does: a relay on the way must know whom it lets through.

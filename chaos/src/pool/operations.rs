@@ -1,0 +1,334 @@
+//! Planned operations: what operators and upgrades do to a pool. They overlap with each other and with faults, and lose nothing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::addresses::Node;
+use super::departures::Return;
+use super::kinds::Part;
+use super::launch::Pool;
+use super::operator::{Operator, Wish};
+use super::rolling::Rolling;
+use crate::dice::Dice;
+use crate::lines::{HarnessLine, true_now};
+use crate::plant::Plant;
+use crate::roles::set_weight;
+use crate::world::World;
+
+/// A kind of planned operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    /// An Owner is told to end: it drains itself, and another process of its name comes.
+    DrainRestart,
+    /// An operator drains an Owner, and later restarts its process.
+    OperatorDrain,
+    /// An operator moves a range to an Owner, and cancels that later, or while it still moves.
+    Move,
+    Weight,
+    /// No range moves for a while.
+    Freeze,
+    /// The leading Manager is told to end, and another process of its name comes.
+    ResignLeader,
+    RollingOwners,
+    RollingManagers,
+    /// Several Owners join at once, and leave again by draining themselves.
+    JoinStorm,
+}
+
+/// How often each comes, on average.
+const TABLE: &[(Operation, Duration)] = &[
+    (Operation::DrainRestart, Duration::from_millis(6_000)),
+    (Operation::OperatorDrain, Duration::from_millis(11_000)),
+    (Operation::Move, Duration::from_millis(3_000)),
+    (Operation::Weight, Duration::from_millis(5_000)),
+    (Operation::Freeze, Duration::from_millis(10_000)),
+    (Operation::ResignLeader, Duration::from_millis(13_000)),
+    (Operation::RollingOwners, Duration::from_millis(25_000)),
+    (Operation::RollingManagers, Duration::from_millis(30_000)),
+    (Operation::JoinStorm, Duration::from_millis(16_000)),
+];
+
+/// Names under which operations are counted.
+const MOVE: &str = "operator-move";
+const CANCEL: &str = "cancel-move";
+const FREEZE: &str = "freeze";
+const UNFREEZE: &str = "unfreeze";
+const DRAIN: &str = "operator-drain";
+const WEIGHT: &str = "set-weight";
+const RESIGN: &str = "resign-leader";
+
+/// How long an operator tries to be heard.
+const TRY: Duration = Duration::from_secs(5);
+/// ... if what was begun must not stay.
+const UNDO: Duration = Duration::from_secs(60);
+/// A range that moves is one of so many equal parts of the key space.
+const SHARES: u64 = 16;
+/// What a server can carry, in percent of the usual.
+const WEIGHTS: [u32; 4] = [25, 50, 100, 200];
+
+/// What a request of an operator led to.
+enum Answer {
+    /// It was done.
+    Done { name: &'static str, what: String },
+    /// This Manager leads.
+    Leader(u8),
+}
+
+/// The planned operations of a run.
+pub(crate) struct Operations {
+    dice: Dice,
+    due: Vec<(Operation, Duration, Instant)>,
+    counts: BTreeMap<String, u64>,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    answer_to: mpsc::UnboundedSender<Answer>,
+    /// Owners that are told to end later: one that an operator drains, and those of a join storm.
+    leaving: Vec<(Instant, Node, Return)>,
+    owners: Option<Rolling>,
+    managers: Option<Rolling>,
+}
+
+impl Operations {
+    pub(crate) fn new(dice: Dice, pool: &Pool) -> Operations {
+        let (answer_to, answers) = mpsc::unbounded_channel();
+        let mut operations = Operations {
+            dice,
+            due: Vec::new(),
+            counts: BTreeMap::new(),
+            answers,
+            answer_to,
+            leaving: Vec::new(),
+            owners: None,
+            managers: None,
+        };
+        // What is wrong on purpose is looked for where nothing else happens.
+        let is_on = pool.plan.plant.is_none_or(|plant| plant == Plant::HastyOwner);
+        if pool.plan.world == World::Flease || !is_on {
+            return operations;
+        }
+        for (operation, mean) in TABLE {
+            let first = Instant::now() + operations.dice.between(Duration::ZERO, *mean);
+            operations.due.push((*operation, *mean, first));
+            operations.counts.extend(operation.counted().iter().map(|name| ((*name).to_owned(), 0)));
+        }
+        operations
+    }
+
+    /// How many of each there were.
+    pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
+    }
+
+    /// Does what is due.
+    pub(crate) fn step(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let now = Instant::now();
+        while let Ok(answer) = self.answers.try_recv() {
+            self.take(pool, answer)?;
+        }
+        self.leave(pool, now)?;
+        for place in 0..self.due.len() {
+            let (operation, mean, due) = self.due[place];
+            if due <= now {
+                self.due[place].2 = now + self.dice.between(mean / 2, mean * 3 / 2);
+                self.begin(pool, operation, now)?;
+            }
+        }
+        self.roll(pool)
+    }
+
+    /// Begins nothing more. What an operator drained is restarted.
+    pub(crate) fn end(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let drained =
+            std::mem::take(&mut self.leaving).into_iter().filter(|(_, node, _)| !pool.is_joiner(*node));
+        let drained: Vec<_> = drained.collect();
+        drained.into_iter().try_for_each(|(_, node, next)| pool.ask_to_leave(node, next))
+    }
+
+    fn count(&mut self, name: &str) {
+        *self.counts.entry(name.to_owned()).or_default() += 1;
+    }
+
+    fn take(&mut self, pool: &mut Pool, answer: Answer) -> io::Result<()> {
+        match answer {
+            Answer::Done { name, what } => {
+                self.count(name);
+                pool.note(HarnessLine::Operated { what, at: true_now() })
+            }
+            Answer::Leader(manager) if pool.are_managers_settled() => {
+                self.count(RESIGN);
+                let away = self.dice.between(Duration::ZERO, Duration::from_secs(1));
+                pool.ask_to_leave(Node::Manager(manager), Return::After(away))
+            }
+            Answer::Leader(_) => Ok(()),
+        }
+    }
+
+    fn leave(&mut self, pool: &mut Pool, now: Instant) -> io::Result<()> {
+        let due: Vec<_> = self.leaving.extract_if(.., |(at, _, _)| *at <= now).collect();
+        due.into_iter().try_for_each(|(_, node, next)| pool.ask_to_leave(node, next))
+    }
+
+    fn roll(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let rounds = [(&mut self.owners, "rolling-owners"), (&mut self.managers, "rolling-managers")];
+        for (round, name) in rounds {
+            if let Some(rolling) = round
+                && rolling.step(pool, &mut self.dice)?
+            {
+                *round = None;
+                *self.counts.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, pool: &mut Pool, operation: Operation, now: Instant) -> io::Result<()> {
+        match operation {
+            Operation::DrainRestart => self.drain_restart(pool)?,
+            Operation::OperatorDrain => self.operator_drain(pool, now),
+            Operation::Move => self.move_range(pool),
+            Operation::Weight => self.weigh(pool),
+            Operation::Freeze => self.freeze(pool),
+            Operation::ResignLeader => self.find_leader(pool),
+            Operation::RollingOwners if self.owners.is_none() => {
+                self.owners = Some(Rolling::new(Part::Owner, pool));
+            }
+            Operation::RollingManagers if self.managers.is_none() => {
+                self.managers = Some(Rolling::new(Part::Manager, pool));
+            }
+            Operation::RollingOwners | Operation::RollingManagers => {}
+            Operation::JoinStorm => self.join_storm(pool, now)?,
+        }
+        Ok(())
+    }
+
+    /// An Owner that can go: half of them stay.
+    fn dispensable(&mut self, pool: &Pool) -> Option<Node> {
+        let is_leaving = |node: &Node| self.leaving.iter().any(|(_, leaving, _)| leaving == node);
+        let staying: Vec<Node> =
+            pool.staying(Part::Owner).into_iter().filter(|node| !is_leaving(node)).collect();
+        let enough = usize::from(pool.plan.sizes.owners).div_ceil(2);
+        if staying.len() > enough { self.dice.pick(staying) } else { None }
+    }
+
+    fn drain_restart(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let Some(owner) = self.dispensable(pool) else { return Ok(()) };
+        self.count("drain-restart");
+        let away = self.dice.between(Duration::ZERO, Duration::from_millis(1_500));
+        pool.ask_to_leave(owner, Return::After(away))
+    }
+
+    fn operator_drain(&mut self, pool: &Pool, now: Instant) {
+        let Some(owner) = self.dispensable(pool) else { return };
+        let restart_at = now + self.dice.between(Duration::from_secs(1), Duration::from_secs(6));
+        self.leaving.push((restart_at, owner, Return::After(Duration::ZERO)));
+        let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
+        tokio::spawn(async move {
+            ask(&operator, DRAIN, &Wish::Drain(owner.to_string()), TRY, &answer_to).await;
+        });
+    }
+
+    fn move_range(&mut self, pool: &Pool) {
+        let Some(owner) = self.dice.pick(pool.staying(Part::Owner)) else { return };
+        let width = u64::MAX / SHARES;
+        let first = self.dice.below(SHARES) * width;
+        let wish = |to| Wish::Move { first, last: first + width, to };
+        let (there, back) = (wish(Some(owner.to_string())), wish(None));
+        // Some are cancelled while the range still moves.
+        let longest = if self.dice.percent(50) { 400 } else { 6_000 };
+        let stay = self.dice.between(Duration::ZERO, Duration::from_millis(longest));
+        self.there_and_back(pool, [(MOVE, there), (CANCEL, back)], stay);
+    }
+
+    fn freeze(&mut self, pool: &Pool) {
+        let stay = self.dice.between(Duration::from_millis(300), Duration::from_secs(3));
+        self.there_and_back(pool, [(FREEZE, Wish::Freeze), (UNFREEZE, Wish::Unfreeze)], stay);
+    }
+
+    /// Asks for something, and some time later that it be undone.
+    fn there_and_back(&self, pool: &Pool, wishes: [(&'static str, Wish); 2], stay: Duration) {
+        let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
+        let [(doing, there), (undoing, back)] = wishes;
+        tokio::spawn(async move {
+            ask(&operator, doing, &there, TRY, &answer_to).await;
+            tokio::time::sleep(stay).await;
+            ask(&operator, undoing, &back, UNDO, &answer_to).await;
+        });
+    }
+
+    fn weigh(&mut self, pool: &Pool) {
+        let (Some(owner), Some(percent)) =
+            (self.dice.pick(pool.staying(Part::Owner)), self.dice.pick(WEIGHTS.to_vec()))
+        else {
+            return;
+        };
+        let (address, answer_to) = (pool.addresses.application(owner.index()), self.answer_to.clone());
+        tokio::spawn(async move {
+            let weighed = tokio::time::timeout(TRY, set_weight(address, percent)).await;
+            if matches!(weighed, Ok(Ok(()))) {
+                let what = format!("weight of {owner}: {percent} %");
+                // The harness may be at its end.
+                let _ = answer_to.send(Answer::Done { name: WEIGHT, what });
+            }
+        });
+    }
+
+    fn find_leader(&self, pool: &Pool) {
+        let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
+        tokio::spawn(async move {
+            if let Some((leader, _)) = operator.leader().await {
+                let _ = answer_to.send(Answer::Leader(leader));
+            }
+        });
+    }
+
+    fn join_storm(&mut self, pool: &mut Pool, now: Instant) -> io::Result<()> {
+        let sizes = pool.plan.sizes;
+        let joiners: Vec<Node> = (sizes.owners..sizes.owners + sizes.joiners).map(Node::Owner).collect();
+        let here: Vec<Node> =
+            joiners.iter().copied().filter(|node| pool.running_life(*node).is_some()).collect();
+        if !here.is_empty() {
+            // Killed when it was to leave, and started again.
+            return here.into_iter().try_for_each(|node| pool.ask_to_leave(node, Return::Never));
+        }
+        self.count("join-storm");
+        for node in joiners {
+            pool.start_process(node)?;
+            let stay = self.dice.between(Duration::from_secs(3), Duration::from_secs(8));
+            self.leaving.push((now + stay, node, Return::Never));
+        }
+        Ok(())
+    }
+}
+
+/// Asks the Managers for something, and says if it was done.
+async fn ask(
+    operator: &Operator,
+    name: &'static str,
+    wish: &Wish,
+    patience: Duration,
+    answer_to: &mpsc::UnboundedSender<Answer>,
+) {
+    if operator.perform(wish, patience).await {
+        let _ = answer_to.send(Answer::Done { name, what: wish.to_string() });
+    }
+}
+
+impl Operation {
+    /// What the report calls it, and what belongs to it.
+    fn counted(self) -> &'static [&'static str] {
+        match self {
+            Operation::DrainRestart => &["drain-restart"],
+            Operation::OperatorDrain => &[DRAIN],
+            Operation::Move => &[MOVE, CANCEL],
+            Operation::Weight => &[WEIGHT],
+            Operation::Freeze => &[FREEZE, UNFREEZE],
+            Operation::ResignLeader => &[RESIGN],
+            Operation::RollingOwners => &["rolling-owners"],
+            Operation::RollingManagers => &["rolling-managers"],
+            Operation::JoinStorm => &["join-storm"],
+        }
+    }
+}

@@ -17,7 +17,7 @@ use crate::{
 /// A part of an application.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
-    /// A Manager with a store of its own
+    /// A Manager
     Manager(ManagerArgs),
     /// Passes requests on to the owners of their keys
     Frontend(FrontendArgs),
@@ -54,9 +54,12 @@ pub struct ManagerArgs {
     /// Where it listens for Owners and Lookups
     #[arg(long, default_value = "127.0.0.1:7600")]
     pub listen: String,
-    /// The file of its store
+    /// The file of its store; or etcd, or none, with what these need in the file of settings
     #[arg(long, default_value = "centrifuge.db")]
     pub store: std::path::PathBuf,
+    /// A file of settings, as `centrifuge manager` reads it
+    #[arg(long)]
+    pub config: Option<std::path::PathBuf>,
 }
 
 /// A part and who wants it.
@@ -112,18 +115,23 @@ async fn run(role: Role) -> Result<(), Failure> {
 }
 
 async fn manage(args: ManagerArgs) -> Result<(), Failure> {
+    // Alone on a file it need not wait for long; others have their defaults.
+    let is_alone = !["etcd", "none"].map(std::path::Path::new).contains(&args.store.as_path());
+    let alone = |time: &str| is_alone.then(|| time.to_owned());
     let wanted = ConfigArgs {
+        config: args.config,
         store: Some(args.store),
         grpc_listen: Some(args.listen),
         http_listen: Some("127.0.0.1:0".to_owned()),
-        leader_lease: Some("2s".to_owned()),
-        campaign_interval: Some("500ms".to_owned()),
+        leader_lease: alone("2s"),
+        campaign_interval: alone("500ms"),
         ..ConfigArgs::default()
     };
     let config = wanted.resolve()?;
     let store = config.store.clone();
     let manager = Manager::start(config, store).await?;
-    manager.leads().await;
+    // A standby is ready when it knows who leads. The view lives as long as the Manager, so that its sender is never gone.
+    let _ = manager.view().roles().wait_for(|role| role.is_ready()).await;
     launch::say_ready("manager", &manager.grpc_addr().to_string());
     told_to_stop().await;
     manager.shutdown().await;

@@ -54,3 +54,29 @@ fn what_dies_with_a_rack_is_told_to_every_frontend_and_published_again() {
     assert!(until_whole.is_some_and(|whole| whole > 1_000.0), "nobody can know of a death at once");
     assert!(report["whole_from_kill"]["cdf"].as_array().is_some_and(|points| points.len() >= 10));
 }
+
+/// Restarts everything at once, Managers by SIGTERM and servers by drain, and expects that no user notices.
+fn restart_with_managers(store: &str) {
+    let report = evaluate(&format!(
+        "rolling --with-managers --store {store} --servers 3 --frontends 6 --users 120 --rate 60 --lease 8s --for 2s --json"
+    ));
+    assert_eq!(report["passed"], true);
+    for count in ["losses_told", "failed_after_retry", "wrong"] {
+        assert_eq!(report[count], 0, "{count}");
+    }
+    let managers = report["managers"].as_u64();
+    assert!(managers.is_some() && report["manager_restarts"].as_u64() >= managers, "{report}");
+    assert!(report["restarts"].as_u64().is_some_and(|restarts| restarts >= 3), "{report}");
+}
+
+#[test]
+#[ignore = "fails while what is planned waits for the hold of a new leader"]
+fn a_rolling_restart_with_the_managers_on_etcd_loses_nothing() {
+    restart_with_managers("etcd");
+}
+
+#[test]
+#[ignore = "fails while what is planned waits for the hold of a new leader"]
+fn a_rolling_restart_with_the_managers_without_a_store_loses_nothing() {
+    restart_with_managers("none");
+}

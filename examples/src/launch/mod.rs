@@ -1,20 +1,19 @@
 //! Starts the parts of an example as processes, on loopback, and looks after them.
 
+mod managers;
 mod process;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use centrifuge_core::id::ManagerId;
-use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
-use centrifuge_net::proto::v1::admin_client::AdminClient;
 use tempfile::TempDir;
-use tonic::transport::Channel;
 
+use self::managers::ManagerGroup;
 use crate::Failure;
 use crate::call::{CallerArgs, CallerTimes, managers};
 
+pub use self::managers::StoreKind;
 pub use self::process::Process;
 
 /// How long anything may take on a machine that does much else.
@@ -49,41 +48,69 @@ impl Program {
     }
 }
 
-/// A Manager and whatever is started beside it. Everything ends when it is dropped.
+/// Managers and whatever is started beside them. Everything ends when it is dropped.
 pub struct Cluster {
     program: Program,
     lease: Duration,
+    managers: ManagerGroup,
+    /// Dropped last: the others write to it.
     directory: TempDir,
-    admin: AdminClient<Channel>,
-    manager: Process,
 }
 
 impl Cluster {
-    /// Starts a Manager, with pools of these names and leases this long.
+    /// Starts a Manager on a file, with pools of these names and leases this long.
     pub async fn start(program: Program, pools: &[&str], lease: Duration) -> Result<Cluster, Failure> {
+        Cluster::start_on(StoreKind::File, program, pools, lease).await
+    }
+
+    /// The same, on another store.
+    pub async fn start_on(
+        store: StoreKind,
+        program: Program,
+        pools: &[&str],
+        lease: Duration,
+    ) -> Result<Cluster, Failure> {
         let directory = tempfile::tempdir()?;
-        let store = directory.path().join("centrifuge.db");
-        let store = store.to_str().ok_or("the directory of temporary files has a strange name")?.to_owned();
-        let arguments = ["manager", "--listen", "127.0.0.1:0", "--store", &store];
-        let manager = Process::start(&program, "manager", &arguments, directory.path()).await?;
-        let admin = Dialer::new().admin(&ManagerId::from(manager.address()))?;
-        let mut cluster = Cluster { program, lease, directory, admin, manager };
-        for pool in pools {
-            cluster.create(pool).await?;
+        let settings = settings(lease);
+        let managers = ManagerGroup::start(&program, store, pools, &settings, directory.path()).await?;
+        let cluster = Cluster { program, lease, managers, directory };
+        if store != StoreKind::None {
+            for pool in pools {
+                cluster.create(pool).await?;
+            }
         }
         Ok(cluster)
     }
 
-    async fn create(&mut self, pool: &str) -> Result<(), Failure> {
+    async fn create(&self, pool: &str) -> Result<(), Failure> {
         let settings = Some(settings(self.lease));
         let request = v1::CreateNamespaceRequest { namespace: pool.to_owned(), settings };
-        self.admin.create_namespace(request).await?;
+        self.managers
+            .ask("create a namespace", async |mut admin| admin.create_namespace(request.clone()).await)
+            .await?;
         Ok(())
+    }
+
+    /// Where the Managers keep their table.
+    #[must_use]
+    pub fn store(&self) -> StoreKind {
+        self.managers.store()
+    }
+
+    /// How many Managers there are.
+    #[must_use]
+    pub fn manager_count(&self) -> usize {
+        self.managers.count()
+    }
+
+    /// Restarts a Manager by SIGTERM, and waits until its next process takes part.
+    pub async fn restart_manager(&self, number: usize) -> Result<(), Failure> {
+        self.managers.restart(number).await
     }
 
     /// Starts a server of a pool: `role` is its part, `more` what it is told beyond its name and its Managers.
     pub async fn serve(&self, role: &str, name: &str, more: &[&str]) -> Result<Process, Failure> {
-        let common = [role, "--name", name, "--managers", self.manager.address()];
+        let common = [role, "--name", name, "--managers", self.managers()];
         self.run(name, &[&common[..], more].concat()).await
     }
 
@@ -112,7 +139,7 @@ impl Cluster {
     pub fn caller(&self) -> Result<CallerArgs, Failure> {
         let [(_, poll), (_, contact_timeout), (_, unowned_delay), (_, silence), (_, patience)] =
             self.caller_times();
-        let managers = managers(self.manager.address())?;
+        let managers = managers(self.managers())?;
         let times = CallerTimes { poll, contact_timeout, unowned_delay, silence, patience };
         Ok(CallerArgs { managers, times })
     }
@@ -128,10 +155,10 @@ impl Cluster {
         ]
     }
 
-    /// Where the Manager is.
+    /// Where the Managers are, with commas between them.
     #[must_use]
     pub fn managers(&self) -> &str {
-        self.manager.address()
+        self.managers.addresses()
     }
 
     /// How long leases are.
@@ -146,17 +173,24 @@ impl Cluster {
         self.directory.path()
     }
 
-    /// What the Manager says of a pool.
+    /// What the leading Manager says of a pool.
     pub async fn sight(&self, pool: &str) -> Result<v1::NamespaceStatus, Failure> {
         let request = v1::ListNamespacesRequest { namespace: Some(pool.to_owned()) };
-        let reply = self.admin.clone().list_namespaces(request).await?.into_inner();
+        let reply = self
+            .managers
+            .ask("list namespaces", async |mut admin| admin.list_namespaces(request.clone()).await)
+            .await?;
         reply.namespaces.into_iter().next().ok_or_else(|| format!("there is no pool {pool}").into())
     }
 
     /// The servers of a pool, as the Manager knows them.
     pub async fn owners(&self, pool: &str) -> Result<Vec<v1::OwnerStatus>, Failure> {
         let request = v1::ListOwnersRequest { namespace: pool.to_owned() };
-        Ok(self.admin.clone().list_owners(request).await?.into_inner().owners)
+        let reply = self
+            .managers
+            .ask("list owners", async |mut admin| admin.list_owners(request.clone()).await)
+            .await?;
+        Ok(reply.owners)
     }
 
     /// Waits until so many servers of a pool have every key and nothing moves.
@@ -164,7 +198,8 @@ impl Cluster {
         let what = format!("{servers} servers of {pool} have every key, and nothing moves");
         until(&what, async || {
             let sight = self.sight(pool).await?;
-            Ok(sight.owners == servers && sight.unowned_ranges == 0 && sight.moving_ranges == 0)
+            let is_known = sight.rebuilding.is_none() && sight.unowned_ranges == 0;
+            Ok(is_known && sight.owners == servers && sight.moving_ranges == 0)
         })
         .await
     }

@@ -14,7 +14,7 @@ use super::SERVICE;
 use super::load::{Amount, Load, Measured, Mix};
 use crate::Failure;
 use crate::call::duration;
-use crate::launch::{Cluster, Process, Program};
+use crate::launch::{Cluster, Process, Program, StoreKind};
 
 pub use self::rack::rack;
 pub use self::rolling::{RollingArgs, rolling};
@@ -75,20 +75,21 @@ struct Running {
 struct Tally {
     losses_told: u64,
     republished: u64,
-    grants: u64,
+    /// Unknown without a store: numbers of leases begin anew with every leader, higher up.
+    grants: Option<u64>,
 }
 
 impl Bench {
     /// Starts everything, and the load.
-    async fn start(args: &EvalArgs, usual_servers: usize) -> Result<Bench, Failure> {
+    async fn start(args: &EvalArgs, usual_servers: usize, store: StoreKind) -> Result<Bench, Failure> {
         let count = args.servers.unwrap_or(usual_servers);
         let frontends = args.frontends.unwrap_or(count * FRONTENDS_PER_SERVER);
         if count < 2 || frontends == 0 || args.rate == 0 {
             return Err("there must be at least two servers, a frontend and a request each second".into());
         }
         raise_limit(frontends * count * 2);
-        say(&format!("starting a Manager and {count} servers"));
-        let cluster = Cluster::start(Program::this()?, &[SERVICE], args.lease).await?;
+        say(&format!("starting Managers and {count} servers"));
+        let cluster = Cluster::start_on(store, Program::this()?, &[SERVICE], args.lease).await?;
         let mut servers = Vec::new();
         for number in 0..count {
             servers.push(serve(&cluster, &format!("presence-{number}")).await?);
@@ -100,6 +101,8 @@ impl Bench {
         let mut load = Load::prepare(&cluster.caller()?, SERVICE, amount).await?;
         load.start();
         let setup = Setup {
+            store,
+            managers: cluster.manager_count(),
             servers: count,
             frontends,
             users: args.users,
@@ -136,7 +139,8 @@ impl Bench {
 
     async fn tally(&self) -> Result<Tally, Failure> {
         let (losses_told, republished) = self.load.told();
-        let grants = self.cluster.sight(SERVICE).await?.last_generation;
+        let sight = self.cluster.sight(SERVICE).await?;
+        let grants = (self.cluster.store() != StoreKind::None).then_some(sight.last_generation);
         Ok(Tally { losses_told, republished, grants })
     }
 
@@ -150,7 +154,7 @@ impl Tally {
         Tally {
             losses_told: self.losses_told - earlier.losses_told,
             republished: self.republished - earlier.republished,
-            grants: self.grants - earlier.grants,
+            grants: self.grants.zip(earlier.grants).map(|(now, then)| now - then),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::report::{Phase, Setup, Verdict, table};
 use super::{Bench, EvalArgs, say, serve};
 use crate::Failure;
-use crate::launch::Process;
+use crate::launch::{Process, StoreKind};
 use crate::presence::load::{Begun, Distribution, Person, Reading, Station};
 
 /// As many servers as the evaluation has unless told otherwise.
@@ -97,7 +97,7 @@ struct Course {
 
 /// Kills a fifth of the servers, and fails if something that was lost was not told to every frontend or not published again.
 pub async fn rack(args: EvalArgs) -> Result<(), Failure> {
-    let mut bench = Bench::start(&args, SERVERS).await?;
+    let mut bench = Bench::start(&args, SERVERS, StoreKind::File).await?;
     say(&format!("measuring for {:?} while all is well", args.each));
     bench.turn_to("normal").await?;
     tokio::time::sleep(args.each).await;

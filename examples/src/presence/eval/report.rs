@@ -1,14 +1,18 @@
 //! What an evaluation found, for people and for programs.
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use super::Running;
 use crate::Failure;
+use crate::launch::StoreKind;
 use crate::presence::load::{Counts, Reading};
 
 /// What was measured on.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setup {
+    pub(super) store: StoreKind,
+    pub(super) managers: usize,
     pub(super) servers: usize,
     pub(super) frontends: usize,
     pub(super) users: usize,
@@ -25,8 +29,8 @@ pub(super) struct Phase {
     pub(super) counts: Counts,
     pub(super) losses_told: u64,
     pub(super) republished: u64,
-    /// Leases granted: what moved, and what had no owner.
-    pub(super) moved_ranges: u64,
+    /// Leases granted: what moved, and what had no owner. Not known without a store.
+    pub(super) moved_ranges: Option<u64>,
     #[serde(flatten)]
     pub(super) latency: Reading,
     #[serde(skip)]
@@ -79,9 +83,10 @@ impl Verdict {
 
 /// A line for each phase.
 pub(super) fn table(setup: &Setup, phases: &[Phase]) {
-    let Setup { servers, frontends, users, requests_per_second, lease_ms } = setup;
+    let Setup { store, managers, servers, frontends, users, requests_per_second, lease_ms } = setup;
+    let store = store.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     println!(
-        "{servers} servers, {frontends} frontends, {users} users, {requests_per_second} requests/s, leases of {} s",
+        "Managers: {managers}, store {store}; {servers} servers, {frontends} frontends, {users} users, {requests_per_second} requests/s, leases of {} s",
         *lease_ms as f64 / 1000.0
     );
     println!();
@@ -113,7 +118,7 @@ pub(super) fn table(setup: &Setup, phases: &[Phase]) {
             counts.wrong,
             phase.losses_told,
             phase.republished,
-            phase.moved_ranges,
+            phase.moved_ranges.map_or("?".to_owned(), |moved| moved.to_string()),
             latency.p50_ms,
             latency.p99_ms,
             latency.p999_ms,

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_server::store::etcd::DEFAULT_PREFIX;
+use rustix::process::Signal;
 
 use super::addresses::{Addresses, Node};
 use super::namespaces;
@@ -299,7 +301,9 @@ impl Pool {
         }
         for (node, life, status, departure) in ended {
             let (name, at) = (node.to_string(), true_now());
-            match departure.filter(|_| status.success()) {
+            // One that has only just begun does not know yet what to do when it is told to end.
+            let is_orderly = status.success() || status.signal() == Some(Signal::TERM.as_raw());
+            match departure.filter(|_| is_orderly) {
                 Some(next) => {
                     self.note(HarnessLine::Gone { name, life, at })?;
                     self.comes_back(node, next);

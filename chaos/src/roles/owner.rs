@@ -48,7 +48,12 @@ pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Err
     let journal = Arc::new(Journal::open(&role.journal)?);
     let listener = TcpListener::bind(&role.listen).await?;
     let states = LeasedMap::new();
-    let owner = join(role, &states, &journal).await?;
+    let mut stop = std::pin::pin!(told_to_stop());
+    let owner = tokio::select! {
+        joined = join(role, &states, &journal) => joined?,
+        // It has no state that could be lost.
+        () = &mut stop => return Ok(()),
+    };
     let (session, url) = (owner.session().to_string(), role.url.clone());
     journal.write(&[OwnerLine::Joined { session, url, migrates: role.migrates, at: true_now() }])?;
     let probe = Probe::new(owner.hot_leases(), role.keys, Arc::clone(&journal), part.plant);
@@ -61,7 +66,7 @@ pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Err
     let server = Arc::new(Server { name, owner, states, journal, plant, requests: AtomicU64::new(0) });
     tokio::select! {
         () = accept(listener, Arc::clone(&server)) => Err("nobody can connect any more".into()),
-        left = async { told_to_stop().await; server.leave().await } => Ok(left?),
+        left = async { stop.await; server.leave().await } => Ok(left?),
     }
 }
 

@@ -76,7 +76,7 @@ fn a_rolling_restart_with_the_managers_on_etcd_loses_nothing() {
 }
 
 #[test]
-#[ignore = "fails while what is planned waits for the hold of a new leader"]
+#[ignore = "passes only by luck while what is planned waits for the hold of a new leader"]
 fn a_rolling_restart_with_the_managers_without_a_store_loses_nothing() {
     restart_with_managers("none");
 }

@@ -17,7 +17,8 @@ pub(crate) fn run(workspace: &Workspace, command: &str, arguments: &[String]) ->
 }
 
 /// What a run without etcd is asked for by: one on a file, one of another world, and whoever asks for help.
-const WITHOUT_ETCD: &[&str] = &["--store=file", "--world=flease", "--help", "-h"];
+const WITHOUT_ETCD: &[&str] =
+    &["--store=file", "--store=none", "--world=flease", "--world=diskless", "--help", "-h"];
 
 fn wants_etcd(arguments: &[String]) -> bool {
     let joined = arguments.windows(2).map(|pair| pair.join("="));
@@ -46,6 +47,7 @@ mod tests {
         assert!(wants("--for 2m --json") && wants("--store etcd"));
         assert!(wants("--world managers --json"));
         assert!(!wants("--store file --json") && !wants("--store=file") && !wants("--help"));
+        assert!(!wants("--world diskless --planned-only") && !wants("--store none --times 5"));
         assert!(!wants("--world flease --for 2m") && !wants("--json --world=flease"));
     }
 }

@@ -182,7 +182,7 @@ impl Decision<'_> {
     fn may_move_early(&self, range: KeyRange, owner: SessionId, wanted: SessionId) -> bool {
         let stored = self.stored();
         let has_reported = |session| self.live.talks.get(&session).is_some_and(|talk| talk.report.is_some());
-        let drains = stored.sessions.get(&owner).is_some_and(|info| info.draining);
+        let drains = stored.sessions.get(&owner).is_some_and(|info| info.is_draining());
         let name = stored.sessions.get(&wanted).map(|info| &info.name);
         let is_pinned =
             || stored.pins.covers(range) && stored.pins.overlapping(range).all(|(_, to)| Some(to) == name);

@@ -19,6 +19,7 @@ use crate::invariants::generations_rise::GenerationsRise;
 use crate::invariants::losses_are_raised::LossesAreRaised;
 use crate::invariants::namespaces_share_nothing::NamespacesShareNothing;
 use crate::invariants::one_manager_writes::OneManagerWrites;
+use crate::invariants::planned_changes_lose_nothing::PlannedChangesLoseNothing;
 use crate::invariants::races_end::RacesEnd;
 use crate::seen::{Seen, TrueTime, Violation};
 
@@ -33,6 +34,8 @@ pub struct Limits {
     pub contact_timeout: Duration,
     /// How long a Lookup waits for a lost range's next owner.
     pub unowned_delay: Duration,
+    /// The longest that a message is usually on its way.
+    pub slowest_message: Duration,
     /// What messages, retries and rounding may add.
     pub slack: Duration,
     /// How long after the last fault everything must have come to rest.
@@ -55,6 +58,7 @@ pub struct Oracle {
     generations_rise: GenerationsRise,
     continuous_means_continuous: ContinuousMeansContinuous,
     losses_are_raised: LossesAreRaised,
+    planned_changes_lose_nothing: PlannedChangesLoseNothing,
     one_manager_writes: OneManagerWrites,
     answers_are_committed: AnswersAreCommitted,
     changes_equal_snapshots: ChangesEqualSnapshots,
@@ -73,6 +77,7 @@ impl Oracle {
             generations_rise: GenerationsRise::default(),
             continuous_means_continuous: ContinuousMeansContinuous::default(),
             losses_are_raised: LossesAreRaised::default(),
+            planned_changes_lose_nothing: PlannedChangesLoseNothing::default(),
             one_manager_writes: OneManagerWrites::default(),
             answers_are_committed: AnswersAreCommitted::default(),
             changes_equal_snapshots: ChangesEqualSnapshots::default(),
@@ -92,6 +97,7 @@ impl Oracle {
         self.generations_rise.see(now, seen, facts)?;
         self.continuous_means_continuous.see(now, seen, facts)?;
         self.losses_are_raised.see(now, seen, facts)?;
+        self.planned_changes_lose_nothing.see(now, seen, facts)?;
         self.one_manager_writes.see(now, seen, facts)?;
         self.answers_are_committed.see(now, seen, facts)?;
         self.changes_equal_snapshots.see(now, seen, facts)?;
@@ -121,7 +127,8 @@ mod tests {
 
     fn start(oracle: &mut Oracle, node: usize, number: u64) -> Result<(), Violation> {
         let namespace = space_name();
-        oracle.see(at(0), &Seen::OwnerStarted { node, session: session(number), namespace: &namespace })
+        let (session, namespace) = (session(number), &namespace);
+        oracle.see(at(0), &Seen::OwnerStarted { node, session, namespace, migrates: true })
     }
 
     fn commit(oracle: &mut Oracle, index: u64, batch: &Batch, by: usize) -> Result<(), Violation> {

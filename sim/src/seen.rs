@@ -3,7 +3,7 @@
 use std::fmt;
 
 use centrifuge_core::id::{Generation, Index, Namespace, SessionId};
-use centrifuge_core::key::Key;
+use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupMachine};
 use centrifuge_core::manager::{ManagerAction, ManagerMachine};
 use centrifuge_core::owner::{OwnerAction, OwnerMachine};
@@ -55,6 +55,8 @@ pub enum Seen<'a> {
         session: SessionId,
         /// Its pool.
         namespace: &'a Namespace,
+        /// Whether its application can move state.
+        migrates: bool,
     },
     /// A process of an Owner is gone, with all it had in memory.
     OwnerEnded {
@@ -73,6 +75,27 @@ pub enum Seen<'a> {
         clock: &'a Clock,
         /// What it wants done.
         actions: &'a [OwnerAction],
+    },
+    /// An application gives up all that it has, and goes.
+    OwnerLeaves {
+        /// Its process.
+        session: SessionId,
+    },
+    /// An application could not copy the state of a range to its next owner, or will never say whether it did.
+    TransferTroubled {
+        /// Its process.
+        session: SessionId,
+        /// The keys.
+        range: KeyRange,
+        /// The lease under which it has them.
+        generation: Generation,
+    },
+    /// A node stands still, or not all that it sends or waits for comes in time.
+    Disturbed {
+        /// Which node.
+        node: Node,
+        /// Until when.
+        until: TrueTime,
     },
     /// A suspended Owner's clock stands still until it is resumed; what it believes in that time reaches nobody.
     OwnerSuspended {

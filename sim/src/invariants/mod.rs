@@ -12,6 +12,7 @@ pub mod generations_rise;
 pub mod losses_are_raised;
 pub mod namespaces_share_nothing;
 pub mod one_manager_writes;
+pub mod planned_changes_lose_nothing;
 pub mod races_end;
 
 pub mod committed;
@@ -84,7 +85,7 @@ impl Facts {
         self.committed.forget_changes();
         self.holdings.forget_change();
         match seen {
-            Seen::OwnerStarted { node, session, namespace } => {
+            Seen::OwnerStarted { node, session, namespace, .. } => {
                 let space = self.spaces.place(namespace);
                 self.holdings.start(*node, *session, space);
             }
@@ -103,7 +104,13 @@ impl Facts {
             }
             Seen::Committed { batch, .. } => self.committed.apply(now, batch, &mut self.spaces),
             Seen::FaultsEnded => self.faults_ended = Some(now),
-            Seen::ManagerStepped { .. } | Seen::LookupStepped { .. } | Seen::Served { .. } | Seen::Ended => {}
+            Seen::ManagerStepped { .. }
+            | Seen::LookupStepped { .. }
+            | Seen::OwnerLeaves { .. }
+            | Seen::TransferTroubled { .. }
+            | Seen::Disturbed { .. }
+            | Seen::Served { .. }
+            | Seen::Ended => {}
         }
     }
 

@@ -32,6 +32,7 @@ impl Scene {
             contact_timeout: Duration::from_secs(90),
             unowned_delay: Duration::from_secs(30),
             slack: Duration::from_secs(10),
+            slowest_message: Duration::from_millis(100),
             converge: Duration::from_secs(200),
             races_only: false,
             races_in_a_row: 8,

@@ -437,7 +437,7 @@ mod tests {
         let (node, session) = (0, session(1));
         history.remember(
             at(0),
-            &Seen::OwnerStarted { node, session, namespace: &namespace_of_scene },
+            &Seen::OwnerStarted { node, session, namespace: &namespace_of_scene, migrates: true },
             &scene.facts,
         );
         let batch = scene.commit(at(1), vec![create(1), grant(0, 9, 1, 1)]);

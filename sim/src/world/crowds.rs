@@ -2,7 +2,7 @@
 
 use centrifuge_core::owner::OwnerEvent;
 
-use crate::seen::Node;
+use crate::seen::{Node, Seen};
 use crate::world::World;
 use crate::world::plan::{MILLISECOND, Part, SECOND};
 use crate::world::queue::{Event, Undo};
@@ -128,6 +128,7 @@ impl World {
         if std::mem::replace(&mut process.leaving, true) {
             return;
         }
+        self.witness.see(self.now, &Seen::OwnerLeaves { session: process.machine.session() });
         self.queue.push(self.now.0 + 20 * SECOND, Event::Undo(Undo::Exit { owner, life }));
         self.feed_owner(owner, OwnerEvent::Leave);
     }

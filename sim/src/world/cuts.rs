@@ -16,11 +16,25 @@ impl World {
 
     pub(super) fn cut_for(&mut self, length: u64, from: Places, to: Places, both_ways: bool) {
         let heal = self.now.0 + length;
+        self.show_cut(heal, from, to);
         let cut = self.network.cut(from, to);
         self.queue.push(heal, Event::Undo(Undo::Heal { cut }));
         if both_ways {
             let cut = self.network.cut(to, from);
             self.queue.push(heal, Event::Undo(Undo::Heal { cut }));
+        }
+    }
+
+    /// Every link of a cut has an end in `from`; the store's end is a Manager's trouble.
+    fn show_cut(&mut self, until: u64, from: Places, to: Places) {
+        let layout = self.network.layout;
+        let cut_store = from.has(layout.store());
+        let nodes: Vec<Node> = self.nodes().collect();
+        for node in nodes {
+            let place = layout.place(node);
+            if from.has(place) || (cut_store && to.has(place)) {
+                self.show_disturbance(node, until);
+            }
         }
     }
 
@@ -114,6 +128,8 @@ impl World {
         self.network.storm(|profile| *profile = Profile { lost, slow, slowest, ..*profile });
         let at = self.now.0 + self.dice.spread(SECOND, 40 * SECOND);
         self.queue.push(at, Event::Undo(Undo::Calm));
+        let nodes: Vec<Node> = self.nodes().collect();
+        nodes.into_iter().for_each(|node| self.show_disturbance(node, at + slowest));
         true
     }
 }

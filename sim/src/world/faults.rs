@@ -7,7 +7,7 @@ use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::manager::ManagerEvent;
 use centrifuge_core::owner::OwnerEvent;
 
-use crate::seen::{Node, Seen};
+use crate::seen::{Node, Seen, TrueTime};
 use crate::world::World;
 use crate::world::host::Condition;
 use crate::world::plan::{MILLISECOND, SECOND};
@@ -165,7 +165,13 @@ impl World {
 
     fn resume_later(&mut self, node: Node) {
         let (at, life) = (self.now.0 + self.a_while(), self.life(node));
+        self.show_disturbance(node, at);
         self.queue.push(at, Event::Undo(Undo::Resume { node, life }));
+    }
+
+    /// Shows the oracle that a node is disturbed.
+    pub(super) fn show_disturbance(&mut self, node: Node, until: u64) {
+        self.witness.see(self.now, &Seen::Disturbed { node, until: TrueTime(until) });
     }
 
     /// Something is wrong with the store for a while.
@@ -173,6 +179,9 @@ impl World {
         let until =
             self.now.0 + self.dice.spread(100 * MILLISECOND, self.plan.faults.longest.min(40 * SECOND));
         set(&mut self.store.ailments, until);
+        for manager in 0..self.managers.len() {
+            self.show_disturbance(Node::Manager(manager), until + self.plan.store.slow);
+        }
         true
     }
 

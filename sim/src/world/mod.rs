@@ -140,8 +140,6 @@ pub struct World {
     kept: Vec<Packet>,
     /// When a leader last died where nothing else fails.
     leader_died: u64,
-    /// By namespace and probe key: whether it ever had state.
-    known: Vec<Vec<bool>>,
     lineages: u64,
     requests: u64,
     events: u64,
@@ -194,7 +192,6 @@ impl World {
             stay_dead: Vec::new(),
             kept: Vec::new(),
             leader_died: 0,
-            known: plan.namespaces.iter().map(|space| vec![false; space.keys.len()]).collect(),
             lineages: 0,
             requests: 0,
             events: 0,

@@ -54,6 +54,11 @@ impl Profile {
         let (slow, slowest, lost, duplicated, straggling, straggle) = (0, 0, 0, 0, 0, 0);
         Profile { shortest, longest, slow, slowest, lost, duplicated, straggling, straggle }
     }
+
+    /// The longest that a packet may take which is neither lost nor a duplicate.
+    pub(crate) fn usually_slowest(&self) -> u64 {
+        if self.slow > 0 { self.longest.max(self.slowest) } else { self.longest }
+    }
 }
 
 /// How many nodes of each kind there are; numbers every node and the store.

@@ -94,7 +94,6 @@ impl World {
         }
         self.lineages += 1;
         let (before, after) = process.app.operate(probe, generation, self.lineages);
-        let known = std::mem::replace(&mut self.known[self.plan.owners[owner].namespace][probe], true);
         let session = process.machine.session();
         if self.trace.is_on() {
             let text =
@@ -104,11 +103,6 @@ impl World {
         let namespace = &namespace.name;
         let served = Seen::Served { session, namespace, key, generation, before, after };
         self.witness.see(self.now, &served);
-        if self.plan.races_only && known && before.is_none() {
-            let what =
-                format!("the state of key {key} is lost though nothing failed (DESIGN §7: migration, drain)");
-            self.witness.accuse(self.now, "S4", what);
-        }
     }
 
     /// Every application tells its library how loaded its ranges are; some keys are far hotter than others.

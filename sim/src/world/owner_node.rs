@@ -43,8 +43,9 @@ impl World {
         let session = machine.session();
         let app = App::new(session, self.plan.namespaces[namespace].keys.len());
         self.owners[number].start(OwnerProcess { machine, app, leaving: false });
-        let namespace = &self.plan.namespaces[namespace].name;
-        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace });
+        let (namespace, migrates) = (&self.plan.namespaces[namespace].name, self.plan.owners[number].migrates);
+        let started = Seen::OwnerStarted { node: number, session, namespace, migrates };
+        self.witness.see(self.now, &started);
         self.feed_owner(number, OwnerEvent::Start);
     }
 
@@ -219,14 +220,26 @@ impl World {
             if transfer.last { app.quiet_from(keys, transfer.range, at) } else { at }
         });
         let event = AppEvent::SendCopy { transfer: transfer.id, last: transfer.last, attempt: 1 };
-        self.plan_unless_hung(number, at, event);
+        if !self.plan_unless_hung(number, at, event) {
+            self.show_trouble(number, &transfer);
+        }
     }
 
-    fn plan_unless_hung(&mut self, number: usize, at: u64, event: AppEvent) {
-        if self.faults_happen && self.dice.chance(self.plan.apps.hangs) {
-            return self.tally.count(Fault::Hang);
+    /// Plans what an application does next; false if it never will.
+    fn plan_unless_hung(&mut self, number: usize, at: u64, event: AppEvent) -> bool {
+        let hangs = self.faults_happen && self.dice.chance(self.plan.apps.hangs);
+        if hangs {
+            self.tally.count(Fault::Hang);
+        } else {
+            self.plan_for_app(number, at, event);
         }
-        self.plan_for_app(number, at, event);
+        !hangs
+    }
+
+    fn show_trouble(&mut self, number: usize, transfer: &Transfer) {
+        let Some(process) = &self.owners[number].process else { return };
+        let (session, range, generation) = (process.machine.session(), transfer.range, transfer.generation);
+        self.witness.see(self.now, &Seen::TransferTroubled { session, range, generation });
     }
 
     pub(super) fn plan_for_app(&mut self, number: usize, at: u64, event: AppEvent) {
@@ -256,17 +269,18 @@ impl World {
         let found = self.with_app(number, |app, keys| {
             let transfer = *app.transfer(id).filter(waiting)?;
             let busy = last && app.is_busy(keys, transfer.range);
-            Some((transfer.to, (!busy).then(|| app.copy(keys, &transfer))))
+            Some((transfer, (!busy).then(|| app.copy(keys, &transfer))))
         });
         match found {
             None => {}
-            Some(_) if attempt > self.plan.apps.attempts || self.cannot_send() => {
+            Some((transfer, _)) if attempt > self.plan.apps.attempts || self.cannot_send() => {
+                self.show_trouble(number, &transfer);
                 self.with_app(number, |app, _| app.forget(id));
                 self.feed_owner(number, OwnerEvent::TransferFailed(id));
             }
             Some((_, None)) => self.plan_for_app(number, self.now.0 + 50 * MILLISECOND, again(attempt)),
-            Some((to, Some(copy))) => {
-                self.send(Node::Owner(number), Node::Owner(to), Body::Copy(copy));
+            Some((transfer, Some(copy))) => {
+                self.send(Node::Owner(number), Node::Owner(transfer.to), Body::Copy(copy));
                 let retry = self.now.0 + self.dice.between(SECOND, 5 * SECOND);
                 self.plan_for_app(number, retry, again(attempt + 1));
             }

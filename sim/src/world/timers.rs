@@ -22,6 +22,7 @@ impl World {
             Ring::Due if stands_still => {}
             Ring::Due if !late && self.is_late() => {
                 let at = now.0 + self.dice.spread(1_000, self.plan.late_wakes.1);
+                self.show_disturbance(node, at);
                 self.with_alarm(node, |alarm| alarm.plan_at(at));
                 self.plan_ring(node, at, true);
             }

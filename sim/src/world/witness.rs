@@ -57,6 +57,7 @@ pub(crate) fn limits(plan: &Plan) -> Limits {
         contact_timeout: longest(&mut lookups().map(|lookup| lookup.contact_timeout)),
         unowned_delay: longest(&mut lookups().map(|lookup| lookup.unowned_delay)),
         slack: Duration::from_secs(20),
+        slowest_message: Duration::from_nanos(plan.network.usually_slowest()),
         converge: Duration::from_nanos(plan.convergence - 5 * SECOND),
         races_only: plan.races_only,
         races_in_a_row: MOST_RACES_IN_A_ROW,

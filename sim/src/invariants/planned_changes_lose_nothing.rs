@@ -1,0 +1,502 @@
+//! S4: state is lost only for a cause: whatever is planned, and however messages fare, what living processes hold stays.
+//!
+//! For every key the oracle knows who has its state: the session that holds the lease and, once that session moved the
+//! state, the session that imported it. A table that gives such state up needs a cause at one of the two: its process
+//! died or left without draining, was suspended, was out of contact for a whole lease, was evicted, or cannot move
+//! state; or the migration was held up by the application or by a disturbance until it timed out. Drains, moves,
+//! weights, freezes, joins, settings, resignations, leader crashes, broken streams and lost messages are no causes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::owner::{OwnerAction, OwnerMachine, Revocation, RevokedWhy, TransferId};
+use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::record::{Batch, Change, Reason, Record};
+use centrifuge_core::time::Instant;
+
+use crate::clock::Clock;
+use crate::seen::{Node, Seen, TrueTime};
+
+use super::holdings::Lot;
+use super::{Facts, Verdict, later, slot};
+
+/// A migration timeout shorter than this many of the slowest messages may pass though nobody is at fault.
+const MESSAGES_OF_A_MIGRATION: u32 = 12;
+/// The instant of what never happens.
+const NEVER: TrueTime = TrueTime(u64::MAX);
+
+/// Guards the half of S4 that says when nothing may be lost.
+#[derive(Debug, Default)]
+pub struct PlannedChangesLoseNothing {
+    processes: BTreeMap<SessionId, Process>,
+    /// By Owner's node: the process that runs there.
+    running: Vec<Option<SessionId>>,
+    /// By namespace: who has the state of each key.
+    custody: Vec<RangeMap<Custody>>,
+    /// By namespace: how long a migration may take.
+    migration_timeouts: Vec<Duration>,
+    /// Until when each node is disturbed.
+    disturbed: BTreeMap<Node, TrueTime>,
+    /// What each transfer under way gives back.
+    transfers: BTreeMap<(SessionId, TransferId), (KeyRange, Generation)>,
+}
+
+/// A process of an Owner.
+#[derive(Debug)]
+struct Process {
+    node: usize,
+    space: usize,
+    migrates: bool,
+    /// It was told that it has nothing left, so that its end loses nothing.
+    drained: bool,
+    /// Why nothing that it has can be relied on any more.
+    gone: Option<Cause>,
+    /// It applied a leader's message that covers the time until then.
+    in_contact_until: TrueTime,
+}
+
+/// Why state may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The process ended, and had not been drained.
+    Ended,
+    /// The process left with what it had.
+    Left,
+    /// Its machine was suspended.
+    Suspended,
+    /// It was out of contact for a whole lease.
+    OutOfContact,
+    /// An operator evicted it.
+    Evicted,
+    /// The application or a disturbance held a migration up until it timed out.
+    MigrationHeldUp,
+}
+
+/// Who has the state of some keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Custody {
+    session: SessionId,
+    generation: Generation,
+    /// Somebody held these keys: before that there is nothing to lose.
+    has_state: bool,
+    /// The session to which the state was moved completely.
+    moved_to: Option<SessionId>,
+    cause: Option<Cause>,
+    recall: Option<Recalled>,
+    /// The latest reason to want it back.
+    recalled_for: Option<Reason>,
+    /// Since when the application has been asked to copy the state, and to whom.
+    asked: Option<(TrueTime, SessionId)>,
+    /// The application could not copy it, or does not answer.
+    troubled: bool,
+}
+
+/// A recall with a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Recalled {
+    since: TrueTime,
+    to: SessionId,
+}
+
+impl PlannedChangesLoseNothing {
+    /// Judges an event.
+    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+        match seen {
+            Seen::OwnerStarted { node, session, migrates, .. } => {
+                let space = facts.holdings.space_of(*node);
+                self.start(now, *node, *session, space, *migrates, facts.limits.hold);
+            }
+            Seen::OwnerEnded { session, .. } => self.end(*session, Cause::Ended),
+            Seen::OwnerLeaves { session } => self.end(*session, Cause::Left),
+            Seen::OwnerSuspended { node, suspended: true } => {
+                if let Some(session) = self.running.get(*node).copied().flatten() {
+                    self.mark(session, Cause::Suspended);
+                }
+            }
+            Seen::OwnerStepped { node, machine, clock, actions } => {
+                self.step(now, *node, machine, clock, actions, facts);
+            }
+            Seen::TransferTroubled { session, range, generation } => {
+                self.change(*session, *range, *generation, |custody| custody.troubled = true);
+            }
+            Seen::Disturbed { node, until } => {
+                let known = self.disturbed.entry(*node).or_default();
+                *known = (*known).max(*until);
+            }
+            Seen::Committed { batch, .. } => self.judge_batch(now, batch, facts)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        now: TrueTime,
+        node: usize,
+        session: SessionId,
+        space: usize,
+        migrates: bool,
+        first_lease: Duration,
+    ) {
+        let in_contact_until = later(now, first_lease);
+        let process = Process { node, space, migrates, drained: false, gone: None, in_contact_until };
+        self.processes.insert(session, process);
+        *slot(&mut self.running, node) = Some(session);
+    }
+
+    /// A process is gone or about to go. If it was drained that is no cause.
+    fn end(&mut self, session: SessionId, cause: Cause) {
+        let Some(process) = self.processes.get_mut(&session).filter(|process| !process.drained) else {
+            return;
+        };
+        process.gone.get_or_insert(cause);
+        self.mark(session, cause);
+    }
+
+    fn step(
+        &mut self,
+        now: TrueTime,
+        node: usize,
+        machine: &OwnerMachine,
+        clock: &Clock,
+        actions: &[OwnerAction],
+        facts: &Facts,
+    ) {
+        let session = machine.session();
+        if self.running.get(node).copied().flatten() != Some(session) {
+            self.renew_session(now, node, session, facts.limits.hold);
+        }
+        self.note_lapse(now, session);
+        for action in actions {
+            self.hear_action(now, session, action);
+        }
+        if let Some(change) = facts.holdings.change() {
+            self.gain(session, &change.gained);
+        }
+        if let Some(process) = self.processes.get_mut(&session).filter(|process| !process.drained) {
+            match machine.expiry() {
+                Instant::ZERO => {}
+                Instant::NEVER => process.in_contact_until = NEVER,
+                expiry => process.in_contact_until = clock.when(expiry),
+            }
+        }
+    }
+
+    /// A process whose clock jumped goes on as somebody else, without what it had.
+    fn renew_session(&mut self, now: TrueTime, node: usize, session: SessionId, first_lease: Duration) {
+        let Some(before) = self.running.get(node).copied().flatten() else { return };
+        self.end(before, Cause::Suspended);
+        if let Some(Process { space, migrates, .. }) = self.processes.get(&before) {
+            let (space, migrates) = (*space, *migrates);
+            self.start(now, node, session, space, migrates, first_lease);
+        }
+    }
+
+    fn note_lapse(&mut self, now: TrueTime, session: SessionId) {
+        if self.processes.get(&session).is_some_and(|process| now >= process.in_contact_until) {
+            self.mark(session, Cause::OutOfContact);
+        }
+    }
+
+    fn hear_action(&mut self, now: TrueTime, session: SessionId, action: &OwnerAction) {
+        match action {
+            OwnerAction::StartTransfer { transfer, range, generation, to } => {
+                self.transfers.insert((session, *transfer), (*range, *generation));
+                let asked = Some((now, to.session));
+                self.change(session, *range, *generation, |custody| custody.asked = asked);
+            }
+            OwnerAction::StopTransfer(transfer) => {
+                if let Some((range, generation)) = self.transfers.remove(&(session, *transfer)) {
+                    self.change(session, range, generation, |custody| custody.asked = None);
+                }
+            }
+            OwnerAction::Revoked(revoked) => revoked.iter().for_each(|gone| self.revoke(session, gone)),
+            // A drain that can be taken back (`AdminCommand::Undrain`) has to reset `drained` here, where it ends.
+            OwnerAction::Drained => {
+                if let Some(process) = self.processes.get_mut(&session) {
+                    process.drained = true;
+                    process.in_contact_until = NEVER;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn revoke(&mut self, session: SessionId, revocation: &Revocation) {
+        let Revocation { range, generation, why } = *revocation;
+        self.change(session, range, generation, |custody| match why {
+            RevokedWhy::Moved => custody.moved_to = custody.asked.map(|(_, to)| to),
+            RevokedWhy::Expired => {
+                custody.cause.get_or_insert(Cause::OutOfContact);
+            }
+            RevokedWhy::ClockJumped => {
+                custody.cause.get_or_insert(Cause::Suspended);
+            }
+            RevokedWhy::Withdrawn | RevokedWhy::GivenBack => {}
+        });
+    }
+
+    /// A session holds keys: if it was out of contact on the way there, that did no harm.
+    fn gain(&mut self, session: SessionId, gained: &[Lot]) {
+        for lot in gained {
+            self.change(session, lot.range, lot.generation, |custody| {
+                custody.has_state = true;
+                custody.cause = custody.cause.filter(|cause| *cause != Cause::OutOfContact);
+            });
+        }
+    }
+
+    /// Changes what is known of the keys of a range that a session has under a lease.
+    fn change(
+        &mut self,
+        session: SessionId,
+        range: KeyRange,
+        generation: Generation,
+        change: impl Fn(&mut Custody),
+    ) {
+        let Some(process) = self.processes.get(&session) else { return };
+        slot(&mut self.custody, process.space).update(range, |_, custody| {
+            let mut custody = custody.clone();
+            if custody.session == session && custody.generation == generation {
+                change(&mut custody);
+            }
+            Some(custody)
+        });
+    }
+
+    /// Something befell a session that may cost all that it has.
+    fn mark(&mut self, session: SessionId, cause: Cause) {
+        let Some(process) = self.processes.get(&session) else { return };
+        let custody = slot(&mut self.custody, process.space);
+        let concerned = |custody: &Custody| {
+            custody.cause.is_none() && (custody.session == session || custody.moved_to == Some(session))
+        };
+        if custody.values().any(concerned) {
+            custody.update(KeyRange::ALL, |_, custody| {
+                let cause = if concerned(custody) { Some(cause) } else { custody.cause };
+                Some(Custody { cause, ..custody.clone() })
+            });
+        }
+    }
+
+    fn judge_batch(&mut self, now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
+        for record in &batch.records {
+            let Record::Namespace { namespace, change, reason } = record else { continue };
+            if let Some(space) = facts.spaces.find(namespace) {
+                self.judge_change(now, space, change, reason, facts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_change(
+        &mut self,
+        now: TrueTime,
+        space: usize,
+        change: &Change,
+        reason: &Reason,
+        facts: &Facts,
+    ) -> Verdict {
+        match change {
+            Change::Created { settings, .. } => {
+                // A leader without a store creates its namespaces anew; their state is where it was.
+                if !facts.limits.diskless {
+                    slot(&mut self.custody, space).clear();
+                }
+                *slot(&mut self.migration_timeouts, space) = settings.migration_timeout;
+            }
+            Change::Configured { settings } => {
+                *slot(&mut self.migration_timeouts, space) = settings.migration_timeout;
+            }
+            Change::Removed => slot(&mut self.custody, space).clear(),
+            Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
+                if info.evicted {
+                    self.end(*session, Cause::Evicted);
+                }
+            }
+            Change::Granted { range, generation, session, source } => {
+                if source.is_none() {
+                    self.judge_loss(now, space, (*range, None), reason, facts)?;
+                }
+                self.grant(space, *range, *generation, *session, source.is_some());
+            }
+            Change::Claimed { range, generation, session, .. } => {
+                self.claim(space, *range, *generation, *session);
+            }
+            Change::Released { range, generation } => {
+                self.judge_loss(now, space, (*range, Some(*generation)), reason, facts)?;
+                slot(&mut self.custody, space).update(*range, |_, custody| {
+                    (custody.generation != *generation).then(|| custody.clone())
+                });
+            }
+            Change::Recalled { range, generation, to } => {
+                self.recall(now, space, (*range, *generation), *to, reason, facts);
+            }
+            Change::RecallCancelled { range, generation } => {
+                self.change_lease(space, *range, *generation, |custody| custody.recall = None);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn grant(
+        &mut self,
+        space: usize,
+        range: KeyRange,
+        generation: Generation,
+        session: SessionId,
+        clean: bool,
+    ) {
+        let custody = slot(&mut self.custody, space);
+        let new = |has_state| Custody::new(session, generation, has_state);
+        let moved: Vec<_> = custody.overlapping(range).filter(|(_, before)| before.has_state).collect();
+        let moved: Vec<KeyRange> = moved.into_iter().map(|(part, _)| part).collect();
+        custody.insert(range, new(false));
+        if clean {
+            moved.into_iter().for_each(|part| custody.insert(part, new(true)));
+        }
+    }
+
+    /// A lease goes on under a leader without a store, and so does what is known of it.
+    fn claim(&mut self, space: usize, range: KeyRange, generation: Generation, session: SessionId) {
+        let custody = slot(&mut self.custody, space);
+        let new = Custody::new(session, generation, true);
+        let gaps: Vec<KeyRange> = custody.gaps(range).collect();
+        custody.update(range, |_, before| {
+            let same = before.session == session && before.generation == generation;
+            Some(if same { before.clone() } else { new.clone() })
+        });
+        gaps.into_iter().for_each(|gap| custody.insert(gap, new.clone()));
+    }
+
+    fn recall(
+        &mut self,
+        now: TrueTime,
+        space: usize,
+        (range, generation): (KeyRange, Generation),
+        to: Option<SessionId>,
+        reason: &Reason,
+        facts: &Facts,
+    ) {
+        let timed_out = to.is_none() && *reason == Reason::MigrationTimedOut;
+        let known = self.custody.get(space).into_iter();
+        let excused: Vec<KeyRange> = known
+            .flat_map(|custody| custody.overlapping(range))
+            .filter(|(_, custody)| timed_out && custody.generation == generation)
+            .filter(|(_, custody)| self.was_held_up(now, space, custody, facts))
+            .map(|(part, _)| part)
+            .collect();
+        self.change_lease(space, range, generation, |custody| {
+            let since = custody.recall.map_or(now, |recall| recall.since);
+            custody.recall = to.map(|to| Recalled { since, to });
+            custody.recalled_for = Some(reason.clone());
+        });
+        for part in excused {
+            self.change_lease(space, part, generation, |custody| {
+                custody.cause.get_or_insert(Cause::MigrationHeldUp);
+            });
+        }
+    }
+
+    /// Whether the application, or what befell either end or a Manager, explains that a migration did not end in time.
+    fn was_held_up(&self, now: TrueTime, space: usize, custody: &Custody, facts: &Facts) -> bool {
+        let timeout = self.migration_timeouts.get(space).copied().unwrap_or_default();
+        let busy = custody.asked.is_some_and(|(since, _)| later(since, timeout / 2) <= now);
+        let slow = timeout < facts.limits.slowest_message * MESSAGES_OF_A_MIGRATION;
+        let Some(recall) = custody.recall else { return true };
+        let disturbed = |node: &Node| self.disturbed.get(node).is_some_and(|until| *until >= recall.since);
+        let home = |session| self.processes.get(&session).map(|process| Node::Owner(process.node));
+        let ends = [custody.session, recall.to].into_iter().filter_map(home);
+        let managers = self.disturbed.keys().filter(|node| matches!(node, Node::Manager(_))).copied();
+        custody.troubled || busy || slow || ends.chain(managers).any(|node| disturbed(&node))
+    }
+
+    fn change_lease(
+        &mut self,
+        space: usize,
+        range: KeyRange,
+        generation: Generation,
+        change: impl Fn(&mut Custody),
+    ) {
+        slot(&mut self.custody, space).update(range, |_, custody| {
+            let mut custody = custody.clone();
+            if custody.generation == generation {
+                change(&mut custody);
+            }
+            Some(custody)
+        });
+    }
+
+    /// Keys of a range lose their state, all of them or those under a lease.
+    fn judge_loss(
+        &mut self,
+        now: TrueTime,
+        space: usize,
+        (range, under): (KeyRange, Option<Generation>),
+        reason: &Reason,
+        facts: &Facts,
+    ) -> Verdict {
+        let custody = slot(&mut self.custody, space);
+        let lost = custody.overlapping(range).filter(|(_, custody)| {
+            custody.has_state && under.is_none_or(|generation| custody.generation == generation)
+        });
+        let lost: Vec<(KeyRange, Custody)> = lost.map(|(part, custody)| (part, custody.clone())).collect();
+        match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody)) {
+            Some((part, custody)) => {
+                let what = custody.describe_loss(part, under.is_some(), reason);
+                let key = facts.spaces.probes().nth(space).and_then(|(_, keys)| {
+                    keys.iter().copied().find(|key| part.contains(*key))
+                });
+                let keys = vec![key.unwrap_or_else(|| part.first())];
+                Err(facts.violation("S4", now, space, keys, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether something befell those who have the state.
+    fn is_excused(&self, now: TrueTime, custody: &Custody) -> bool {
+        let stands = |session: SessionId| {
+            let process = self.processes.get(&session);
+            process.is_some_and(|process| process.gone.is_none() && now < process.in_contact_until)
+        };
+        let can_move = self.processes.get(&custody.session).is_some_and(|process| process.migrates);
+        custody.cause.is_some()
+            || !can_move
+            || !stands(custody.session)
+            || custody.moved_to.is_some_and(|to| !stands(to))
+    }
+}
+
+impl Custody {
+    fn new(session: SessionId, generation: Generation, has_state: bool) -> Custody {
+        Custody {
+            session,
+            generation,
+            has_state,
+            moved_to: None,
+            cause: None,
+            recall: None,
+            recalled_for: None,
+            asked: None,
+            troubled: false,
+        }
+    }
+
+    fn describe_loss(&self, range: KeyRange, released: bool, reason: &Reason) -> String {
+        let Custody { session, generation, .. } = self;
+        let record = if released { "released" } else { "granted without it" };
+        let moved = self.moved_to.map_or_else(String::new, |to| format!(", who had moved it to {to}"));
+        let recalled = match &self.recalled_for {
+            Some(why) => format!("; last recalled because {why:?}"),
+            None => String::new(),
+        };
+        format!(
+            "the state of {range}, which {session} had under lease {generation}{moved}, is lost though nothing \
+             failed: {record} because {reason:?}{recalled}"
+        )
+    }
+}

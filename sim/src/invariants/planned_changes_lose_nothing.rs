@@ -447,9 +447,11 @@ impl PlannedChangesLoseNothing {
         match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody)) {
             Some((part, custody)) => {
                 let what = custody.describe_loss(part, under.is_some(), reason);
-                let key = facts.spaces.probes().nth(space).and_then(|(_, keys)| {
-                    keys.iter().copied().find(|key| part.contains(*key))
-                });
+                let key = facts
+                    .spaces
+                    .probes()
+                    .nth(space)
+                    .and_then(|(_, keys)| keys.iter().copied().find(|key| part.contains(*key)));
                 let keys = vec![key.unwrap_or_else(|| part.first())];
                 Err(facts.violation("S4", now, space, keys, what))
             }

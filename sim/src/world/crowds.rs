@@ -13,7 +13,7 @@ const LARGE: usize = 20;
 
 impl World {
     /// The regular Owners of a namespace that run.
-    fn running_owners(&self, namespace: usize) -> Vec<usize> {
+    pub(super) fn running_owners(&self, namespace: usize) -> Vec<usize> {
         let here = |owner: &usize| {
             let plan = &self.plan.owners[*owner];
             plan.namespace == namespace && plan.part == Part::Regular && self.owners[*owner].is_running()
@@ -110,14 +110,6 @@ impl World {
         let kill = Undo::Kill { node: Node::Owner(second), life: self.owners[second].life, restart: false };
         self.queue.push(at, Event::Undo(kill));
         true
-    }
-
-    /// An application empties itself and leaves; if that takes too long it leaves with what it holds.
-    pub(super) fn drain_and_leave(&mut self, node: Node) {
-        let Node::Owner(owner) = node else { return };
-        self.feed_owner(owner, OwnerEvent::Drain);
-        let (at, life) = (self.now.0 + self.dice.between(10 * SECOND, 90 * SECOND), self.owners[owner].life);
-        self.queue.push(at, Event::Undo(Undo::Leave { owner, life }));
     }
 
     /// An application gives up what it holds and goes; it waits some time for the Manager to know.

@@ -11,7 +11,7 @@ use centrifuge_core::manager::ManagerConfig;
 use centrifuge_core::settings::{Drift, Settings};
 
 use crate::world::dice::Dice;
-use crate::world::draw::{Clocks, OTHER_TIMES, USUAL_TIMES, Whose, draw_races, with_times};
+use crate::world::draw::{Clocks, OTHER_TIMES, USUAL_TIMES, Whose, draw_races, shortest_lease, with_times};
 use crate::world::election_node::{election_config, peer_of};
 use crate::world::network::Profile;
 use crate::world::plan::{
@@ -30,6 +30,9 @@ const OF_STORES: [Fault; 7] = [
     Fault::Remove,
 ];
 
+/// What ends a leadership.
+const CHANGES_LEADER: [Fault; 3] = [Fault::Resign, Fault::PlannedManagers, Fault::LeaderDies];
+
 const OF_LEADERS: [(Fault, u64); 4] =
     [(Fault::LeaderAndOwner, 6), (Fault::LeaderTwice, 4), (Fault::LossUnseen, 4), (Fault::CutPeers, 4)];
 
@@ -43,8 +46,12 @@ impl Plan {
         }
         let count = dice.weighted(&[(3, 8), (5, 1), (1, 1)]);
         let flease = draw_flease(dice, count);
-        if plan.races_only && leaders_may_die(&plan, &flease) {
-            let_leaders_die(&mut plan);
+        plan.faults.mix.retain(|(fault, _)| !OF_STORES.contains(fault));
+        if plan.races_only {
+            plan.faults.mix.retain(|(fault, _)| !CHANGES_LEADER.contains(fault));
+            if leaders_may_die(&plan, &flease) {
+                let_leaders_die(dice, &mut plan);
+            }
         }
         plan.managers = draw_managers(dice, count, &flease, &plan.namespaces);
         plan.manager_ids = plan.managers.iter().map(|manager| manager.config.id.clone()).collect();
@@ -57,7 +64,6 @@ impl Plan {
         if plan.races_only {
             plan.network = draw_races(dice, &plan.namespaces);
         } else {
-            plan.faults.mix.retain(|(fault, _)| !OF_STORES.contains(fault));
             let more = OF_LEADERS.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3])));
             plan.faults.mix.extend(more);
             // A leader that learns a table needs some time for it.
@@ -76,18 +82,19 @@ impl Plan {
 /// Whether an Owner's lease outlasts the death of a leader: its lease at the election and that of the Flease cell run out,
 /// somebody wins, and the Owner asks one Manager after the other until it finds it.
 fn leaders_may_die(plan: &Plan, flease: &FleaseConfig) -> bool {
-    let settings = plan.namespaces.iter().flat_map(|namespace| &namespace.settings);
-    settings.map(|settings| settings.lease).min().unwrap_or_default() >= flease.lease * 8
+    shortest_lease(&plan.namespaces) >= flease.lease * 8
 }
 
-/// Leaders die, and nothing else happens: no range moves, so that none is on its way when they do. Then a leader's death costs
-/// neither a lease nor state.
-fn let_leaders_die(plan: &mut Plan) {
-    plan.faults.mix = vec![(Fault::LeaderDies, 1)];
-    plan.faults.interval = 10 * SECOND;
+/// Leaders die and resign, and nothing else fails: ranges move and load is balanced meanwhile. Then a change of leader
+/// costs neither a lease nor state.
+fn let_leaders_die(dice: &mut Dice, plan: &mut Plan) {
+    let planned: u64 = plan.faults.mix.iter().map(|(_, weight)| weight).sum();
+    plan.faults.mix.push((Fault::LeaderDies, planned / 4 + 1));
+    plan.faults.mix.push((Fault::Resign, dice.pick(&[0, 4])));
+    plan.apps.loads = true;
     for namespace in &mut plan.namespaces {
-        let settings =
-            Settings { load_policy: LoadPolicyKind::Off, ..Settings::clone(&namespace.settings[0]) };
+        let load_policy = dice.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
+        let settings = Settings { load_policy, ..Settings::clone(&namespace.settings[0]) };
         namespace.settings = vec![Arc::new(settings)];
     }
 }

@@ -23,7 +23,7 @@ use crate::world::tally::Fault;
 impl Plan {
     /// What the seed draws for the usual world.
     pub(crate) fn draw(dice: &mut Dice) -> Plan {
-        let races_only = dice.chance(80);
+        let races_only = dice.chance(200);
         let clocks = Clocks::draw(dice);
         let managers = draw_managers(dice, clocks);
         let manager_ids: Arc<[ManagerId]> =
@@ -34,7 +34,8 @@ impl Plan {
         let lookups = draw_lookups(dice, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(dice, clocks, &managers, races_only);
         let network = if races_only { draw_races(dice, &namespaces) } else { draw_network(dice) };
-        let faults = if races_only { operators_only(dice) } else { draw_faults(dice) };
+        let faults =
+            if races_only { operators_only(dice, &managers, &namespaces) } else { draw_faults(dice) };
         let apps = draw_apps(dice, races_only);
         let late_wakes = if races_only { (0, 0) } else { draw_late_wakes(dice) };
         let kept = if races_only { 0 } else { dice.pick(&[0, 20, 60]) };
@@ -155,6 +156,8 @@ fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
         ..Settings::default()
     };
     let other = if usual { dice.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };
+    // Where nothing fails, leases are long most often, so that leaders may change.
+    let other = if races_only && dice.chance(700) { times } else { other };
     [times, other].into_iter().map(|times| Arc::new(with_times(&shared, times))).collect()
 }
 
@@ -269,14 +272,17 @@ fn draw_network(dice: &mut Dice) -> Profile {
 /// Delays as long as the times after which both sides say it again; the longest round trip stays below an eighth of the
 /// lease, which is as far as backoffs go.
 pub(super) fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
-    let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
-    let lease = settings.map(|settings| settings.lease).min().unwrap_or_default();
-    let lease = u64::try_from(lease.as_nanos()).expect("a lease is minutes at most");
+    let lease = u64::try_from(shortest_lease(namespaces).as_nanos()).expect("a lease is minutes at most");
     let longest = lease / dice.pick(&[30, 40, 100, 300]);
     Profile::reliable(dice.pick(&[MILLISECOND, longest / 4, longest]), longest)
 }
 
-const USUAL_MIX: [(Fault, u64); 40] = [
+pub(super) fn shortest_lease(namespaces: &[NamespacePlan]) -> Duration {
+    let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
+    settings.map(|settings| settings.lease).min().unwrap_or_default()
+}
+
+const USUAL_MIX: [(Fault, u64); 42] = [
     (Fault::CrashOwner, 10),
     (Fault::CrashManager, 6),
     (Fault::CrashLookup, 2),
@@ -298,6 +304,8 @@ const USUAL_MIX: [(Fault, u64); 40] = [
     (Fault::LeaseRevoked, 5),
     (Fault::RollingOwners, 1),
     (Fault::RollingManagers, 1),
+    (Fault::PlannedOwners, 1),
+    (Fault::PlannedManagers, 1),
     (Fault::Rack, 1),
     (Fault::JoinStorm, 2),
     (Fault::LeaveStorm, 1),
@@ -338,9 +346,41 @@ fn draw_faults(dice: &mut Dice) -> FaultPlan {
     }
 }
 
-fn operators_only(dice: &mut Dice) -> FaultPlan {
+/// All that is planned, and streams that break. None of it may cost a lease or state.
+pub(super) const PLANNED_MIX: [(Fault, u64); 10] = [
+    (Fault::Move, 12),
+    (Fault::Dither, 4),
+    (Fault::Weight, 8),
+    (Fault::JoinStorm, 2),
+    (Fault::Drain, 3),
+    (Fault::DrainAndLeave, 3),
+    (Fault::PlannedOwners, 1),
+    (Fault::Freeze, 1),
+    (Fault::Configure, 2),
+    (Fault::Disconnect, 6),
+];
+
+/// How leaders change as planned; only where every lease outlasts it.
+pub(super) const LEADER_CHANGES: [(Fault, u64); 2] = [(Fault::Resign, 4), (Fault::PlannedManagers, 1)];
+
+/// The shortest lease that outlasts a resignation, an election and the search for the next leader.
+const OUTLASTS_RESIGNATION: Duration = Duration::from_secs(30);
+/// The shortest that outlasts a leader that dies too, and the longest hold of such a leader.
+const OUTLASTS_DEATH: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(17));
+
+fn operators_only(dice: &mut Dice, managers: &[ManagerPlan], namespaces: &[NamespacePlan]) -> FaultPlan {
+    let mut mix: Vec<_> =
+        PLANNED_MIX.iter().map(|(fault, weight)| (*fault, weight * dice.pick(&[0, 1, 1, 3]))).collect();
+    mix.push((Fault::Move, 1));
+    let lease = shortest_lease(namespaces);
+    if lease >= OUTLASTS_RESIGNATION {
+        mix.extend(LEADER_CHANGES.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3]))));
+    }
+    if lease >= OUTLASTS_DEATH.0 && longest_leader_hold(managers) <= OUTLASTS_DEATH.1 {
+        mix.push((Fault::LeaderDies, dice.pick(&[0, 4])));
+    }
     FaultPlan {
-        mix: vec![(Fault::Move, 6), (Fault::Weight, 6), (Fault::JoinStorm, 1)],
+        mix,
         interval: dice.between(500, 3_000) * MILLISECOND,
         first: 40 * SECOND,
         lulls: 0,

@@ -15,6 +15,9 @@ use crate::world::queue::{Event, Undo};
 use crate::world::store::Ailments;
 use crate::world::tally::Fault;
 
+/// How far apart resignations are where nothing fails: no Owner loses its lease because it finds no leader.
+const RESIGNATIONS_APART: u64 = 30 * SECOND;
+
 impl World {
     /// Draws a fault and plans the next.
     pub(super) fn next_fault(&mut self) {
@@ -62,11 +65,13 @@ impl World {
             Fault::LeaseRevoked => self.store.revoke(),
             Fault::RollingOwners => self.roll_owners(namespace),
             Fault::RollingManagers => self.roll_managers(),
+            Fault::PlannedOwners => self.replace_owners(namespace),
+            Fault::PlannedManagers => self.replace_managers(),
             Fault::Rack => self.lose_rack(namespace),
             Fault::JoinStorm => self.storm_of_joins(namespace),
             Fault::LeaveStorm => self.storm_of_leaves(namespace),
             Fault::SecondProcess => self.start_second(namespace),
-            Fault::DrainAndLeave => self.strike_one(is_owner, World::drain_and_leave),
+            Fault::DrainAndLeave => self.drain_some_owner(namespace),
             Fault::Ambush => self.arm_ambush(),
             Fault::Dither => self.dither(namespace),
             Fault::Resign => self.resign_leader(),
@@ -187,6 +192,9 @@ impl World {
 
     pub(super) fn resign_leader(&mut self) -> bool {
         let Some(leader) = self.leader() else { return false };
+        if !self.may_change_leader(RESIGNATIONS_APART) {
+            return false;
+        }
         self.feed_manager(leader, ManagerEvent::Resign);
         true
     }

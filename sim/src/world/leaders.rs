@@ -32,18 +32,27 @@ impl World {
         }
     }
 
+    /// Whether the leader may change now: where nothing else fails, every Owner must have found the one before.
+    pub(super) fn may_change_leader(&mut self, apart: u64) -> bool {
+        if self.plan.races_only && self.now.0 < self.leader_changed + apart {
+            return false;
+        }
+        self.leader_changed = self.now.0;
+        true
+    }
+
     /// The leader dies where nothing else fails, if the others can do without it and every Owner has long found it.
     pub(super) fn strike_leader_alone(&mut self) -> bool {
+        if self.plan.diskless.is_none() {
+            let all = self.managers.len() > 1 && self.managers.iter().all(Host::is_running);
+            return all && self.may_change_leader(PEACE) && self.kill_leader();
+        }
         let takes_part = |(host, clock): (&Host<ManagerProcess>, &SlewingClock)| {
             let part = host.process.as_ref().and_then(|process| process.election.as_ref());
             part.is_some_and(|part| part.machine.peer().takes_part(clock.read(self.now)))
         };
         let all = self.managers.iter().zip(&self.synchronised).all(takes_part);
-        if !all || self.managers.len() < 3 || self.now.0 < self.leader_died + PEACE {
-            return false;
-        }
-        self.leader_died = self.now.0;
-        self.kill_leader()
+        all && self.managers.len() >= 3 && self.may_change_leader(PEACE) && self.kill_leader()
     }
 
     /// An Owner dies or is cut off, and the leader dies at once or soon after.

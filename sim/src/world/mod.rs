@@ -23,6 +23,7 @@ mod operators;
 mod owner_node;
 mod places;
 mod plan;
+mod planned;
 mod queue;
 mod rack;
 mod replay;
@@ -138,8 +139,8 @@ pub struct World {
     stay_dead: Vec<Node>,
     /// Packets that arrived once and may do so again.
     kept: Vec<Packet>,
-    /// When a leader last died where nothing else fails.
-    leader_died: u64,
+    /// When the leader last changed on purpose.
+    leader_changed: u64,
     lineages: u64,
     requests: u64,
     events: u64,
@@ -191,7 +192,7 @@ impl World {
             ambush: None,
             stay_dead: Vec::new(),
             kept: Vec::new(),
-            leader_died: 0,
+            leader_changed: 0,
             lineages: 0,
             requests: 0,
             events: 0,

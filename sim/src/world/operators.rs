@@ -164,13 +164,7 @@ impl World {
         self.ask_leader(AdminCommand::Evict { namespace, owner, why: "it misbehaves".into() })
     }
 
-    pub(super) fn drain_by_operator(&mut self, number: usize) -> bool {
-        let namespace = self.plan.namespaces[number].name.clone();
-        let owner = self.some_owner_name(number);
-        self.ask_leader(AdminCommand::Drain { namespace, owner, why: "maintenance".into() })
-    }
-
-    fn some_owner_name(&mut self, number: usize) -> OwnerName {
+    pub(super) fn some_owner_name(&mut self, number: usize) -> OwnerName {
         let here: Vec<_> = self.plan.owners.iter().filter(|owner| owner.namespace == number).collect();
         self.dice.pick(&here).name.clone()
     }

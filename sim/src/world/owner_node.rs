@@ -43,7 +43,8 @@ impl World {
         let session = machine.session();
         let app = App::new(session, self.plan.namespaces[namespace].keys.len());
         self.owners[number].start(OwnerProcess { machine, app, leaving: false });
-        let (namespace, migrates) = (&self.plan.namespaces[namespace].name, self.plan.owners[number].migrates);
+        let (namespace, migrates) =
+            (&self.plan.namespaces[namespace].name, self.plan.owners[number].migrates);
         let started = Seen::OwnerStarted { node: number, session, namespace, migrates };
         self.witness.see(self.now, &started);
         self.feed_owner(number, OwnerEvent::Start);

@@ -114,6 +114,8 @@ pub(crate) enum Undo {
     Exit { owner: usize, life: u32 },
     /// Whatever runs at a node is restarted, as in a rolling restart.
     Roll { node: Node },
+    /// Whatever runs at a node is replaced as planned: an Owner once it is empty, a leader once it has resigned.
+    Replace { node: Node },
     /// A cut in the network heals.
     Heal { cut: u32 },
     /// The network is as usual again.

@@ -59,6 +59,10 @@ faults! {
     RollingOwners = "rolling_restart_owners",
     /// The Managers are restarted one after the other.
     RollingManagers = "rolling_restart_managers",
+    /// The Owners of a namespace are drained and replaced one after the other.
+    PlannedOwners = "planned_restart_owners",
+    /// The Managers are restarted one after the other, the leader once it has resigned.
+    PlannedManagers = "planned_restart_managers",
     /// A share of a namespace's Owners dies at once and comes back minutes later.
     Rack = "rack",
     /// One of its Owners died.

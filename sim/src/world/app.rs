@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::owner::{Grant, TransferId};
+use centrifuge_core::range_map::RangeMap;
 
 use crate::seen::Value;
 
@@ -67,8 +68,9 @@ pub(crate) struct App {
     /// State by probe key, with the lease it is valid under.
     values: Vec<Option<(Value, Generation)>>,
     imports: Vec<Import>,
-    /// The newest copy heard of each probe key from each process, so that a straggler does not overwrite it.
-    newest: BTreeMap<(SessionId, usize), TransferId>,
+    /// The newest copy heard of each key from each process, so that a straggler does not overwrite it. The library
+    /// counts on that for every key, also where there is nothing to copy.
+    newest: BTreeMap<SessionId, RangeMap<TransferId>>,
     pub(crate) transfers: Vec<Transfer>,
     /// When the operations in flight end, by probe key.
     in_flight: Vec<(usize, u64)>,
@@ -150,12 +152,12 @@ impl App {
 
     /// Takes a copy in; false if a newer one of the same keys has been heard from that process.
     pub(crate) fn import(&mut self, copy: &Copy) -> bool {
-        let newest = |probe: usize| self.newest.get(&(copy.from, probe)).copied();
-        if copy.values.iter().any(|(probe, _)| newest(*probe).is_some_and(|newest| newest > copy.transfer)) {
+        let newest = self.newest.entry(copy.from).or_default();
+        if newest.overlapping(copy.range).any(|(_, newest)| *newest > copy.transfer) {
             return false;
         }
+        newest.insert(copy.range, copy.transfer);
         for (probe, value) in &copy.values {
-            self.newest.insert((copy.from, *probe), copy.transfer);
             if copy.last {
                 let import = Import { probe: *probe, source: copy.source, value: *value };
                 self.imports.retain(|old| old.probe != *probe || old.source != copy.source);

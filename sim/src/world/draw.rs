@@ -347,7 +347,7 @@ fn draw_faults(dice: &mut Dice) -> FaultPlan {
 }
 
 /// All that is planned, and streams that break. None of it may cost a lease or state.
-pub(super) const PLANNED_MIX: [(Fault, u64); 10] = [
+const PLANNED_MIX: [(Fault, u64); 10] = [
     (Fault::Move, 12),
     (Fault::Dither, 4),
     (Fault::Weight, 8),
@@ -360,8 +360,8 @@ pub(super) const PLANNED_MIX: [(Fault, u64); 10] = [
     (Fault::Disconnect, 6),
 ];
 
-/// How leaders change as planned; only where every lease outlasts it.
-pub(super) const LEADER_CHANGES: [(Fault, u64); 2] = [(Fault::Resign, 4), (Fault::PlannedManagers, 1)];
+/// What may leave a pool without a leader for as long as a leader lease; only where every lease outlasts that.
+const LEADER_CHANGES: [(Fault, u64); 2] = [(Fault::LeaderDies, 4), (Fault::PlannedManagers, 1)];
 
 /// The shortest lease that outlasts a resignation, an election and the search for the next leader.
 const OUTLASTS_RESIGNATION: Duration = Duration::from_secs(30);
@@ -374,10 +374,10 @@ fn operators_only(dice: &mut Dice, managers: &[ManagerPlan], namespaces: &[Names
     mix.push((Fault::Move, 1));
     let lease = shortest_lease(namespaces);
     if lease >= OUTLASTS_RESIGNATION {
-        mix.extend(LEADER_CHANGES.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3]))));
+        mix.push((Fault::Resign, dice.pick(&[0, 4, 12])));
     }
     if lease >= OUTLASTS_DEATH.0 && longest_leader_hold(managers) <= OUTLASTS_DEATH.1 {
-        mix.push((Fault::LeaderDies, dice.pick(&[0, 4])));
+        mix.extend(LEADER_CHANGES.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3]))));
     }
     FaultPlan {
         mix,

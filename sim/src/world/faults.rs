@@ -15,9 +15,6 @@ use crate::world::queue::{Event, Undo};
 use crate::world::store::Ailments;
 use crate::world::tally::Fault;
 
-/// How far apart resignations are where nothing fails: no Owner loses its lease because it finds no leader.
-const RESIGNATIONS_APART: u64 = 30 * SECOND;
-
 impl World {
     /// Draws a fault and plans the next.
     pub(super) fn next_fault(&mut self) {
@@ -192,7 +189,7 @@ impl World {
 
     pub(super) fn resign_leader(&mut self) -> bool {
         let Some(leader) = self.leader() else { return false };
-        if !self.may_change_leader(RESIGNATIONS_APART) {
+        if !self.may_change_leader() {
             return false;
         }
         self.feed_manager(leader, ManagerEvent::Resign);

@@ -12,7 +12,7 @@ use crate::world::plan::{MILLISECOND, SECOND};
 use crate::world::queue::{Event, Undo};
 use crate::world::tally::Fault;
 
-/// How long there is peace after a leader's death where nothing else fails.
+/// How long there is peace after a change of leader where nothing else fails.
 const PEACE: u64 = 60 * SECOND;
 /// For how long leaders die in a row: longer than any Lookup may keep a table that nobody confirms.
 const ROW: u64 = 220 * SECOND;
@@ -33,8 +33,8 @@ impl World {
     }
 
     /// Whether the leader may change now: where nothing else fails, every Owner must have found the one before.
-    pub(super) fn may_change_leader(&mut self, apart: u64) -> bool {
-        if self.plan.races_only && self.now.0 < self.leader_changed + apart {
+    pub(super) fn may_change_leader(&mut self) -> bool {
+        if self.plan.races_only && self.now.0 < self.leader_changed + PEACE {
             return false;
         }
         self.leader_changed = self.now.0;
@@ -45,14 +45,14 @@ impl World {
     pub(super) fn strike_leader_alone(&mut self) -> bool {
         if self.plan.diskless.is_none() {
             let all = self.managers.len() > 1 && self.managers.iter().all(Host::is_running);
-            return all && self.may_change_leader(PEACE) && self.kill_leader();
+            return all && self.may_change_leader() && self.kill_leader();
         }
         let takes_part = |(host, clock): (&Host<ManagerProcess>, &SlewingClock)| {
             let part = host.process.as_ref().and_then(|process| process.election.as_ref());
             part.is_some_and(|part| part.machine.peer().takes_part(clock.read(self.now)))
         };
         let all = self.managers.iter().zip(&self.synchronised).all(takes_part);
-        all && self.managers.len() >= 3 && self.may_change_leader(PEACE) && self.kill_leader()
+        all && self.managers.len() >= 3 && self.may_change_leader() && self.kill_leader()
     }
 
     /// An Owner dies or is cut off, and the leader dies at once or soon after.

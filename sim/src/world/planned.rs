@@ -5,6 +5,7 @@ use centrifuge_core::owner::OwnerEvent;
 
 use crate::seen::Node;
 use crate::world::World;
+use crate::world::host::Host;
 use crate::world::plan::{MILLISECOND, Part, SECOND};
 use crate::world::queue::{Event, Undo};
 
@@ -108,12 +109,20 @@ impl World {
         }
     }
 
+    /// Whether there is a leader, and no other Manager is being replaced.
+    fn can_spare_standby(&self) -> bool {
+        self.leader().is_some() && self.managers.iter().all(Host::is_running)
+    }
+
     fn replace_manager(&mut self, number: usize) {
-        if self.leader() == Some(number) && !self.resign_leader() {
-            return;
+        let node = Node::Manager(number);
+        if self.leader() == Some(number) {
+            if self.resign_leader() {
+                let at = self.now.0 + self.dice.between(SECOND, 2 * SECOND);
+                self.queue.push(at, Event::Undo(Undo::Replace { node }));
+            }
+        } else if !self.plan.races_only || self.can_spare_standby() {
+            self.kill(node, true);
         }
-        let (node, life) = (Node::Manager(number), self.managers[number].life);
-        let at = self.now.0 + self.dice.between(SECOND, 2 * SECOND);
-        self.queue.push(at, Event::Undo(Undo::Kill { node, life, restart: true }));
     }
 }

@@ -39,6 +39,7 @@ impl World {
             }
             Undo::Roll { node } => self.roll_one(node),
             Undo::Replace { node } => self.replace(node),
+            Undo::Undrain { namespace, owner } => self.undrain(namespace, owner),
             Undo::Heal { cut } => self.network.heal(cut),
             Undo::Calm => self.network.calm(),
             Undo::Leave { owner, life } => {

@@ -23,6 +23,8 @@ pub(crate) struct OwnerProcess {
     pub(crate) app: App,
     /// It wants to go, and does so once it is empty.
     pub(crate) leaving: bool,
+    /// The library did not want the copy that it was told of last.
+    refuses_copy: bool,
 }
 
 impl World {
@@ -42,7 +44,7 @@ impl World {
         let machine = OwnerMachine::new(config, self.random(), self.plants);
         let session = machine.session();
         let app = App::new(session, self.plan.namespaces[namespace].keys.len());
-        self.owners[number].start(OwnerProcess { machine, app, leaving: false });
+        self.owners[number].start(OwnerProcess { machine, app, leaving: false, refuses_copy: false });
         let (namespace, migrates) =
             (&self.plan.namespaces[namespace].name, self.plan.owners[number].migrates);
         let started = Seen::OwnerStarted { node: number, session, namespace, migrates };
@@ -135,8 +137,14 @@ impl World {
             OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
                 grants.iter().for_each(|grant| app.granted(keys, grant));
             }),
-            OwnerAction::DiscardImport { range } | OwnerAction::ImportRefused { range, .. } => {
+            OwnerAction::DiscardImport { range } => {
                 self.with_app(number, |app, keys| app.discard(keys, range));
+            }
+            OwnerAction::ImportRefused { range, .. } => {
+                self.with_app(number, |app, keys| app.discard(keys, range));
+                if let Some(process) = &mut self.owners[number].process {
+                    process.refuses_copy = true;
+                }
             }
             OwnerAction::StartTransfer { transfer: id, range, generation, to } => {
                 if let Some(to) = self.destination(&to) {
@@ -170,8 +178,9 @@ impl World {
     fn change_session(&mut self, number: usize, session: SessionId) {
         let earlier = self.with_app(number, |app, _| std::mem::replace(&mut app.session, session));
         self.witness.see(self.now, &Seen::OwnerEnded { node: number, session: earlier });
-        let namespace = &self.plan.namespaces[self.plan.owners[number].namespace].name;
-        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace });
+        let plan = &self.plan.owners[number];
+        let (namespace, migrates) = (&self.plan.namespaces[plan.namespace].name, plan.migrates);
+        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace, migrates });
     }
 
     fn send_to_manager(&mut self, number: usize, to: usize, message: OwnerToManager) {
@@ -299,11 +308,13 @@ impl World {
         if !process.app.import(copy) {
             return;
         }
+        process.refuses_copy = false;
         if copy.last {
             let event = OwnerEvent::ImportReady { range: copy.range, source: copy.source };
             self.feed_owner(number, event);
-            let kept =
-                |process: &OwnerProcess| process.machine.session() == by && process.app.has_import(copy);
+            let kept = |process: &OwnerProcess| {
+                process.machine.session() == by && process.app.has_import(copy) && !process.refuses_copy
+            };
             if !self.owners[number].process.as_ref().is_some_and(kept) {
                 return;
             }

@@ -37,11 +37,28 @@ impl World {
         let (namespace, name) =
             (self.plan.namespaces[number].name.clone(), self.plan.owners[owner].name.clone());
         if self.plan.races_only {
-            // `AdminCommand::Undrain` belongs here, once there is one: half of these drains are taken back instead.
             let at = self.now.0 + self.dice.spread(100 * MILLISECOND, 60 * SECOND);
-            self.queue.push(at, Event::Undo(Undo::Replace { node: Node::Owner(owner) }));
+            let undo = if self.dice.chance(500) {
+                Undo::Undrain { namespace: number, owner }
+            } else {
+                Undo::Replace { node: Node::Owner(owner) }
+            };
+            self.queue.push(at, Event::Undo(undo));
+        } else if self.dice.chance(500) {
+            let at = self.now.0 + self.dice.spread(100 * MILLISECOND, 60 * SECOND);
+            self.queue.push(at, Event::Undo(Undo::Undrain { namespace: number, owner }));
         }
         self.ask_leader(AdminCommand::Drain { namespace, owner: name, why: "maintenance".into() })
+    }
+
+    /// An operator takes an order to drain back. A leader that is just not there is asked again.
+    pub(super) fn undrain(&mut self, number: usize, owner: usize) {
+        let (namespace, name) =
+            (self.plan.namespaces[number].name.clone(), self.plan.owners[owner].name.clone());
+        if !self.ask_leader(AdminCommand::Undrain { namespace, owner: name, why: "it is over".into() }) {
+            let retry = self.now.0 + 3 * SECOND;
+            self.queue.push(retry, Event::Undo(Undo::Undrain { namespace: number, owner }));
+        }
     }
 
     /// The Owners of a namespace that may be drained: where nothing fails, another must be left to take what they have.
@@ -65,7 +82,7 @@ impl World {
         let process = self.owners[owner].process.as_ref();
         let info = process.and_then(|process| stored?.sessions.get(&process.machine.session()));
         let is_going = process.is_some_and(|process| process.leaving || process.machine.is_going());
-        !is_going && info.is_some_and(|info| !info.draining && !info.evicted)
+        !is_going && info.is_some_and(|info| !info.is_draining() && !info.evicted)
     }
 
     /// The Owners of a namespace are replaced one after the other; their drains may overlap.

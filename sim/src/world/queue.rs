@@ -116,6 +116,8 @@ pub(crate) enum Undo {
     Roll { node: Node },
     /// Whatever runs at a node is replaced as planned: an Owner once it is empty, a leader once it has resigned.
     Replace { node: Node },
+    /// An operator takes the order to drain an Owner back.
+    Undrain { namespace: usize, owner: usize },
     /// A cut in the network heals.
     Heal { cut: u32 },
     /// The network is as usual again.

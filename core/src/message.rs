@@ -67,7 +67,7 @@ pub struct Report {
     pub released: Vec<Release>,
     /// What was not accepted; repeated until the Manager has applied it.
     pub refused: Vec<Refusal>,
-    /// The copies of others' state that may still be granted to an Owner that wants to be emptied; it takes no new ones.
+    /// The copies of others' state that a grant may still follow. An Owner that wants to be emptied takes no new ones.
     #[cfg_attr(feature = "serde", serde(default))]
     pub imports: Vec<ImportedCopy>,
     /// The load of what is held, range by range.
@@ -244,6 +244,9 @@ pub struct Assign {
     /// The Owner, which asked to be emptied, has nothing left, and nothing is on its way to it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub drained: bool,
+    /// Of the copies in the report that is acknowledged, those that no grant can follow any more.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub void: Vec<ImportedCopy>,
     /// An operator evicted the Owner: it gives everything back and does not come again.
     #[cfg_attr(feature = "serde", serde(default))]
     pub evicted: bool,

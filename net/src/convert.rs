@@ -610,6 +610,7 @@ fn write_assign(assign: &Assign) -> v1::Assign {
         drain_waits: assign.drain_waits,
         drained: assign.drained,
         evicted: assign.evicted,
+        void: assign.void.iter().map(write_import).collect(),
     }
 }
 
@@ -629,6 +630,7 @@ fn read_assign(wire: v1::Assign) -> Converted<Assign> {
         drain_waits: wire.drain_waits,
         drained: wire.drained,
         evicted: wire.evicted,
+        void: read_list("void", wire.void, read_import)?,
     })
 }
 

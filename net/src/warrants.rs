@@ -127,6 +127,7 @@ mod tests {
             wants_answer: false,
             drain_waits: false,
             drained: false,
+            void: Vec::new(),
             evicted: false,
         }
     }

@@ -235,6 +235,7 @@ impl World {
             wants_answer: false,
             drain_waits: false,
             drained: false,
+            void: Vec::new(),
             evicted: false,
         });
         self.feed(Some(OwnerEvent::FromManager { from: "m:1".into(), message }));

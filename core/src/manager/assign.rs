@@ -308,6 +308,7 @@ impl Decision<'_> {
     fn watch_recalls(&mut self) {
         let stored = &self.draft.namespaces[self.namespace];
         let mut deadlines = BTreeMap::new();
+        let mut unheard = false;
         for (range, entry) in stored.table.iter() {
             let Some(recall) = entry.recall else { continue };
             if self.live.is_on_its_way(range, entry) {
@@ -319,7 +320,13 @@ impl Decision<'_> {
                 stored.settings.recall_timeout
             };
             let name: RecallName = (range.first(), entry.generation, recall.to);
-            let deadline = self.live.recall_deadlines.get(&name).copied().unwrap_or(self.now + timeout);
+            let known = self.live.recall_deadlines.get(&name).copied();
+            let is_heard = |to| entry.owner.is_some_and(|owner| self.live.knows_of_recall(owner, range, to));
+            if known.is_none() && !recall.to.is_none_or(is_heard) {
+                unheard = true;
+                continue;
+            }
+            let deadline = known.unwrap_or(self.now + timeout);
             deadlines.insert(name, deadline.min(self.now + timeout));
         }
         let next = deadlines.values().copied().filter(|deadline| *deadline > self.now).min();
@@ -328,6 +335,7 @@ impl Decision<'_> {
             None => self.live.timers.clear(&LiveTimer::Recall),
         }
         self.live.recall_deadlines = deadlines;
+        self.live.recalls_unheard = unheard;
         self.forget_withdrawn();
     }
 

@@ -9,6 +9,7 @@ use crate::group::Stored;
 use crate::id::{Generation, Nonce, OwnerName, SessionId, Url};
 use crate::key::{Key, KeyRange};
 use crate::load::LoadMemory;
+use crate::message::LeaseOrder;
 use crate::partition::PartitionOwner;
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
@@ -58,6 +59,8 @@ pub(super) struct Live {
     pub(super) short_since: Option<Instant>,
     /// Until when each recall may take.
     pub(super) recall_deadlines: BTreeMap<RecallName, Instant>,
+    /// Some recall has no deadline yet, because its holder has not said that it knows of it.
+    pub(super) recalls_unheard: bool,
     /// Recalled leases that are no longer renewed.
     pub(super) withdrawn: RangeMap<Generation>,
     /// What the partitioner wanted last, and for which input.
@@ -146,6 +149,7 @@ impl Live {
             waits_for_talk: false,
             short_since: None,
             recall_deadlines: BTreeMap::new(),
+            recalls_unheard: false,
             withdrawn: RangeMap::new(),
             desired: None,
             load_memory: LoadMemory::default(),
@@ -223,6 +227,18 @@ impl Live {
         let any_lease = plants.has(Plant::WithdrawnForAnyLease);
         let withdrawn = self.withdrawn.overlapping(range);
         withdrawn.filter(move |(_, of)| any_lease || **of == generation).map(|(piece, _)| piece)
+    }
+
+    /// Whether the holder of a range has said that it knows where the range should go.
+    pub(super) fn knows_of_recall(&self, owner: SessionId, range: KeyRange, to: SessionId) -> bool {
+        let talk = self.talks.get(&owner);
+        let has_applied =
+            |talk: &&Talk| talk.report.as_ref().is_some_and(|report| report.applied == talk.seq);
+        let names = |order: &LeaseOrder| {
+            let destination = order.recall.as_ref().and_then(|recall| recall.to.as_ref());
+            order.range.overlaps(range) && destination.is_some_and(|destination| destination.session == to)
+        };
+        talk.filter(has_applied).is_some_and(|talk| talk.told.iter().any(names))
     }
 
     /// Whether state was moved with a lease that its session has not been seen to hold yet.

@@ -1,10 +1,11 @@
 //! What sessions say and are told.
 
+use crate::group::Group;
 use crate::id::{Generation, Namespace, Seq, SessionId};
 use crate::key::KeyRange;
 use crate::message::{
-    Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder, Refused,
-    RefusedWhy, Report, Welcome,
+    Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder,
+    Refused, RefusedWhy, Report, Welcome,
 };
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
@@ -173,6 +174,8 @@ impl Leader {
             live.emptying.insert(session);
         }
         talk.note_report(report);
+        // A recall's time begins when its holder knows of it.
+        live.dirty |= live.recalls_unheard;
         let claims = not_granted && live.rebuild.is_some();
         let reading = Reading { withdrawn: &live.withdrawn, now: context.now, hold, plants: context.plants };
         talk.undecided = info_differs || claims || !reconcile(stored, session, talk, &reading).is_empty();
@@ -256,7 +259,8 @@ impl Leader {
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let orders = self.orders(namespace, session, context);
-        let drained = orders.is_empty() && self.is_drained(namespace, session);
+        let void = self.void_copies(namespace, session);
+        let drained = orders.is_empty() && self.is_drained(namespace, session, &void);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
@@ -301,6 +305,7 @@ impl Leader {
             wants_answer,
             drain_waits: live.skips.iter().any(|skip| matches!(skip, Skip::DrainWaits { .. })),
             drained,
+            void,
             evicted: stored.sessions.get(&session).is_some_and(|info| info.evicted),
         };
         let peer = talk.peer;
@@ -358,28 +363,43 @@ impl Leader {
     }
 
     /// Whether a session that wants to be emptied has nothing left, and nobody can say any more that it moved state there.
-    fn is_drained(&self, namespace: &Namespace, session: SessionId) -> bool {
-        let (Some(live), Some(draft), Some(committed)) = (
-            self.live.get(namespace),
+    fn is_drained(&self, namespace: &Namespace, session: SessionId, void: &[ImportedCopy]) -> bool {
+        let report = self.report(namespace, session).filter(|report| report.draining);
+        let has_any = |group: &Group| {
+            let stored = group.namespaces.get(namespace);
+            stored.is_some_and(|stored| stored.table.has_any(session))
+        };
+        !has_any(&self.draft)
+            && !has_any(&self.committed)
+            && report.is_some_and(|report| report.imports.len() == void.len())
+    }
+
+    /// The copies in a session's report that no grant can follow any more: nobody who has the lease that a copy is of can
+    /// say that it moved the state there.
+    fn void_copies(&self, namespace: &Namespace, session: SessionId) -> Vec<ImportedCopy> {
+        let (Some(report), Some(live), Some(draft), Some(committed)) = (
+            self.report(namespace, session),
+            self.live.get(namespace).filter(|live| live.rebuild.is_none()),
             self.draft.namespaces.get(namespace),
             self.committed.namespaces.get(namespace),
         ) else {
-            return false;
+            return Vec::new();
         };
-        let Some(report) = live.talks.get(&session).and_then(|talk| talk.report.as_ref()) else {
-            return false;
-        };
-        if !report.draining || draft.table.has_any(session) || committed.table.has_any(session) {
-            return false;
-        }
-        let may_come = |entry: &Entry| {
+        let may_come = |copy: &ImportedCopy, entry: &Entry| {
+            let is_granted = entry.owner == Some(session) && entry.source == Some(copy.source);
             let talk = entry.owner.map(|owner| live.talks.get(&owner));
-            talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)))
+            let moves = talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)));
+            is_granted || (entry.generation == copy.source && moves)
         };
-        report.imports.iter().all(|import| {
-            let mut sources = draft.table.overlapping(import.range);
-            !sources.any(|(_, entry)| entry.generation == import.source && may_come(entry))
-        })
+        let is_void = |copy: &&ImportedCopy| {
+            let entries = draft.table.overlapping(copy.range).chain(committed.table.overlapping(copy.range));
+            !entries.into_iter().any(|(_, entry)| may_come(copy, entry))
+        };
+        report.imports.iter().filter(is_void).copied().collect()
+    }
+
+    fn report(&self, namespace: &Namespace, session: SessionId) -> Option<&Report> {
+        self.live.get(namespace)?.talks.get(&session)?.report.as_ref()
     }
 }
 

@@ -140,18 +140,24 @@ impl Leases {
         self.imports.remove(range);
     }
 
-    /// Forgets the copies that no grant has followed for as long as `keep`, and names them.
-    pub fn forget_imports(&mut self, now: Instant, keep: Duration) -> Vec<KeyRange> {
-        let old = self.imports.iter().filter(|(_, import)| now.since(import.since) >= keep);
-        let old: Vec<KeyRange> = old.map(|(range, _)| range).collect();
-        old.iter().for_each(|range| self.imports.remove(*range));
-        old
+    /// Forgets every copy, and names the keys.
+    pub fn drop_imports(&mut self) -> Vec<KeyRange> {
+        let all = self.imports.iter().map(|(range, _)| range).collect();
+        self.imports.clear();
+        all
     }
 
-    /// When the oldest copy was noted.
-    #[must_use]
-    pub fn oldest_import(&self) -> Option<Instant> {
-        self.imports.values().map(|import| import.since).min()
+    /// Forgets the copies that no grant can follow, and names their keys. What came in after the report of `reported` was
+    /// sent is a later copy, of which the Manager does not speak.
+    pub fn forget_void(&mut self, void: &[ImportedCopy], reported: Instant) -> Vec<KeyRange> {
+        let mut gone = Vec::new();
+        for copy in void {
+            let known = self.imports.overlapping(copy.range);
+            let old = known.filter(|(_, import)| import.source == copy.source && import.since <= reported);
+            gone.extend(old.map(|(piece, _)| piece));
+        }
+        gone.iter().for_each(|piece| self.imports.remove(*piece));
+        gone
     }
 
     /// Every lease, for a report.

@@ -25,9 +25,6 @@ use crate::timers::Timers;
 use talk::{Pending, Search, Talk};
 use transfer::Transfers;
 
-/// A copy is kept for this many leases: a grant that follows a clean release may have to wait for the store.
-const IMPORT_LEASES: u32 = 10;
-
 /// What an Owner is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -100,8 +97,6 @@ enum Timer {
     Expiry,
     /// Try the failed transfers again.
     Transfers,
-    /// Forget copies that no grant followed.
-    Imports,
 }
 
 /// What an Owner counts.
@@ -270,6 +265,8 @@ impl OwnerMachine {
             return self.answer(now, true, out);
         }
         talk.applied = assign.seq;
+        let void = self.leases.forget_void(&assign.void, talk.sent_at);
+        out.extend(void.into_iter().map(|range| OwnerAction::DiscardImport { range }));
         let applied = self.leases.apply(now, base, assign.lease, &assign.orders, self.plants);
         self.counters.refused += applied.refused.len() as u64;
         self.revoked(applied.revoked, out);
@@ -377,16 +374,6 @@ impl OwnerMachine {
             return out.push(OwnerAction::ImportRefused { range, source });
         }
         self.leases.import(now, range, source);
-        self.timers.set_if_absent(Timer::Imports, now + self.lease * IMPORT_LEASES);
-    }
-
-    fn forget_imports(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
-        let keep = self.lease * IMPORT_LEASES;
-        let old = self.leases.forget_imports(now, keep);
-        out.extend(old.into_iter().map(|range| OwnerAction::DiscardImport { range }));
-        if let Some(oldest) = self.leases.oldest_import() {
-            self.timers.set(Timer::Imports, oldest + keep);
-        }
     }
 
     fn finish(&self, actions: Vec<OwnerAction>) -> Output<OwnerAction> {
@@ -450,7 +437,6 @@ impl Machine for OwnerMachine {
                     self.revoked(expired, &mut out);
                 }
                 Timer::Transfers => self.retry_transfers(&mut out),
-                Timer::Imports => self.forget_imports(now, &mut out),
             }
         }
         self.finish(out)

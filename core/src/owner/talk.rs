@@ -139,7 +139,7 @@ impl OwnerMachine {
     pub(super) fn start_over(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
         if !self.plants.has(Plant::JumpKeepsSession) {
-            let discarded = self.leases.forget_imports(now, Duration::ZERO);
+            let discarded = self.leases.drop_imports();
             out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
             self.released.clear();
             self.refused.clear();
@@ -357,7 +357,6 @@ impl OwnerMachine {
         talk.sent_at = now;
         talk.answered = false;
         self.news = false;
-        let imports = if self.draining.is_empty() { Vec::new() } else { self.leases.imports() };
         let report = Report {
             namespace: self.config.namespace.clone(),
             session: self.session,
@@ -369,7 +368,7 @@ impl OwnerMachine {
             held: self.leases.report(),
             released: self.released.report(seq),
             refused: self.refused.report(seq),
-            imports,
+            imports: self.leases.imports(),
             loads: self.loads.clone(),
             weight: self.config.weight,
             draining: !self.draining.report(seq).is_empty(),

@@ -258,6 +258,7 @@ impl OwnerStage {
                     wants_answer: words.flag("wants-answer"),
                     drain_waits: words.flag("drain-waits"),
                     drained: words.flag("drained"),
+                    void: Vec::new(),
                     evicted: words.flag("evicted"),
                     orders: self.listed.clone(),
                 })

@@ -157,6 +157,7 @@ fn assign() -> Assign {
         wants_answer: true,
         drain_waits: true,
         drained: false,
+        void: Vec::new(),
         evicted: false,
     }
 }

@@ -214,6 +214,7 @@ fn assign() -> impl Strategy<Value = Assign> {
                 wants_answer,
                 drain_waits,
                 drained: false,
+                void: Vec::new(),
                 evicted: false,
             }
         },

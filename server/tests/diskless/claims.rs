@@ -108,6 +108,7 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         wants_answer: false,
         drain_waits: false,
         drained: false,
+        void: Vec::new(),
         evicted: false,
     };
     WarrantKey::new(secret).expect("long enough").sign(&mut assign);

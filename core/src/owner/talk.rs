@@ -15,7 +15,7 @@ use super::{OwnerAction, OwnerMachine, Timer};
 pub(super) const FIRST_LEASE: Duration = Duration::from_secs(40);
 /// The round trip assumed until one is measured.
 pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
-/// Hellos are this far apart at first, and at most eight times as far.
+/// Hellos are this far apart at first, or two round trips; then up to eight times as far, and an eighth of the lease at most.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
 
 /// However quick the network, a resend waits this long.
@@ -181,7 +181,9 @@ impl OwnerMachine {
             out.push(OwnerAction::ToManager { to: to.clone(), message });
         }
         let tries = self.seeking.map_or(0, |search| search.tries.min(3));
-        let pause = self.random.around(HELLO_INTERVAL.max(self.round_trip * 2) * 2u32.pow(tries));
+        let wanted = HELLO_INTERVAL.max(self.round_trip * 2) * 2u32.pow(tries);
+        // However long messages take, a lease must not run out between two hellos.
+        let pause = self.random.around(wanted.min(self.lease / 8));
         self.timers.set(Timer::Hello, now + pause);
     }
 

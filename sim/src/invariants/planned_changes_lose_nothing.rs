@@ -87,8 +87,8 @@ struct Custody {
     recall: Option<Recalled>,
     /// The latest reason to want it back.
     recalled_for: Option<Reason>,
-    /// Since when the application has been asked to copy the state, and to whom.
-    asked: Option<(TrueTime, SessionId)>,
+    /// Since when the application has been asked to copy the state, to whom, and by which transfer.
+    asked: Option<(TrueTime, SessionId, TransferId)>,
     /// The application could not copy it, or does not answer.
     troubled: bool,
 }
@@ -106,7 +106,7 @@ impl PlannedChangesLoseNothing {
         match seen {
             Seen::OwnerStarted { node, session, migrates, .. } => {
                 let space = facts.holdings.space_of(*node);
-                self.start(now, *node, *session, space, *migrates, facts.limits.hold);
+                self.start(now, *node, *session, space, *migrates);
             }
             Seen::OwnerEnded { session, .. } => self.end(*session, Cause::Ended),
             Seen::OwnerLeaves { session } => self.end(*session, Cause::Left),
@@ -131,17 +131,9 @@ impl PlannedChangesLoseNothing {
         Ok(())
     }
 
-    fn start(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        session: SessionId,
-        space: usize,
-        migrates: bool,
-        first_lease: Duration,
-    ) {
-        let in_contact_until = later(now, first_lease);
-        let process = Process { node, space, migrates, drained: false, gone: None, in_contact_until };
+    fn start(&mut self, now: TrueTime, node: usize, session: SessionId, space: usize, migrates: bool) {
+        // No leader has reached it yet.
+        let process = Process { node, space, migrates, drained: false, gone: None, in_contact_until: now };
         self.processes.insert(session, process);
         *slot(&mut self.running, node) = Some(session);
     }
@@ -166,7 +158,7 @@ impl PlannedChangesLoseNothing {
     ) {
         let session = machine.session();
         if self.running.get(node).copied().flatten() != Some(session) {
-            self.renew_session(now, node, session, facts.limits.hold);
+            self.renew_session(now, node, session);
         }
         self.note_lapse(now, session);
         for action in actions {
@@ -185,12 +177,12 @@ impl PlannedChangesLoseNothing {
     }
 
     /// A process whose clock jumped goes on as somebody else, without what it had.
-    fn renew_session(&mut self, now: TrueTime, node: usize, session: SessionId, first_lease: Duration) {
+    fn renew_session(&mut self, now: TrueTime, node: usize, session: SessionId) {
         let Some(before) = self.running.get(node).copied().flatten() else { return };
         self.end(before, Cause::Suspended);
         if let Some(Process { space, migrates, .. }) = self.processes.get(&before) {
             let (space, migrates) = (*space, *migrates);
-            self.start(now, node, session, space, migrates, first_lease);
+            self.start(now, node, session, space, migrates);
         }
     }
 
@@ -204,12 +196,15 @@ impl PlannedChangesLoseNothing {
         match action {
             OwnerAction::StartTransfer { transfer, range, generation, to } => {
                 self.transfers.insert((session, *transfer), (*range, *generation));
-                let asked = Some((now, to.session));
+                let asked = Some((now, to.session, *transfer));
                 self.change(session, *range, *generation, |custody| custody.asked = asked);
             }
             OwnerAction::StopTransfer(transfer) => {
                 if let Some((range, generation)) = self.transfers.remove(&(session, *transfer)) {
-                    self.change(session, range, generation, |custody| custody.asked = None);
+                    // Another transfer of the range may have begun already.
+                    self.change(session, range, generation, |custody| {
+                        custody.asked = custody.asked.filter(|(.., asked)| asked != transfer);
+                    });
                 }
             }
             OwnerAction::Revoked(revoked) => revoked.iter().for_each(|gone| self.revoke(session, gone)),
@@ -227,7 +222,7 @@ impl PlannedChangesLoseNothing {
     fn revoke(&mut self, session: SessionId, revocation: &Revocation) {
         let Revocation { range, generation, why } = *revocation;
         self.change(session, range, generation, |custody| match why {
-            RevokedWhy::Moved => custody.moved_to = custody.asked.map(|(_, to)| to),
+            RevokedWhy::Moved => custody.moved_to = custody.asked.map(|(_, to, _)| to),
             RevokedWhy::Expired => {
                 custody.cause.get_or_insert(Cause::OutOfContact);
             }
@@ -404,7 +399,7 @@ impl PlannedChangesLoseNothing {
     /// Whether the application, or what befell either end or a Manager, explains that a migration did not end in time.
     fn was_held_up(&self, now: TrueTime, space: usize, custody: &Custody, facts: &Facts) -> bool {
         let timeout = self.migration_timeouts.get(space).copied().unwrap_or_default();
-        let busy = custody.asked.is_some_and(|(since, _)| later(since, timeout / 2) <= now);
+        let busy = custody.asked.is_some_and(|(since, ..)| later(since, timeout / 2) <= now);
         let slow = timeout < facts.limits.slowest_message * MESSAGES_OF_A_MIGRATION;
         let Some(recall) = custody.recall else { return true };
         let disturbed = |node: &Node| self.disturbed.get(node).is_some_and(|until| *until >= recall.since);
@@ -518,7 +513,7 @@ mod tests {
         let (mut scene, mut guard) = (Scene::new(), PlannedChangesLoseNothing::default());
         for (node, number) in [(0, 1), (1, 2)] {
             scene.start_owner(node, number);
-            guard.start(at(0), node, session(number), 0, true, Duration::from_secs(65));
+            guard.start(at(0), node, session(number), 0, true);
         }
         commit(&mut scene, &mut guard, at(0), create(1), Reason::Joined).unwrap();
         commit(&mut scene, &mut guard, at(0), grant(0, 9, 1, 1), Reason::Unowned).unwrap();
@@ -600,7 +595,7 @@ mod tests {
     fn who_imported_the_state_may_lose_it_too() {
         let moved = |_: &mut Scene, guard: &mut PlannedChangesLoseNothing| {
             guard.change(session(1), range(0, 9), generation(1), |custody| {
-                custody.asked = Some((at(1), session(2)));
+                custody.asked = Some((at(1), session(2), TransferId(1)));
             });
             let (range, generation, why) = (range(0, 9), generation(1), RevokedWhy::Moved);
             guard.revoke(session(1), &Revocation { range, generation, why });
@@ -628,7 +623,7 @@ mod tests {
     fn a_migration_times_out_only_if_something_held_it_up() {
         let ask = |guard: &mut PlannedChangesLoseNothing, since| {
             guard.change(session(1), range(0, 9), generation(1), |custody| {
-                custody.asked = Some((since, session(2)));
+                custody.asked = Some((since, session(2), TransferId(1)));
             });
         };
         assert!(time_out(|_| {}).is_err());

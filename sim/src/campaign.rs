@@ -1,5 +1,7 @@
 //! Many seeds on many threads: what they add up to, and the first one that fails.
 
+pub mod plants;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -82,6 +84,8 @@ pub struct Summary {
     pub events: u64,
     /// How often each fault happened.
     pub faults: BTreeMap<&'static str, u64>,
+    /// How long each gap lasted in which a probe key had no owner, by cause.
+    pub gaps: BTreeMap<&'static str, Vec<Duration>>,
     /// The seeds that failed, each with the invariant it violated.
     pub failed: BTreeMap<u64, &'static str>,
     /// The lowest seed that failed, and how.
@@ -159,6 +163,9 @@ impl Summary {
         for (fault, count) in outcome.faults {
             *self.faults.entry(fault).or_default() += count;
         }
+        for (why, gaps) in outcome.gaps {
+            self.gaps.entry(why).or_default().extend(gaps);
+        }
         if let Some(failure) = outcome.failure {
             self.failed.insert(outcome.seed, failure.violation.invariant);
             if self.first_failure.as_ref().is_none_or(|(seed, _)| outcome.seed < *seed) {
@@ -173,11 +180,43 @@ impl Summary {
         self.failed.len() as u64
     }
 
+    /// How many gaps there were in which a probe key had no owner, by cause, and how long they were.
+    #[must_use]
+    pub fn gap_lengths(&self) -> BTreeMap<&'static str, GapLengths> {
+        self.gaps.iter().map(|(why, gaps)| (*why, GapLengths::of(gaps.clone()))).collect()
+    }
+
     /// Whole seeds a second.
     #[must_use]
     pub fn seeds_per_second(&self) -> u64 {
         let millis = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         self.seeds * 1_000 / millis
+    }
+}
+
+/// How long keys had no owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapLengths {
+    /// How often.
+    pub count: usize,
+    /// Half of the gaps were not longer.
+    pub p50: Duration,
+    /// Of a hundred gaps 99 were not longer.
+    pub p99: Duration,
+    /// None was longer.
+    pub max: Duration,
+}
+
+impl GapLengths {
+    fn of(mut gaps: Vec<Duration>) -> GapLengths {
+        gaps.sort_unstable();
+        let rank = |percent: usize| gaps.get((gaps.len() * percent).div_ceil(100).max(1) - 1).copied();
+        GapLengths {
+            count: gaps.len(),
+            p50: rank(50).unwrap_or_default(),
+            p99: rank(99).unwrap_or_default(),
+            max: rank(100).unwrap_or_default(),
+        }
     }
 }
 
@@ -196,6 +235,7 @@ pub fn run_one(seed: u64, plant: Option<Plant>, world: WorldKind, trace: Trace) 
             simulated: Duration::ZERO,
             events: 0,
             faults: BTreeMap::new(),
+            gaps: BTreeMap::new(),
             digest: 0,
             trace: Trace::Off,
         }
@@ -252,6 +292,14 @@ mod tests {
             };
             assert!(!one.is_empty() && one == two, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn gaps_are_summed_up_by_rank() {
+        let lengths = GapLengths::of((1..=200).rev().map(Duration::from_secs).collect());
+        let seconds = [lengths.p50, lengths.p99, lengths.max].map(|length| length.as_secs());
+        assert_eq!((lengths.count, seconds), (200, [100, 198, 200]));
+        assert_eq!(GapLengths::of(Vec::new()).max, Duration::ZERO);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use centrifuge_core::plant::Plant;
-use centrifuge_sim::campaign::{self, Campaign, Summary, WorldKind};
+use centrifuge_sim::campaign::plants::{self, Search};
+use centrifuge_sim::campaign::{self, Campaign, GapLengths, Summary, WorldKind};
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, Size, drift_control};
 use centrifuge_sim::{bench, check, load_world, replay};
@@ -117,7 +118,7 @@ impl WorldName {
 #[derive(Args)]
 struct PlantsArgs {
     /// How many seeds to try for each fault.
-    #[arg(long, default_value_t = 4_000)]
+    #[arg(long, default_value_t = plants::MOST_SEEDS)]
     seeds: u64,
     /// Only this fault.
     #[arg(long, value_parser = plant_named)]
@@ -192,6 +193,7 @@ fn run_json(campaign: &Campaign, summary: &Summary) -> serde_json::Value {
         "simulated_seconds": summary.simulated.as_secs(),
         "events": summary.events,
         "faults": summary.faults,
+        "keys_without_owner_seconds": summary.gap_lengths().iter().map(gap_json).collect::<serde_json::Map<_, _>>(),
         "violations": summary.violations(),
         "seeds_per_second": summary.seeds_per_second(),
     });
@@ -206,12 +208,22 @@ fn run_json(campaign: &Campaign, summary: &Summary) -> serde_json::Value {
     line
 }
 
+fn gap_json((why, gaps): (&&'static str, &GapLengths)) -> (String, serde_json::Value) {
+    let [p50, p99, max] = [gaps.p50, gaps.p99, gaps.max].map(|length| length.as_secs_f64());
+    ((*why).to_owned(), json!({ "count": gaps.count, "p50": p50, "p99": p99, "max": max }))
+}
+
 fn print_summary(campaign: &Campaign, summary: &Summary) {
     let hours = summary.simulated.as_secs() / 3_600;
     println!("{} seeds from {}, {} a second", summary.seeds, campaign.first, summary.seeds_per_second());
     println!("  {hours} simulated hours, {} events", summary.events);
     for (fault, count) in &summary.faults {
         println!("  {count:>12} {fault}");
+    }
+    println!("  keys without an owner, in seconds:");
+    for (why, gaps) in summary.gap_lengths() {
+        let [p50, p99, max] = [gaps.p50, gaps.p99, gaps.max].map(|length| length.as_secs_f64());
+        println!("  {:>12} {why}: p50 {p50:.3}, p99 {p99:.3}, max {max:.3}", gaps.count);
     }
     println!("  {} violations", summary.violations());
     for (seed, invariant) in summary.failed.iter().take(MOST_LISTED) {
@@ -278,50 +290,45 @@ fn drift(args: &RunArgs) -> ExitCode {
 fn plants(args: &PlantsArgs) -> ExitCode {
     campaign::catch_panics_quietly();
     let wanted = |plant: &&Plant| args.plant.is_none_or(|only| only == **plant);
-    let mut found = Vec::new();
+    let progress = !args.json && campaign::somebody_watches();
+    let mut searches = Vec::new();
     for plant in Plant::ALL.iter().filter(wanted) {
-        let campaign = Campaign {
-            first: 1,
-            seeds: args.seeds,
-            jobs: threads(args.jobs),
-            plant: Some(*plant),
-            world: WorldKind::of(*plant),
-            twice: false,
-            until_failure: true,
-            progress: !args.json && campaign::somebody_watches(),
-        };
-        let failure = campaign.run().first_failure;
+        let search = plants::search(*plant, args.seeds, threads(args.jobs), progress);
         if !args.json {
-            println!("{}", describe_plant(*plant, failure.as_ref()));
+            println!("{}", describe_search(&search));
         }
-        found.push((*plant, failure));
+        searches.push(search);
     }
     if args.json {
-        let list: Vec<_> =
-            found.iter().map(|(plant, failure)| plant_json(*plant, failure.as_ref(), args)).collect();
+        let list: Vec<_> = searches.iter().map(search_json).collect();
         println!("{}", json!({ "plants": list }));
+    } else if let Some(slowest) = searches.iter().max_by_key(|search| search.seeds) {
+        println!("{} faults, the slowest after {} seeds", searches.len(), slowest.seeds);
     }
-    exit_code(found.iter().all(|(_, failure)| failure.is_some()))
+    exit_code(searches.iter().all(Search::is_well))
 }
 
-fn describe_plant(plant: Plant, failure: Option<&(u64, Failure)>) -> String {
+fn describe_search(search: &Search) -> String {
+    let Search { plant, seeds, bound, found } = search;
     let (name, breaks) = (plant.name(), plant.invariant());
-    match failure {
-        Some((seed, failure)) => {
-            format!("{name:<30} breaks {breaks}: found as {} by seed {seed}", failure.violation.invariant)
+    let late = if search.is_well() { String::new() } else { format!(", but must be within {bound}") };
+    match found {
+        Some((_, failure)) => {
+            let found_as = failure.violation.invariant;
+            format!("{name:<30} breaks {breaks}: found as {found_as} after {seeds} seeds{late}")
         }
-        None => format!("{name:<30} breaks {breaks}: NOT FOUND"),
+        None => format!("{name:<30} breaks {breaks}: NOT FOUND in {seeds} seeds"),
     }
 }
 
-/// The first seed is 1, so the seed that found a fault says how many were tried.
-fn plant_json(plant: Plant, failure: Option<&(u64, Failure)>, args: &PlantsArgs) -> serde_json::Value {
+fn search_json(search: &Search) -> serde_json::Value {
     json!({
-        "name": plant.name(),
-        "invariant": plant.invariant(),
-        "found": failure.is_some(),
-        "found_as": failure.map(|(_, failure)| failure.violation.invariant),
-        "seeds": failure.map_or(args.seeds, |(seed, _)| *seed),
+        "name": search.plant.name(),
+        "invariant": search.plant.invariant(),
+        "found": search.found.is_some(),
+        "found_as": search.found.as_ref().map(|(_, failure)| failure.violation.invariant),
+        "seeds": search.seeds,
+        "bound": search.bound,
     })
 }
 

@@ -13,12 +13,14 @@ use crate::invariants::Facts;
 use crate::invariants::answers_are_committed::AnswersAreCommitted;
 use crate::invariants::at_most_one_owner::AtMostOneOwner;
 use crate::invariants::changes_equal_snapshots::ChangesEqualSnapshots;
+use crate::invariants::committed::Ledger;
 use crate::invariants::continuous_means_continuous::ContinuousMeansContinuous;
 use crate::invariants::every_key_gets_an_owner::EveryKeyGetsAnOwner;
 use crate::invariants::generations_rise::GenerationsRise;
 use crate::invariants::losses_are_raised::LossesAreRaised;
 use crate::invariants::namespaces_share_nothing::NamespacesShareNothing;
 use crate::invariants::one_manager_writes::OneManagerWrites;
+use crate::invariants::ownerless::Ownerless;
 use crate::invariants::planned_changes_lose_nothing::PlannedChangesLoseNothing;
 use crate::invariants::races_end::RacesEnd;
 use crate::seen::{Seen, TrueTime, Violation};
@@ -36,6 +38,10 @@ pub struct Limits {
     pub unowned_delay: Duration,
     /// The longest that a message is usually on its way.
     pub slowest_message: Duration,
+    /// How long it takes at most, by anybody's clock, until there is a leader that may free what nobody holds.
+    pub leader_change: Duration,
+    /// The longest pause between two attempts of an Owner to join.
+    pub join_pause: Duration,
     /// What messages, retries and rounding may add.
     pub slack: Duration,
     /// How long after the last fault everything must have come to rest.
@@ -44,10 +50,25 @@ pub struct Limits {
     pub races_only: bool,
     /// How many reports of a session may cross the Manager's messages in a row, where only races disturb.
     pub races_in_a_row: u32,
+    /// Whether every clock keeps to the drift bound.
+    pub clocks_within_bound: bool,
     /// Whether S1 is judged.
     pub check_s1: bool,
     /// Whether the Managers have no store: every term begins with an empty log, and learns the table.
     pub diskless: bool,
+}
+
+impl Limits {
+    /// How long after the last fault every key of a namespace must have an owner: a leader is found, and the earlier
+    /// one's promises are over; holds of the dead run out, while recalls that nobody follows time out; an Owner that
+    /// was refused until then asks again; and if there are few Owners, the pool settles. By the slowest clock.
+    #[must_use]
+    pub fn owned_within(&self, ledger: &Ledger) -> Duration {
+        let settings = &ledger.settings;
+        let freed = ledger.longest_hold.max(settings.migration_timeout + settings.recall_timeout);
+        let local = self.leader_change + freed + self.join_pause + settings.settle;
+        local * 25 / 24 + self.slack
+    }
 }
 
 /// Judges a run event by event. After the first violation nothing it says is of use but the history.
@@ -104,6 +125,12 @@ impl Oracle {
         self.namespaces_share_nothing.see(now, seen, facts)?;
         self.every_key_gets_an_owner.see(now, seen, facts)?;
         self.races_end.see(now, seen, facts)
+    }
+
+    /// For how long probe keys had no owner, by cause.
+    #[must_use]
+    pub fn ownerless(&self) -> &Ownerless {
+        self.every_key_gets_an_owner.ownerless()
     }
 
     /// What happened to some keys, as far back as is remembered: one line each, oldest first.

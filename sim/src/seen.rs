@@ -1,6 +1,7 @@
 //! What the world shows its all-seeing oracle.
 
 use std::fmt;
+use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Index, Namespace, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
@@ -121,6 +122,8 @@ pub enum Seen<'a> {
         node: usize,
         /// Its pool.
         namespace: &'a Namespace,
+        /// How long after a leader knows of a loss it must have raised it, in real time.
+        told_within: Duration,
     },
     /// A Lookup process is gone.
     LookupEnded {

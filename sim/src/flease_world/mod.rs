@@ -333,6 +333,7 @@ impl FleaseWorld {
             simulated: Duration::from_nanos(self.now.0),
             events: self.events,
             faults: self.tally,
+            gaps: BTreeMap::new(),
             digest: self.digest,
             trace: self.trace,
         }

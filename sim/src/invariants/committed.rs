@@ -1,6 +1,8 @@
 //! What is committed, added up by the oracle itself from the batches alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Lsn, Nonce, SessionId, Url};
 use centrifuge_core::key::{Key, KeyRange};
@@ -8,6 +10,7 @@ use centrifuge_core::message::Position;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Record, SessionInfo};
+use centrifuge_core::settings::Settings;
 
 use crate::seen::TrueTime;
 
@@ -62,6 +65,12 @@ pub enum How {
 pub struct Ledger {
     /// Whether it exists now.
     pub exists: bool,
+    /// When its present life began.
+    pub began: Option<TrueTime>,
+    /// Its settings now.
+    pub settings: Arc<Settings>,
+    /// The longest hold of any settings that it had.
+    pub longest_hold: Duration,
     /// Whether an operator stopped its moves.
     pub frozen: bool,
     /// The sessions that are part of it now.
@@ -140,7 +149,10 @@ impl Committed {
 impl Ledger {
     fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
         match change {
-            Change::Created { log, floor, .. } => self.create(now, *log, *floor),
+            Change::Created { log, floor, settings } => {
+                self.create(now, *log, *floor);
+                self.configure(settings);
+            }
             _ if !self.exists => {}
             Change::Removed => self.exists = false,
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
@@ -162,17 +174,23 @@ impl Ledger {
             Change::Released { range, generation } => self.release(space, *range, *generation, changes),
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
-            Change::Configured { .. }
-            | Change::HoldSettled
+            Change::Configured { settings } => self.configure(settings),
+            Change::HoldSettled
             | Change::Recalled { .. }
             | Change::RecallCancelled { .. }
             | Change::Pinned { .. } => {}
         }
     }
 
+    fn configure(&mut self, settings: &Arc<Settings>) {
+        self.longest_hold = self.longest_hold.max(settings.hold);
+        self.settings = Arc::clone(settings);
+    }
+
     /// Nothing is known of any key, but that its lease and its state's age are not above `floor`.
     fn create(&mut self, now: TrueTime, log: Nonce, floor: Generation) {
         self.exists = true;
+        self.began = Some(now);
         self.frozen = false;
         self.sessions.clear();
         self.rows = RangeMap::new();

@@ -15,7 +15,6 @@ use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
 
-use crate::oracle::Limits;
 use crate::seen::TrueTime;
 
 use super::committed::Ledger;
@@ -84,9 +83,9 @@ impl Debts {
         lost_at: TrueTime,
         facts: &Facts,
     ) {
-        let deadline = later(now, allowance(&facts.limits));
         let (keys, how) = (Arc::new([KeyRange::one(key)]), HowLost::Served(generation));
-        self.owe(space, &Debt { keys, lost_at, deadline, how }, facts, |listening| {
+        let debt = Debt { keys, lost_at, deadline: NOT_YET, how };
+        self.owe(space, &debt, Some(now), facts, |listening| {
             listening.since.is_some_and(|since| since < lost_at) && !listening.has_raised(key, lost_at)
         });
     }
@@ -94,7 +93,7 @@ impl Debts {
     /// A loss that is durable, though perhaps no leader knows yet: until one does no Lookup can, and its time begins.
     pub fn owe_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
         let debt = Debt { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
-        self.owe(space, &debt, facts, |listening| listening.since.is_some());
+        self.owe(space, &debt, None, facts, |listening| listening.since.is_some());
         let position = facts.committed.ledger(space).and_then(Ledger::position);
         self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
     }
@@ -106,18 +105,22 @@ impl Debts {
             let stored = group.namespaces.get(facts.spaces.name(loss.space));
             let position = stored.map(|stored| Position { log: stored.log, lsn: stored.lsn });
             if position.is_some_and(|at| at.log == loss.position.log && at.lsn >= loss.position.lsn) {
-                self.fall_due(loss, later(now, allowance(&facts.limits)));
+                self.fall_due(loss, now, facts);
             } else {
                 self.unlearned.push(loss);
             }
         }
     }
 
-    fn fall_due(&mut self, loss: Unlearned, deadline: TrueTime) {
-        let debts = self.listeners.iter_mut().flat_map(|listening| &mut listening.debts);
-        for debt in debts.filter(|debt| debt.deadline == NOT_YET && debt.lost_at == loss.lost_at) {
-            debt.deadline = deadline;
-            self.next_deadline = sooner(self.next_deadline, deadline);
+    fn fall_due(&mut self, loss: Unlearned, known_since: TrueTime, facts: &Facts) {
+        for (node, listening) in self.listeners.iter_mut().enumerate() {
+            let Some(lookup) = facts.lookup(node) else { continue };
+            let deadline = later(known_since, lookup.told_within);
+            let waits = |debt: &&mut Debt| debt.deadline == NOT_YET && debt.lost_at == loss.lost_at;
+            for debt in listening.debts.iter_mut().filter(waits) {
+                debt.deadline = deadline;
+                self.next_deadline = sooner(self.next_deadline, deadline);
+            }
         }
     }
 
@@ -126,13 +129,21 @@ impl Debts {
         !self.unlearned.is_empty()
     }
 
-    /// Makes a loss a debt of every Lookup of the namespace that it concerns.
-    fn owe(&mut self, space: usize, debt: &Debt, facts: &Facts, concerns: impl Fn(&Listening) -> bool) {
+    /// Makes a loss a debt of every Lookup of the namespace that it concerns; the time of each runs by its own settings.
+    fn owe(
+        &mut self,
+        space: usize,
+        debt: &Debt,
+        known_since: Option<TrueTime>,
+        facts: &Facts,
+        concerns: impl Fn(&Listening) -> bool,
+    ) {
         for (node, listening) in self.listeners.iter_mut().enumerate() {
-            let is_here = facts.lookup(node).is_some_and(|lookup| lookup.space == space);
-            if is_here && concerns(listening) {
-                listening.debts.push(debt.clone());
-                self.next_deadline = sooner(self.next_deadline, debt.deadline);
+            let Some(lookup) = facts.lookup(node).filter(|lookup| lookup.space == space) else { continue };
+            if concerns(listening) {
+                let deadline = known_since.map_or(NOT_YET, |since| later(since, lookup.told_within));
+                listening.debts.push(Debt { deadline, ..debt.clone() });
+                self.next_deadline = sooner(self.next_deadline, deadline);
             }
         }
     }
@@ -145,7 +156,7 @@ impl Debts {
         machine: &LookupMachine,
         local: Instant,
         actions: &[LookupAction],
-        limits: &Limits,
+        facts: &Facts,
     ) {
         if machine.position().is_some() {
             self.note_table(now, node);
@@ -156,7 +167,7 @@ impl Debts {
             }
         }
         if slot(&mut self.listeners, node).out_of_contact && machine.in_contact(local) {
-            self.note_contact(now, node, limits);
+            self.note_contact(now, node, facts);
         }
     }
 
@@ -171,9 +182,10 @@ impl Debts {
     }
 
     /// A Lookup that was out of contact is in contact again.
-    pub fn note_contact(&mut self, now: TrueTime, node: usize, limits: &Limits) {
+    pub fn note_contact(&mut self, now: TrueTime, node: usize, facts: &Facts) {
         slot(&mut self.listeners, node).out_of_contact = false;
-        self.postpone(now, node, allowance(limits));
+        let told_within = facts.lookup(node).map_or(Duration::ZERO, |lookup| lookup.told_within);
+        self.postpone(now, node, told_within);
     }
 
     /// A Lookup that is back has some time for what it could not know.
@@ -248,13 +260,6 @@ impl Debt {
             ),
         }
     }
-}
-
-/// How long after it came to light a loss may be raised. A Lookup that waits for a key's next owner does not wait
-/// longer than this either. A leader without a store may excuse a Lookup for another hold (ADR 15).
-fn allowance(limits: &Limits) -> Duration {
-    let excused = if limits.diskless { limits.hold } else { Duration::ZERO };
-    limits.contact_timeout + excused + limits.slack
 }
 
 fn sooner(one: Option<TrueTime>, other: TrueTime) -> Option<TrueTime> {
@@ -341,7 +346,7 @@ mod tests {
         raise(&mut debts, at(9), KeyRange::ALL, LossWhy::OutOfContact);
         lose(&mut scene, &mut debts);
         assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
-        debts.note_contact(at(900), 0, &scene.facts.limits);
+        debts.note_contact(at(900), 0, &scene.facts);
         assert_eq!(debts.collect(at(900 + ALLOWED), &scene.facts), Ok(()));
         assert!(debts.collect(at(901 + ALLOWED), &scene.facts).is_err());
     }

@@ -1,6 +1,7 @@
-//! L1: after faults end, every key gets an owner within hold + recall time, and every Lookup converges.
+//! L1: after faults end, every key gets an owner within a bounded time, and every Lookup converges.
 //!
-//! Judged at the end of the run, if the faults ended long enough before. What happens to be on its way at that very
+//! The bound is that of the guide's guarantees (`Limits::owned_within`), and is judged for each time that a key has no
+//! owner. The rest is judged at the end of the run, if the faults ended long enough before. What happens to be on its way at that very
 //! instant is excused: a key given up, or a change committed, within the slack before.
 
 use std::collections::BTreeMap;
@@ -9,11 +10,13 @@ use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupMachine;
 use centrifuge_core::message::{OwnerToManager, Position, RefusedWhy};
 use centrifuge_core::owner::OwnerAction;
+use centrifuge_core::record::Record;
 
 use crate::seen::{Seen, TrueTime};
 
 use super::committed::Ledger;
 use super::holdings::{Belief, HoldChange};
+use super::ownerless::{Gap, Ownerless};
 use super::{Facts, Verdict, earlier, later, slot};
 
 /// Guards L1.
@@ -25,21 +28,40 @@ pub struct EveryKeyGetsAnOwner {
     given_up: BTreeMap<(usize, Key), TrueTime>,
     /// By node: how far its Lookup came.
     positions: Vec<Option<Position>>,
+    ownerless: Ownerless,
+    /// When the last process of an Owner ended.
+    last_end: TrueTime,
+    /// When the last leader began: a leader that ends is a fault too.
+    last_leader: TrueTime,
+    /// When somebody could last not have owned the keys of a namespace.
+    nobody_could: Vec<TrueTime>,
 }
 
 impl EveryKeyGetsAnOwner {
     /// Judges an event.
     pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+        self.ownerless.see(now, seen, facts);
         match seen {
             Seen::OwnerStarted { node, .. } => *slot(&mut self.declines, *node) = false,
             Seen::OwnerStepped { node, actions, .. } => {
                 actions.iter().for_each(|action| self.note_wish(*node, action));
                 self.note_loss(now, facts);
+                self.ownerless.closed().iter().try_for_each(|gap| self.judge_gap(now, gap, facts))?;
             }
-            Seen::OwnerEnded { .. } => self.note_loss(now, facts),
+            Seen::OwnerEnded { .. } => {
+                self.last_end = now;
+                self.note_loss(now, facts);
+            }
+            Seen::Committed { batch, .. } => {
+                if batch.records.iter().any(|record| matches!(record, Record::LeaderStarted { .. })) {
+                    self.last_leader = now;
+                }
+                self.note_who_could(now, facts);
+            }
             Seen::LookupStarted { node, .. } => *slot(&mut self.positions, *node) = None,
             Seen::LookupStepped { node, machine, .. } => self.note_position(*node, machine),
             Seen::Ended if facts.is_calm(now) => {
+                self.ownerless.open_gaps().try_for_each(|gap| self.judge_gap(now, gap, facts))?;
                 self.judge_keys(now, facts)?;
                 self.judge_lookups(now, facts)?;
             }
@@ -75,10 +97,44 @@ impl EveryKeyGetsAnOwner {
         *slot(&mut self.positions, node) = machine.position();
     }
 
+    /// For how long keys had no owner, by cause.
+    pub fn ownerless(&self) -> &Ownerless {
+        &self.ownerless
+    }
+
+    fn note_who_could(&mut self, now: TrueTime, facts: &Facts) {
+        for (space, ledger) in facts.committed.ledgers() {
+            if !self.may_own(space, ledger, facts) {
+                *slot(&mut self.nobody_could, space) = now;
+            }
+        }
+    }
+
+    /// A key has no owner any longer than it may, counted from the last fault.
+    fn judge_gap(&self, now: TrueTime, gap: &Gap, facts: &Facts) -> Verdict {
+        let ledger =
+            facts.committed.ledger(gap.space).filter(|ledger| self.may_own(gap.space, ledger, facts));
+        let (Some(quiet), Some(ledger)) = (facts.quiet_since(), ledger) else { return Ok(()) };
+        let nobody = self.nobody_could.get(gap.space).copied().unwrap_or_default();
+        let faults = [gap.since, quiet, self.last_end, self.last_leader, nobody];
+        let since = faults.into_iter().max().unwrap_or_default();
+        let bound = facts.limits.owned_within(ledger);
+        if later(since, bound) >= now {
+            return Ok(());
+        }
+        let what = format!(
+            "key {} had no owner from {} ({}) to {now}: longer than {bound:?} after the last fault, at {since}",
+            gap.key,
+            gap.since,
+            gap.why.name(),
+        );
+        Err(facts.violation("L1", now, gap.space, vec![gap.key], what))
+    }
+
     fn judge_keys(&self, now: TrueTime, facts: &Facts) -> Verdict {
         for (space, keys) in facts.spaces.probes() {
             let Some(ledger) = facts.committed.ledger(space) else { continue };
-            if !ledger.exists || ledger.frozen || !self.somebody_could(space, ledger, facts) {
+            if !self.may_own(space, ledger, facts) {
                 continue;
             }
             for key in keys {
@@ -86,6 +142,11 @@ impl EveryKeyGetsAnOwner {
             }
         }
         Ok(())
+    }
+
+    /// Whether somebody may be granted keys of the namespace.
+    fn may_own(&self, space: usize, ledger: &Ledger, facts: &Facts) -> bool {
+        ledger.exists && !ledger.frozen && self.somebody_could(space, ledger, facts)
     }
 
     /// Whether the namespace has an Owner that lives, wants to own and may.
@@ -146,6 +207,7 @@ fn has_lost(change: &HoldChange, key: Key) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::invariants::ownerless::Vacancy;
     use crate::invariants::testing::{Scene, at, create, grant, log_position, range, session, start_session};
 
     /// A namespace whose keys 0-9 are granted to session 1, with the probe key 5; the faults ended at once.
@@ -214,6 +276,18 @@ mod tests {
         guard.note_loss(at(999), &scene.facts);
         assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()));
         assert!(end(&scene, &mut guard, at(1050)).is_err());
+    }
+
+    #[test]
+    fn a_key_that_waits_too_long_for_its_next_owner_is_found() {
+        let (scene, mut guard) = (scene(), EveryKeyGetsAnOwner::default());
+        let bound = scene.facts.limits.owned_within(scene.facts.committed.ledger(0).unwrap());
+        let gap = Gap { space: 0, key: Key(5), since: at(20), why: Vacancy::Crash };
+        let over = TrueTime(later(at(20), bound).0 + 1);
+        assert_eq!(guard.judge_gap(later(at(20), bound), &gap, &scene.facts), Ok(()));
+        assert_eq!(guard.judge_gap(over, &gap, &scene.facts).unwrap_err().invariant, "L1");
+        guard.last_leader = at(30);
+        assert_eq!(guard.judge_gap(over, &gap, &scene.facts), Ok(()), "the leader changed meanwhile");
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl LossesAreRaised {
             }
             Seen::LookupPaused { node, paused: false } => self.debts.postpone(now, *node, facts.limits.slack),
             Seen::LookupStepped { node, machine, clock, actions } => {
-                self.debts.hear_step(now, *node, machine, clock.read(now), actions, &facts.limits);
+                self.debts.hear_step(now, *node, machine, clock.read(now), actions, facts);
             }
             Seen::ManagerStepped { machine, .. } if self.debts.wait_for_a_leader() => {
                 machine.group().into_iter().for_each(|group| self.debts.note_learned(now, group, facts));

@@ -18,6 +18,7 @@ pub mod races_end;
 pub mod committed;
 pub mod debts;
 pub mod holdings;
+pub mod ownerless;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -65,6 +66,8 @@ pub struct Listener {
     pub started: TrueTime,
     /// Whether it is paused.
     pub paused: bool,
+    /// How long after a leader knows of a loss it must have raised it.
+    pub told_within: Duration,
 }
 
 impl Facts {
@@ -92,8 +95,9 @@ impl Facts {
             Seen::OwnerEnded { node, .. } => self.holdings.end(now, *node),
             Seen::OwnerSuspended { node, suspended } => self.holdings.suspend(now, *node, *suspended),
             Seen::OwnerStepped { node, machine, clock, .. } => self.owner_stepped(now, *node, machine, clock),
-            Seen::LookupStarted { node, namespace } => {
-                let listener = Listener { space: self.spaces.place(namespace), started: now, paused: false };
+            Seen::LookupStarted { node, namespace, told_within } => {
+                let (space, told_within) = (self.spaces.place(namespace), *told_within);
+                let listener = Listener { space, started: now, paused: false, told_within };
                 *slot(&mut self.lookups, *node) = Some(listener);
             }
             Seen::LookupEnded { node } => *slot(&mut self.lookups, *node) = None,
@@ -128,6 +132,11 @@ impl Facts {
     /// The Lookup process on a node, if one runs.
     pub fn lookup(&self, node: usize) -> Option<&Listener> {
         self.lookups.get(node)?.as_ref()
+    }
+
+    /// Since when no fault has happened: ever, where none does.
+    pub fn quiet_since(&self) -> Option<TrueTime> {
+        if self.limits.races_only { Some(TrueTime(0)) } else { self.faults_ended }
     }
 
     /// Whether the faults ended so long ago that everything must have come to rest.

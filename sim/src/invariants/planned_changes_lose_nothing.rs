@@ -306,10 +306,10 @@ impl PlannedChangesLoseNothing {
                 *slot(&mut self.migration_timeouts, space) = settings.migration_timeout;
             }
             Change::Removed => slot(&mut self.custody, space).clear(),
-            Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
-                if info.evicted {
-                    self.end(*session, Cause::Evicted);
-                }
+            Change::SessionStarted { session, info } | Change::SessionChanged { session, info }
+                if info.evicted =>
+            {
+                self.end(*session, Cause::Evicted);
             }
             Change::Granted { range, generation, session, source } => {
                 if source.is_none() {
@@ -425,7 +425,8 @@ impl PlannedChangesLoseNothing {
         });
     }
 
-    /// Keys of a range lose their state, all of them or those under a lease.
+    /// Keys of a range lose their state, all of them or those under a lease. A clock that is too slow or too fast is a
+    /// cause of its own.
     fn judge_loss(
         &mut self,
         now: TrueTime,
@@ -434,6 +435,9 @@ impl PlannedChangesLoseNothing {
         reason: &Reason,
         facts: &Facts,
     ) -> Verdict {
+        if !facts.limits.clocks_within_bound && *reason == Reason::HoldExpired {
+            return Ok(());
+        }
         let custody = slot(&mut self.custody, space);
         let lost = custody.overlapping(range).filter(|(_, custody)| {
             custody.has_state && under.is_none_or(|generation| custody.generation == generation)

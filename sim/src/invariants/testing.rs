@@ -17,6 +17,9 @@ use crate::seen::TrueTime;
 use super::holdings::Held;
 use super::{Facts, Listener, slot};
 
+/// How long after a leader knows of a loss the Lookups of a [`Scene`] must have raised it.
+pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(100);
+
 /// Facts that a test makes up.
 pub(crate) struct Scene {
     pub(crate) facts: Facts,
@@ -31,11 +34,14 @@ impl Scene {
             hold: Duration::from_secs(65),
             contact_timeout: Duration::from_secs(90),
             unowned_delay: Duration::from_secs(30),
+            leader_change: Duration::from_secs(40),
+            join_pause: Duration::from_secs(10),
             slack: Duration::from_secs(10),
             slowest_message: Duration::from_millis(100),
             converge: Duration::from_secs(200),
             races_only: false,
             races_in_a_row: 8,
+            clocks_within_bound: true,
             check_s1: true,
             diskless: false,
         };
@@ -76,7 +82,8 @@ impl Scene {
     }
 
     pub(crate) fn start_lookup(&mut self, node: usize, now: TrueTime) {
-        *slot(&mut self.facts.lookups, node) = Some(Listener { space: 0, started: now, paused: false });
+        *slot(&mut self.facts.lookups, node) =
+            Some(Listener { space: 0, started: now, paused: false, told_within: TOLD_WITHIN });
     }
 
     pub(crate) fn pause_lookup(&mut self, node: usize, paused: bool) {

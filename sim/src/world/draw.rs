@@ -416,12 +416,7 @@ mod tests {
         for seed in 0..500 {
             let plan = Plan::draw(&mut Dice::new(seed));
             assert!(plan.safety + plan.convergence >= 600 * SECOND);
-            let clocks = plan.owners.iter().map(|owner| owner.clock);
-            let within = |clock: Clock| {
-                clock.numerator * 25 >= clock.denominator * 24
-                    && clock.numerator * 25 <= clock.denominator * 26
-            };
-            assert!(clocks.chain([plan.store.clock]).all(within));
+            assert!(plan.clocks_within_bound());
             assert!(plan.layout().places() <= 64);
         }
     }

@@ -6,6 +6,7 @@ use centrifuge_core::machine::{Machine, Output};
 use crate::seen::{Node, Seen};
 use crate::world::World;
 use crate::world::network::{Body, Packet};
+use crate::world::witness::told_within;
 
 /// A running Lookup.
 #[derive(Debug)]
@@ -19,7 +20,8 @@ impl World {
         let machine = LookupMachine::new(config, self.random(), self.plants);
         self.lookups[number].start(LookupProcess { machine });
         let namespace = &self.plan.namespaces[self.plan.lookups[number].namespace].name;
-        self.witness.see(self.now, &Seen::LookupStarted { node: number, namespace });
+        let told_within = told_within(&self.plan, number);
+        self.witness.see(self.now, &Seen::LookupStarted { node: number, namespace, told_within });
         self.feed_lookup(number, LookupEvent::Start);
     }
 

@@ -95,6 +95,8 @@ pub struct Outcome {
     pub events: u64,
     /// How often each fault happened.
     pub faults: BTreeMap<&'static str, u64>,
+    /// How long each gap lasted in which a probe key had no owner, by cause.
+    pub gaps: BTreeMap<&'static str, Vec<Duration>>,
     /// Stands for every event: two runs of a seed have the same.
     pub digest: u64,
     /// The lines that were kept, if they were.
@@ -362,6 +364,7 @@ impl World {
     fn conclude(self) -> Outcome {
         Outcome {
             seed: self.seed,
+            gaps: self.witness.gaps(),
             failure: self.witness.failure(),
             simulated: Duration::from_nanos(self.now.0),
             events: self.events,

@@ -161,6 +161,17 @@ impl Plan {
         Layout { managers: self.managers.len(), owners: self.owners.len(), lookups: self.lookups.len() }
     }
 
+    /// Whether all clocks of Owners and Managers are within half the drift bound of real time.
+    pub(crate) fn clocks_within_bound(&self) -> bool {
+        let owners = self.owners.iter().map(|owner| owner.clock);
+        let clocks = owners.chain(self.managers.iter().map(|manager| manager.clock));
+        let within = |clock: Clock| {
+            let (local, real) = (clock.numerator * 25, clock.denominator);
+            real * 24 <= local && local <= real * 26
+        };
+        clocks.into_iter().all(within)
+    }
+
     /// The longest hold that any settings of a namespace ask for.
     pub(crate) fn longest_hold(&self) -> Duration {
         longest_hold(&self.namespaces)

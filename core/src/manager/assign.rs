@@ -268,13 +268,19 @@ impl Decision<'_> {
     }
 
     /// A migration that takes too long becomes a plain recall; a plain recall that takes too long is not renewed. A
-    /// migration to a process that is out of contact is given up instead, and begun anew: its holder is not to blame.
+    /// migration whose destination has not been heard since its time ran out waits for that word; to a process that is out
+    /// of contact it is given up instead, and begun anew: its holder is not to blame.
     pub(super) fn time_out_recalls(&mut self) {
         let mut over = Vec::new();
         for (range, entry) in self.stored().table.iter() {
             let Some(recall) = entry.recall else { continue };
             let name: RecallName = (range.first(), entry.generation, recall.to);
-            if self.live.recall_deadlines.get(&name).is_some_and(|deadline| self.now >= *deadline) {
+            let Some(deadline) = self.live.recall_deadlines.get(&name).filter(|at| self.now >= **at) else {
+                continue;
+            };
+            let answers = |to: SessionId| self.live.heard.get(&to).is_some_and(|heard| *heard >= *deadline);
+            let undecided = |to: SessionId| !answers(to) && !self.is_out_of_contact(to);
+            if !recall.to.is_some_and(undecided) || self.plants.has(Plant::StaleRecallStands) {
                 over.push((range, entry.generation, recall.to, entry.owner));
             }
         }
@@ -329,13 +335,16 @@ impl Decision<'_> {
             let deadline = known.unwrap_or(self.now + timeout);
             deadlines.insert(name, deadline.min(self.now + timeout));
         }
-        let next = deadlines.values().copied().filter(|deadline| *deadline > self.now).min();
+        let is_waiting = deadlines.values().any(|deadline| *deadline <= self.now);
+        let look_again = is_waiting.then_some(self.now + stored.settings.renewal);
+        let next =
+            deadlines.values().copied().filter(|deadline| *deadline > self.now).chain(look_again).min();
         match next {
             Some(at) => self.live.timers.set(LiveTimer::Recall, at),
             None => self.live.timers.clear(&LiveTimer::Recall),
         }
         self.live.recall_deadlines = deadlines;
-        self.live.recalls_unheard = unheard;
+        self.live.recalls_unheard = unheard || is_waiting;
         self.forget_withdrawn();
     }
 

@@ -59,7 +59,8 @@ pub(super) struct Live {
     pub(super) short_since: Option<Instant>,
     /// Until when each recall may take.
     pub(super) recall_deadlines: BTreeMap<RecallName, Instant>,
-    /// Some recall has no deadline yet, because its holder has not said that it knows of it.
+    /// Some recall has no deadline yet, because its holder has not said that it knows of it, or is past it, and its
+    /// destination has not been heard since.
     pub(super) recalls_unheard: bool,
     /// Recalled leases that are no longer renewed.
     pub(super) withdrawn: RangeMap<Generation>,

@@ -164,7 +164,9 @@ fn cause_of_step(actions: &[OwnerAction], facts: &Facts) -> Vacancy {
     let session = facts.holdings.change().map(|change| (change.space, change.session));
     let info = session.and_then(|(space, session)| facts.committed.ledger(space)?.sessions.get(&session));
     match revoked.map(|revoked| revoked.why) {
-        Some(RevokedWhy::Moved) if info.is_some_and(|info| info.draining) => Vacancy::Drain,
+        Some(RevokedWhy::Moved) if info.is_some_and(centrifuge_core::record::SessionInfo::is_draining) => {
+            Vacancy::Drain
+        }
         Some(RevokedWhy::Moved) => Vacancy::Move,
         Some(RevokedWhy::Expired) => Vacancy::OutOfContact,
         Some(RevokedWhy::ClockJumped) => Vacancy::Suspended,

@@ -81,6 +81,8 @@ struct Custody {
     generation: Generation,
     /// Somebody held these keys: before that there is nothing to lose.
     has_state: bool,
+    /// The session has held these keys under this lease.
+    accepted: bool,
     /// The session to which the state was moved completely.
     moved_to: Option<SessionId>,
     cause: Option<Cause>,
@@ -238,6 +240,7 @@ impl PlannedChangesLoseNothing {
         for lot in gained {
             self.change(session, lot.range, lot.generation, |custody| {
                 custody.has_state = true;
+                custody.accepted = true;
                 custody.cause = custody.cause.filter(|cause| *cause != Cause::OutOfContact);
             });
         }
@@ -358,7 +361,7 @@ impl PlannedChangesLoseNothing {
     /// A lease goes on under a leader without a store, and so does what is known of it.
     fn claim(&mut self, space: usize, range: KeyRange, generation: Generation, session: SessionId) {
         let custody = slot(&mut self.custody, space);
-        let new = Custody::new(session, generation, true);
+        let new = Custody { accepted: true, ..Custody::new(session, generation, true) };
         let gaps: Vec<KeyRange> = custody.gaps(range).collect();
         custody.update(range, |_, before| {
             let same = before.session == session && before.generation == generation;
@@ -443,7 +446,7 @@ impl PlannedChangesLoseNothing {
             custody.has_state && under.is_none_or(|generation| custody.generation == generation)
         });
         let lost: Vec<(KeyRange, Custody)> = lost.map(|(part, custody)| (part, custody.clone())).collect();
-        match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody)) {
+        match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody, facts)) {
             Some((part, custody)) => {
                 let what = custody.describe_loss(part, under.is_some(), reason);
                 let key = facts
@@ -459,13 +462,16 @@ impl PlannedChangesLoseNothing {
     }
 
     /// Whether something befell those who have the state.
-    fn is_excused(&self, now: TrueTime, custody: &Custody) -> bool {
+    fn is_excused(&self, now: TrueTime, custody: &Custody, facts: &Facts) -> bool {
         let stands = |session: SessionId| {
             let process = self.processes.get(&session);
             process.is_some_and(|process| process.gone.is_none() && now < process.in_contact_until)
         };
         let can_move = self.processes.get(&custody.session).is_some_and(|process| process.migrates);
+        // A leader without a store does not learn of what was between two Owners when it came to lead (ADR 15).
+        let forgotten = facts.limits.diskless && (!custody.accepted || custody.moved_to.is_some());
         custody.cause.is_some()
+            || forgotten
             || !can_move
             || !stands(custody.session)
             || custody.moved_to.is_some_and(|to| !stands(to))
@@ -478,6 +484,7 @@ impl Custody {
             session,
             generation,
             has_state,
+            accepted: false,
             moved_to: None,
             cause: None,
             recall: None,

@@ -60,11 +60,13 @@ impl Witness {
 }
 
 /// How long after a leader knows of a loss a Lookup may take to raise it: by then it has heard, or has been out of contact
-/// for so long that it takes everything for lost. A leader without a store may excuse it for a hold (ADR 15).
+/// for so long that it takes everything for lost. An earlier leader that does not know yet that it is deposed may keep it in
+/// contact for as long as its own lease runs. A leader without a store may excuse it for a hold (ADR 15).
 pub(crate) fn told_within(plan: &Plan, lookup: usize) -> Duration {
     let excused = if plan.diskless.is_some() { plan.longest_hold() } else { Duration::ZERO };
     let late = Duration::from_nanos(plan.late_wakes.1);
-    stretched(plan.lookups[lookup].config.contact_timeout + excused) + late + Duration::from_secs(1)
+    let deposed = longest_leader_hold(&plan.managers);
+    stretched(plan.lookups[lookup].config.contact_timeout + deposed + excused) + late + Duration::from_secs(1)
 }
 
 /// A dead leader's lease runs out, somebody campaigns, and the new leader waits until the old one cannot act. Without a

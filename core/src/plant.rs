@@ -175,6 +175,8 @@ plants! {
     JumpKeepsSession = "jump-keeps-session" breaks "S4",
     /// An Owner takes itself for drained as soon as it is told of no lease, whatever is on its way to it.
     DrainedTooEarly = "drained-too-early" breaks "S4",
+    /// A straggling copy takes the place of a later one.
+    StaleCopyNoted = "stale-copy-noted" breaks "S4",
     /// A recall towards a process that is gone stands until it times out.
     StaleRecallStands = "stale-recall-stands" breaks "S4",
     /// A lease that is no longer renewed hides every other lease on its keys.

@@ -232,10 +232,11 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
         arrivals.complete.iter().any(|copy| copy.offer == *offer && copy.keys.contains_range(offer.range))
     }
 
-    /// The copies of a range are void.
-    pub(crate) fn discard_import(&self, range: KeyRange) {
+    /// The copies of a range are void, or that from under `source` alone.
+    pub(crate) fn discard_import(&self, range: KeyRange, source: Option<Generation>) {
         let mut arrivals = self.inner.arrivals();
-        for copy in &mut arrivals.complete {
+        let is_void = |copy: &&mut Complete<K, V>| source.is_none_or(|source| copy.offer.source == source);
+        for copy in arrivals.complete.iter_mut().filter(is_void) {
             copy.keys.remove(range);
             copy.entries.retain(|name, _| !range.contains(name.key()));
         }

@@ -208,7 +208,7 @@ impl OwnerBuilder {
         R: Future<Output = Result<Vec<u8>, BoxError>> + Send + 'static,
     {
         let (discarding, starting, moving) = (map.clone(), map.clone(), map.clone());
-        self.discard_hooks.push(Box::new(move |range| discarding.discard_import(range)));
+        self.discard_hooks.push(Box::new(move |range, source| discarding.discard_import(range, source)));
         self.maps.push(Box::new(move |leases| starting.attach(leases)));
         let carry = Arc::new(carry);
         self.on_migrate_out(move |out| {

@@ -174,8 +174,8 @@ impl<L: Links> OwnerHost<L> {
             OwnerAction::Freeze { transfer, range, to: None, .. } => self.give_back(transfer, range),
             OwnerAction::StopTransfer(transfer) => self.stop(transfer),
             OwnerAction::DiscardImport { range } => self.discard(range),
-            OwnerAction::ImportRefused { range, .. } => {
-                self.discard(range);
+            OwnerAction::ImportRefused { range, source } => {
+                self.shared.discard_hooks.iter().for_each(|hook| hook(range, Some(source)));
                 self.shared.imports.refused();
             }
             OwnerAction::SessionChanged(session) => self.shared.set_session(session),
@@ -223,7 +223,7 @@ impl<L: Links> OwnerHost<L> {
 
     /// The hooks run here and now: a copy that arrives later must not be taken for the one discarded.
     fn discard(&self, range: KeyRange) {
-        self.shared.discard_hooks.iter().for_each(|hook| hook(range));
+        self.shared.discard_hooks.iter().for_each(|hook| hook(range, None));
         for (range, from, transfer) in self.shared.imports.discard(range) {
             self.shared.tell(Change::ImportDiscarded { range, from, transfer });
         }

@@ -76,8 +76,8 @@ impl Drop for Inner {
     }
 }
 
-/// Told of a range whose imported copy is void.
-type DiscardHook = Box<dyn Fn(KeyRange) + Send + Sync>;
+/// Told of a range whose imported copies are void, or that from under one lease alone.
+type DiscardHook = Box<dyn Fn(KeyRange, Option<Generation>) + Send + Sync>;
 
 /// What the handle and the driver share.
 struct Shared {

@@ -118,7 +118,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> State for LeasedMap<K, V> {
     }
 
     fn discard(&self, range: centrifuge_core::key::KeyRange) {
-        self.discard_import(range);
+        self.discard_import(range, None);
     }
 }
 

@@ -113,7 +113,8 @@ pub enum OwnerAction {
         /// The range.
         range: KeyRange,
     },
-    /// A copy that has just arrived is of no use, and its sender must not be told that it is here: this Owner goes.
+    /// The copy that has just arrived is of no use, and its sender must not be told that it is here: this Owner goes, or the copy
+    /// is a straggler. Copies of other leases on the same keys stay.
     ImportRefused {
         /// The range.
         range: KeyRange,

@@ -135,9 +135,11 @@ impl Leases {
         self.imported(range, source).contains_range(range)
     }
 
-    /// Forgets every copy of these keys.
-    pub fn forget_import(&mut self, range: KeyRange) {
-        self.imports.remove(range);
+    /// Whether a key went on under a later lease than `source`, as far as is known here: then a copy of it is a straggler.
+    #[must_use]
+    pub fn is_overtaken(&self, range: KeyRange, source: Generation) -> bool {
+        self.highest.overlapping(range).any(|(_, highest)| *highest >= source)
+            || self.imports.overlapping(range).any(|(_, import)| import.source > source)
     }
 
     /// Forgets every copy, and names the keys.

@@ -366,11 +366,13 @@ impl OwnerMachine {
         }
     }
 
-    /// Notes a copy, unless this Owner goes: whatever came to it would only have to move on.
+    /// Notes a copy, unless this Owner goes: whatever came to it would only have to move on. Nor is a straggler noted that a
+    /// later lease, or a later copy, has overtaken.
     fn on_import(&mut self, now: Instant, range: KeyRange, source: Generation, out: &mut Vec<OwnerAction>) {
-        let is_known = self.leases.has_import(range, source);
-        if self.is_going() && !is_known && !self.plants.has(Plant::DrainedTooEarly) {
-            self.leases.forget_import(range);
+        let is_new = !self.leases.has_import(range, source);
+        let goes = self.is_going() && !self.plants.has(Plant::DrainedTooEarly);
+        let is_stale = self.leases.is_overtaken(range, source) && !self.plants.has(Plant::StaleCopyNoted);
+        if (goes && is_new) || is_stale {
             return out.push(OwnerAction::ImportRefused { range, source });
         }
         self.leases.import(now, range, source);

@@ -19,6 +19,9 @@ use super::holdings::{Belief, HoldChange};
 use super::ownerless::{Gap, Ownerless};
 use super::{Facts, Verdict, earlier, later, slot};
 
+/// How many messages, one after the other, it may take from a release to the new owner.
+const MESSAGES_OF_A_MOVE: u32 = 12;
+
 /// Guards L1.
 #[derive(Debug, Default)]
 pub struct EveryKeyGetsAnOwner {
@@ -166,7 +169,9 @@ impl EveryKeyGetsAnOwner {
             belief.space == space && held.is_some_and(|held| !(held.frozen && stuck))
         };
         let just_given_up = self.given_up.get(&(space, key));
-        if just_given_up.is_some_and(|at| later(*at, facts.limits.slack) >= now)
+        // A move is a release, a grant and what crosses them, each as slow as the network is.
+        let moving = facts.limits.slack.max(facts.limits.slowest_message * MESSAGES_OF_A_MOVE);
+        if just_given_up.is_some_and(|at| later(*at, moving) >= now)
             || facts.holdings.beliefs().any(|(_, belief)| answers(belief))
         {
             return Ok(());

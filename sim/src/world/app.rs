@@ -150,6 +150,11 @@ impl App {
         self.imports.retain(|import| !range.contains(keys[import.probe]));
     }
 
+    /// Drops the imported copies that came from under one lease.
+    pub(crate) fn refuse(&mut self, keys: &[Key], range: KeyRange, source: Generation) {
+        self.imports.retain(|import| import.source != source || !range.contains(keys[import.probe]));
+    }
+
     /// Takes a copy in; false if a newer one of the same keys has been heard from that process.
     pub(crate) fn import(&mut self, copy: &Copy) -> bool {
         let newest = self.newest.entry(copy.from).or_default();

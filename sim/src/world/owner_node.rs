@@ -140,8 +140,8 @@ impl World {
             OwnerAction::DiscardImport { range } => {
                 self.with_app(number, |app, keys| app.discard(keys, range));
             }
-            OwnerAction::ImportRefused { range, .. } => {
-                self.with_app(number, |app, keys| app.discard(keys, range));
+            OwnerAction::ImportRefused { range, source } => {
+                self.with_app(number, |app, keys| app.refuse(keys, range, source));
                 if let Some(process) = &mut self.owners[number].process {
                     process.refuses_copy = true;
                 }

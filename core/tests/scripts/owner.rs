@@ -6,8 +6,8 @@ use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Seq, Sess
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{
-    Assign, Destination, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, RecallOrder, Refused,
-    RefusedWhy, Welcome,
+    Assign, Destination, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, RecallOrder,
+    Refused, RefusedWhy, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 use centrifuge_core::plant::Plants;
@@ -238,7 +238,9 @@ impl OwnerStage {
                 let heard = words.number("heard", self.reported)?;
                 let seq = words.number("seq", self.sent.saturating_add(1))?;
                 self.sent = self.sent.max(seq);
-                let clauses = words.clauses(&["grant", "renew"]);
+                let mut clauses = words.clauses(&["grant", "renew", "void"]);
+                let void = clauses.extract_if(.., |clause| clause.begins_with("void")).map(void_copy);
+                let void = void.collect::<Result<_, _>>()?;
                 if verb == "assign" {
                     self.listed =
                         clauses.into_iter().map(|clause| self.order(clause)).collect::<Result<_, _>>()?;
@@ -258,7 +260,7 @@ impl OwnerStage {
                     wants_answer: words.flag("wants-answer"),
                     drain_waits: words.flag("drain-waits"),
                     drained: words.flag("drained"),
-                    void: Vec::new(),
+                    void,
                     evicted: words.flag("evicted"),
                     orders: self.listed.clone(),
                 })
@@ -287,6 +289,15 @@ impl OwnerStage {
         words.end()?;
         Ok(LeaseOrder { range, generation: Generation(generation), state_since, kind, recall, warrant: None })
     }
+}
+
+/// `void 00-0f source=9`.
+fn void_copy(mut words: Words) -> Result<ImportedCopy, String> {
+    words.word()?;
+    let range = words::range(&words.word()?)?;
+    let source = Generation(words.number("source", 0)?);
+    words.end()?;
+    Ok(ImportedCopy { range, source })
 }
 
 fn transfer(words: &mut Words) -> Result<TransferId, String> {

@@ -583,6 +583,18 @@ fn prs_4_4_a_new_leader_waits_out_earlier_leases() {
     let renewed = cluster.messages(M2, b, won).find(|envelope| envelope.as_assign().is_some());
     assert!(renewed.expect("a renewal").sent_at < won + secs(40), "those who are there do not wait");
     assert!(cluster.check_continuous(b, Key::MAX, of_b));
+    // What is planned does not rest on silence: it goes on once both ends have spoken to the new leader.
+    let mut cluster = Cluster::sliced_with_managers(2);
+    let (a, b) = (cluster.owner("a"), cluster.owner("b"));
+    let lookup = cluster.lookup();
+    cluster.run_for(secs(20));
+    let mark = cluster.mark();
+    cluster.crash(M1);
+    cluster.run_until(secs(40), |cluster| cluster.leaders().next() == Some(M2));
+    cluster.tell(a, OwnerEvent::Drain);
+    cluster.run_for(secs(20));
+    assert!(cluster.holds(b, KeyRange::ALL), "the drain did not wait for a hold");
+    assert_eq!(cluster.losses(lookup, mark), []);
 }
 
 /// The leader dies, and for two minutes every Owner holds what it held, without a gap; then the table is the same.
@@ -610,6 +622,24 @@ fn prs_4_4_a_failover_moves_no_range_and_loses_no_state() {
     let (table, mark) = (cluster.table().clone(), cluster.mark());
     (0..2).for_each(|_| lose_leader_and_nothing_else(&mut cluster, &owners, &table));
     assert_eq!((cluster.stored().sessions.len(), cluster.store.group.term), (3, Term(3)));
+    assert_eq!(cluster.losses(lookup, mark), []);
+    // A range moves, and its new owner has not heard of it when the leader dies: the next one offers it again.
+    let mut cluster = Cluster::sliced_with_managers(2);
+    let (a, b) = (cluster.owner("a"), cluster.owner("b"));
+    let lookup = cluster.lookup();
+    cluster.run_for(secs(20));
+    let (before, mark) = (cluster.entry(Key::MIN), cluster.mark());
+    cluster.hold_both(b, M1);
+    cluster.pin(KeyRange::one(Key::MIN), "b");
+    cluster.run_for(secs(1));
+    let granted = cluster.entry(Key::MIN);
+    assert_eq!((granted.owner, granted.source), (Some(cluster.session(b)), Some(before.generation)));
+    assert!(!cluster.holds(b, KeyRange::one(Key::MIN)) && !cluster.holds(a, KeyRange::one(Key::MIN)));
+    cluster.crash(M1);
+    cluster.run_until(secs(40), |cluster| cluster.holds(b, KeyRange::one(Key::MIN)));
+    cluster.run_for(secs(100));
+    assert_eq!(cluster.entry(Key::MIN).generation, granted.generation);
+    assert_eq!(cluster.entry(Key::MIN).state_since, before.state_since);
     assert_eq!(cluster.losses(lookup, mark), []);
 }
 

@@ -97,7 +97,7 @@ impl Provocations {
         }
         // Whoever is not known by its address may have had any trouble, and so may one that does not move state.
         let is_doubtful = |name: &&str| !self.lives.iter().any(|life| life.name == *name && life.migrates);
-        owners.iter().any(|name| is_doubtful(name)) || self.came_near(&owners, from, to)
+        owners.iter().any(is_doubtful) || self.came_near(&owners, from, to)
     }
 
     /// The lives that had a key within some time.

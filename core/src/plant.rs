@@ -165,14 +165,6 @@ plants! {
     GapNeverRepaired = "gap-never-repaired" breaks "L1",
     /// A committed grant that its session's reports do not list is taken for dropped once the conversation has changed.
     UnlistedTakenForDropped = "unlisted-taken-for-dropped" breaks "S4",
-    /// An Owner refuses a message's grants because its lease time ran out on the way.
-    LateMessageRefuses = "late-message-refuses" breaks "S4",
-    /// One key that an Owner cannot accept makes it refuse the whole lease.
-    RefusedWhole = "refused-whole" breaks "S4",
-    /// An Owner that a leader never seems to reach keeps what it is offered for as long as it is heard.
-    OfferNeverEnds = "offer-never-ends" breaks "L1",
-    /// A process whose clock jumped keeps its session and its copies.
-    JumpKeepsSession = "jump-keeps-session" breaks "S4",
     /// An Owner takes itself for drained as soon as it is told of no lease, whatever is on its way to it.
     DrainedTooEarly = "drained-too-early" breaks "S4",
     /// A straggling copy takes the place of a later one.

@@ -404,9 +404,8 @@ pub(super) fn reconcile(
         if plants.has(Plant::AcceptedTwice) {
             continue;
         }
-        let endless = plants.has(Plant::OfferNeverEnds);
-        let ends_after = if endless { Duration::MAX } else { reading.hold };
-        let mut over = talk.offers.dropped(range, generation, report.applied, (reading.now, ends_after));
+        let ends_after = (reading.now, reading.hold);
+        let mut over = talk.offers.dropped(range, generation, report.applied, ends_after);
         if plants.has(Plant::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
             over = RangeSet::from_ranges([range]);
         }

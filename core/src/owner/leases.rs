@@ -287,7 +287,7 @@ impl Leases {
         {
             refused = refused.union(&wanted.difference(&self.imported(order.range, source)));
         }
-        if !open || (plants.has(Plant::RefusedWhole) && refused.iter().any(|piece| wanted.overlaps(piece))) {
+        if !open {
             refused = wanted.clone();
         }
         for range in wanted.intersection(&refused).iter() {

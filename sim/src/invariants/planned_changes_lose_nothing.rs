@@ -526,6 +526,7 @@ mod tests {
             scene.start_owner(node, number);
             guard.start(at(0), node, session(number), 0, true);
         }
+        guard.processes.values_mut().for_each(|process| process.in_contact_until = at(65));
         commit(&mut scene, &mut guard, at(0), create(1), Reason::Joined).unwrap();
         commit(&mut scene, &mut guard, at(0), grant(0, 9, 1, 1), Reason::Unowned).unwrap();
         guard.gain(session(1), &[Lot { range: range(0, 9), generation: generation(1) }]);

@@ -12,6 +12,7 @@ use super::pair;
 pub(super) fn failover() -> Scenario {
     let mut failover = succession("failover", "a new leader while the old one acts by its own clock");
     failover.boundary.instants = vec![0, 3_000, 13_500];
+    failover.boundary.messages = 9;
     failover
 }
 

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Refuses what a former owner of a key still had on its way: a message counts only if its lease is not lower than any
 /// seen for that key. Keeps one number for every key it has accepted a message for.
 ///
+/// A lease may go on under a higher number. What its owner still had on its way under the lower one is then refused like that of
+/// a former owner: an owner whose message is refused checks its lease again, and sends again under the number it has now.
+///
 /// It can be written and read with serde: a fence that is a part of the state moves with it, so that what was refused at one
 /// server is refused at the next.
 ///
@@ -30,7 +33,9 @@ pub struct Fence {
 
 /// A message of a lease that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("lease {generation} on key {key} is over: drop the message, its sender has lost the key")]
+#[error(
+    "lease {generation} on key {key} is over: drop the message; its sender checks its lease and sends again if it has one"
+)]
 pub struct StaleLease {
     /// The key.
     pub key: Key,

@@ -8,7 +8,7 @@ use crate::key::Key;
 /// Guards a service against messages of Owners that have lost a key since they sent them (Centrifuge §3.2, PRS §2.3).
 ///
 /// It promises that after a message under some lease was accepted for a key, none under a lower number is accepted for
-/// that key. It never refuses the latest holder: numbers only rise. It cannot know of a lease before the first message
+/// that key. It never refuses what the latest holder sends under its latest number: numbers only rise. It cannot know of a lease before the first message
 /// under it arrives, and keeps one number for every key it has accepted a message for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]

@@ -173,8 +173,8 @@ impl Stored {
                 self.sessions.insert(*session, info.clone());
             }
             Change::SessionEnded { session } => self.end_session(*session, plants),
-            Change::Granted { range, generation, session, source } => {
-                return self.grant(*range, *generation, *session, *source, plants);
+            Change::Granted { range, generation, session, source, state_since } => {
+                return self.grant(*range, *generation, *session, *source, *state_since);
             }
             Change::Claimed { range, generation, state_since, session } => {
                 return self.claim(*range, *generation, *state_since, *session);
@@ -184,6 +184,8 @@ impl Stored {
                 self.mark(*range, *generation, Some(Recall { to: *to }));
             }
             Change::RecallCancelled { range, generation } => self.mark(*range, *generation, None),
+            Change::MergeBegun { range, generation } => self.begin_merge(*range, *generation),
+            Change::Merged { range, generation } => return self.end_merge(*range, *generation, plants),
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
             Change::Pinned { range, to: Some(name) } => self.pins.insert(*range, name.clone()),
@@ -206,15 +208,15 @@ impl Stored {
         generation: Generation,
         session: SessionId,
         source: Option<Generation>,
-        plants: Plants,
+        state_since: Option<Generation>,
     ) -> Vec<PublishedEntry> {
         self.last_generation = self.last_generation.max(generation);
         let parts: Vec<_> = self.table.overlapping(range).map(|(part, entry)| (part, *entry)).collect();
         for (part, old) in parts {
-            let keeps = source.is_some() || plants.has(Plant::LossKeepsStateSince);
-            let state_since = if keeps { old.state_since } else { generation };
-            let entry = Entry { owner: Some(session), generation, state_since, source, recall: None };
-            self.table.set(part, entry);
+            let kept = source.map(|_| old.state_since);
+            let state_since = kept.or(state_since).unwrap_or(generation);
+            let owner = Some(session);
+            self.table.set(part, Entry { owner, generation, state_since, source, ..Entry::default() });
         }
         self.publish(range)
     }
@@ -227,15 +229,16 @@ impl Stored {
         session: SessionId,
     ) -> Vec<PublishedEntry> {
         self.last_generation = self.last_generation.max(generation);
-        let entry = Entry { owner: Some(session), generation, state_since, source: None, recall: None };
-        self.table.set(range, entry);
+        let owner = Some(session);
+        self.table.set(range, Entry { owner, generation, state_since, ..Entry::default() });
         self.publish(range)
     }
 
     fn release(&mut self, range: KeyRange, generation: Generation) -> Vec<PublishedEntry> {
         let parts = self.parts_under(range, generation);
         for (part, old) in &parts {
-            self.table.set(*part, Entry { owner: None, source: None, recall: None, ..*old });
+            let Entry { generation, state_since, .. } = *old;
+            self.table.set(*part, Entry { generation, state_since, ..Entry::default() });
         }
         parts.into_iter().flat_map(|(part, _)| self.publish(part)).collect()
     }
@@ -244,6 +247,27 @@ impl Stored {
         for (part, old) in self.parts_under(range, generation) {
             self.table.set(part, Entry { recall, ..old });
         }
+    }
+
+    fn begin_merge(&mut self, range: KeyRange, generation: Generation) {
+        self.last_generation = self.last_generation.max(generation);
+        let parts: Vec<_> = self.table.overlapping(range).map(|(part, entry)| (part, *entry)).collect();
+        for (part, old) in parts {
+            self.table.set(part, Entry { merge: Some(generation), ..old });
+        }
+    }
+
+    /// Where the state came from is of no use any more: its holder has it.
+    fn end_merge(&mut self, range: KeyRange, generation: Generation, plants: Plants) -> Vec<PublishedEntry> {
+        let parts = self.table.overlapping(range).filter(|(_, entry)| entry.merge == Some(generation));
+        let parts: Vec<_> = parts.map(|(part, entry)| (part, *entry)).collect();
+        let one_age =
+            parts.first().filter(|_| plants.has(Plant::MergesUnequalAges)).map(|(_, old)| old.state_since);
+        for (part, old) in parts {
+            let state_since = one_age.unwrap_or(old.state_since);
+            self.table.set(part, Entry { generation, state_since, merge: None, source: None, ..old });
+        }
+        self.publish(range)
     }
 
     fn parts_under(&self, range: KeyRange, generation: Generation) -> Vec<(KeyRange, Entry)> {

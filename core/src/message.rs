@@ -264,11 +264,29 @@ pub struct LeaseOrder {
     pub state_since: Generation,
     /// A first grant or a renewal.
     pub kind: OrderKind,
+    /// With a renewal: the number under which the Owner holds it from now on, together with its neighbours. It may have
+    /// taken that number already. Never a grant: only what is held goes on under it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub merge: Option<Generation>,
     /// The Manager wants it back.
     pub recall: Option<RecallOrder>,
     /// What its Owner shows to a leader that has no store.
     #[cfg_attr(feature = "serde", serde(default))]
     pub warrant: Option<Warrant>,
+}
+
+impl LeaseOrder {
+    /// The number under which the Owner holds the lease once it has applied this.
+    #[must_use]
+    pub fn holds_under(&self) -> Generation {
+        self.merge.unwrap_or(self.generation)
+    }
+
+    /// Whether it renews a lease that is held under this number.
+    #[must_use]
+    pub fn is_of(&self, generation: Generation) -> bool {
+        self.generation == generation || self.merge == Some(generation)
+    }
 }
 
 /// Whether a lease is new to its Owner. A restarted Owner accepts grants alone (Centrifuge §2.3).

@@ -163,6 +163,16 @@ plants! {
     UnownedNeverGranted = "unowned-never-granted" breaks "L1",
     /// A Lookup whose changes have a gap waits for the next push instead of asking.
     GapNeverRepaired = "gap-never-repaired" breaks "L1",
+    /// Ranges that begin empty in one decision share a number that one of them may have carried before.
+    SharedAgeTooLow = "shared-age-too-low" breaks "S4",
+    /// Neighbours whose state is of unequal age become one lease, with the age of the first.
+    MergesUnequalAges = "merges-unequal-ages" breaks "S4",
+    /// Two leases that become one: a recalled one is listed under its old number alone, which its holder may have left.
+    RecallOmitsMerge = "recall-omits-merge" breaks "S4",
+    /// Two leases that become one: a transfer begun under the old number goes on, and its copy is of a lease that is gone.
+    MergeKeepsTransfer = "merge-keeps-transfer" breaks "S4",
+    /// Two leases that become one: a release under the new number does not count.
+    ReleasedUnderOneNumber = "released-under-one-number" breaks "S4",
     /// A committed grant that its session's reports do not list is taken for dropped once the conversation has changed.
     UnlistedTakenForDropped = "unlisted-taken-for-dropped" breaks "S4",
     /// An Owner takes itself for drained as soon as it is told of no lease, whatever is on its way to it.

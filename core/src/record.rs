@@ -89,6 +89,8 @@ pub enum Change {
         session: SessionId,
         /// The lease under which the state that comes along was held. `None`: the state begins empty.
         source: Option<Generation>,
+        /// Where the state begins empty: the number from which on it does. `None`: the lease's own.
+        state_since: Option<Generation>,
     },
     /// A leader that has no store learns of a lease that an earlier one granted.
     Claimed {
@@ -122,6 +124,20 @@ pub enum Change {
         /// The keys.
         range: KeyRange,
         /// The lease that stays.
+        generation: Generation,
+    },
+    /// Neighbouring leases of one session are to be one lease, under a number that their holder is told of.
+    MergeBegun {
+        /// The keys.
+        range: KeyRange,
+        /// The new number.
+        generation: Generation,
+    },
+    /// The holder has taken the new number: it is the lease's from now on.
+    Merged {
+        /// The keys.
+        range: KeyRange,
+        /// The new number.
         generation: Generation,
     },
     /// An operator stopped all moves.
@@ -204,6 +220,8 @@ pub enum Reason {
     Reported,
     /// The load policy moved a virtual node.
     LoadBalanced,
+    /// Neighbours with one owner and state of one age need but one lease.
+    Neighbours,
     /// The time it takes for old leases to run out has passed.
     TimePassed,
 }

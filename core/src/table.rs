@@ -21,6 +21,39 @@ pub struct Entry {
     pub source: Option<Generation>,
     /// The Manager wants it back.
     pub recall: Option<Recall>,
+    /// The number under which it and its neighbours are to be one lease. Its holder may have taken that number or not.
+    pub merge: Option<Generation>,
+}
+
+impl Entry {
+    /// Whether its holder may hold it under this number.
+    #[must_use]
+    pub fn is_under(&self, generation: Generation) -> bool {
+        self.numbers().have(generation)
+    }
+
+    /// The numbers under which its holder may hold it.
+    #[must_use]
+    pub fn numbers(&self) -> LeaseNumbers {
+        LeaseNumbers { generation: self.generation, merge: self.merge }
+    }
+}
+
+/// The numbers under which a lease may be held: one, or two while it becomes one lease with its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseNumbers {
+    /// The number that the table has.
+    pub generation: Generation,
+    /// The number that it gets once its holder has it.
+    pub merge: Option<Generation>,
+}
+
+impl LeaseNumbers {
+    /// Whether one of them is this one.
+    #[must_use]
+    pub fn have(self, generation: Generation) -> bool {
+        self.generation == generation || self.merge == Some(generation)
+    }
 }
 
 /// A recall in progress.

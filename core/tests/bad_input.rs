@@ -350,7 +350,7 @@ fn changes_of_another_log_are_not_applied_but_asked_about() {
 fn pool() -> ManagerStage {
     let mut stage = ManagerStage::default();
     let lines = stage.play("pool a1 b1").expect("a pool");
-    assert_eq!(lines[..2], ["00-7f a1 gen=1", "80-ff b1 gen=2"]);
+    assert_eq!(lines[..2], ["00-7f a1 gen=1", "80-ff b1 gen=2 since=1"]);
     stage
 }
 

@@ -208,18 +208,18 @@ fn centrifuge_2_2_1_the_smaller_of_changes_and_snapshot_is_sent() {
             cluster.pin(KeyRange::ALL, ["a", "b"][number % 2]);
         }
         cluster.mend(M1, lookup);
-        let mark = cluster.mark();
+        let (mark, table) = (cluster.mark(), cluster.table().len());
         cluster.run_for(secs(40));
         assert!(cluster.is_current(lookup));
-        let sent =
+        let mut sent =
             cluster.messages(M1, lookup, mark).filter_map(|envelope| match &envelope.as_update()?.body {
                 UpdateBody::Changes { entries, .. } => Some(("changes", entries.len())),
                 UpdateBody::Snapshot { entries, .. } => Some(("snapshot", entries.len())),
                 UpdateBody::Heartbeat { .. } | UpdateBody::Unchanged { .. } => None,
             });
-        let sent: Vec<_> = sent.collect();
-        let &[(kind, size)] = &sent[..] else { panic!("one answer: {sent:?}") };
-        assert!(size <= cluster.table().len(), "never more than the table");
+        // Whatever it is told later is news: its neighbours may have become one lease meanwhile.
+        let (kind, size) = sent.next().expect("an answer");
+        assert!(size <= table, "never more than the table");
         sizes.push(kind);
     }
     assert_eq!((sizes[0], sizes[3]), ("changes", "snapshot"));

@@ -189,7 +189,13 @@ fn stored_pool() -> Group {
     }
     for (generation, (range, owner)) in (1..).zip(ConsistentHash.assign(&pool(OWNERS))) {
         let generation = Generation(generation);
-        changes.push(Change::Granted { range, generation, session: session(owner), source: None });
+        changes.push(Change::Granted {
+            range,
+            generation,
+            session: session(owner),
+            source: None,
+            state_since: None,
+        });
     }
     let record = |change| Record::Namespace { namespace: namespace(), change, reason: Reason::Joined };
     let mut group = Group::default();

@@ -648,6 +648,7 @@ fn write_order(order: &LeaseOrder) -> v1::LeaseOrder {
         source: source.map(|source| source.0),
         recall: order.recall.as_ref().map(write_recall),
         warrant: order.warrant.as_ref().map(write_warrant),
+        merge: order.merge.map(|merge| merge.0),
     }
 }
 
@@ -658,11 +659,20 @@ fn read_order(wire: v1::LeaseOrder) -> Converted<LeaseOrder> {
         (false, None) => OrderKind::Renewal,
         (false, Some(_)) => return refuse("source", Problem::Contradiction { other: "grant" }),
     };
+    let generation = read_generation("generation", wire.generation)?;
+    let merge = wire.merge.map(|merge| read_generation("merge", merge)).transpose()?;
+    if merge.is_some() && wire.grant {
+        return refuse("merge", Problem::Contradiction { other: "grant" });
+    }
+    if merge.is_some_and(|merge| merge <= generation) {
+        return refuse("merge", Problem::Contradiction { other: "generation" });
+    }
     Ok(LeaseOrder {
         range: read_range(wire.first, wire.last)?,
-        generation: read_generation("generation", wire.generation)?,
+        generation,
         state_since: read_generation("state_since", wire.state_since)?,
         kind,
+        merge,
         recall: wire.recall.map(|recall| read_in("recall", recall, read_recall)).transpose()?,
         warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
     })
@@ -1448,7 +1458,7 @@ fn write_change(change: &Change, common: v1::Decision) -> v1::Decision {
             kind("session-changed", about(session, Some(info), common))
         }
         Change::SessionEnded { session } => kind("session-ended", about(session, None, common)),
-        Change::Granted { range, generation, session, source } => {
+        Change::Granted { range, generation, session, source, .. } => {
             let source = source.map(|source| source.0);
             let granted = about(session, None, lease(range, generation, common));
             kind("granted", v1::Decision { source, ..granted })
@@ -1464,6 +1474,8 @@ fn write_change(change: &Change, common: v1::Decision) -> v1::Decision {
         Change::RecallCancelled { range, generation } => {
             kind("recall-cancelled", lease(range, generation, common))
         }
+        Change::MergeBegun { range, generation } => kind("merge-begun", lease(range, generation, common)),
+        Change::Merged { range, generation } => kind("merged", lease(range, generation, common)),
         Change::Frozen => kind("frozen", common),
         Change::Unfrozen => kind("unfrozen", common),
         Change::Pinned { range, to } => {
@@ -1496,6 +1508,7 @@ fn write_reason(reason: &Reason) -> (&'static str, Option<String>) {
         Reason::LoadBalanced => "load-balanced",
         Reason::TimePassed => "time-passed",
         Reason::Claimed => "claimed",
+        Reason::Neighbours => "neighbours",
     };
     (word, None)
 }

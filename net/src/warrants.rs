@@ -33,11 +33,12 @@ impl WarrantKey {
     /// Puts the codes into the warrants of a message that leaves a Manager.
     pub fn sign(&self, assign: &mut Assign) {
         for order in &mut assign.orders {
+            let generation = order.holds_under().0;
             let Some(warrant) = &mut order.warrant else { continue };
             let granted = Granted {
                 namespace: &assign.namespace,
                 session: assign.session,
-                generation: order.generation.0,
+                generation,
                 state_since: order.state_since.0,
             };
             let code = hmac::sign(&self.key, &covered(&granted, warrant));
@@ -121,6 +122,7 @@ mod tests {
                 generation: Generation(5),
                 state_since: Generation(4),
                 kind: OrderKind::Renewal,
+                merge: None,
                 recall: None,
                 warrant: Some(warrant),
             }],

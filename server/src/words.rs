@@ -26,6 +26,7 @@ pub fn reason(reason: &Reason) -> &'static str {
         Reason::LoadBalanced => "load-balanced",
         Reason::TimePassed => "time-passed",
         Reason::Claimed => "claimed",
+        Reason::Neighbours => "neighbours",
     }
 }
 

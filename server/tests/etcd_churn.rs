@@ -86,7 +86,8 @@ fn batch(term: Term, index: u64) -> Arc<Batch> {
         let first = turn % RANGES * width;
         let range = KeyRange::new(Key(first), Key(first + width - 1)).expect("a range");
         let session = SessionId(Nonce(u128::from(turn % 10) + 1));
-        let change = Change::Granted { range, generation: Generation(turn), session, source: None };
+        let (generation, source, state_since) = (Generation(turn), None, None);
+        let change = Change::Granted { range, generation, session, source, state_since };
         record(change, Reason::Repartitioned)
     }));
     Arc::new(Batch { term, records })

@@ -111,6 +111,7 @@ fn group_with_two_ranges() -> Group {
         generation: Generation(1),
         session: SessionId(Nonce(1)),
         source: None,
+        state_since: None,
     };
     let created = Change::Created { settings: Arc::default(), log: Nonce(7), floor: Generation::ZERO };
     let record = |change| Record::Namespace {

@@ -42,12 +42,23 @@ impl From<centrifuge_core::owner::NotOwner> for NotOwner {
 pub struct Lease {
     /// The keys. A lease may lose a part of them and keep its number for the rest.
     pub range: KeyRange,
-    /// Its number: what leaves the server carries it, and the receiver refuses a lower one.
+    /// Its number: what leaves the server carries it, and the receiver refuses a lower one. It may rise while the lease is
+    /// held, when neighbouring leases become one.
     pub generation: Generation,
+    /// The number under which the keys were granted: they have been held without a gap since.
+    pub continuous_from: Generation,
     /// When the state of these keys last began empty.
     pub state_since: Generation,
     /// The lease under which the state that came along was held elsewhere. `None`: the state began empty here.
     pub source: Option<Generation>,
+}
+
+impl Lease {
+    /// Whether its keys have been held without a gap since they were held under `lease`: state of then is state of now.
+    #[must_use]
+    pub fn is_continuous_since(&self, lease: Generation) -> bool {
+        self.continuous_from <= lease && lease <= self.generation
+    }
 }
 
 /// Until when leases are valid, by two clocks.
@@ -100,7 +111,7 @@ impl LeaseSnapshot {
         Some((lease, self.table.index.value(run).is_frozen))
     }
 
-    /// Whether the key is held at that lease, by given clocks.
+    /// Whether the key has been held since that lease, by given clocks.
     pub(crate) fn is_held_at(&self, now: Instant, offset: i64, key: Key, lease: Generation) -> bool {
         let held = *self.table.index.value(self.table.index.find(key));
         held.is_under(lease) && self.validity.holds(now, offset)
@@ -112,11 +123,13 @@ impl LeaseSnapshot {
 struct Held {
     /// Zero: nothing.
     generation: Generation,
+    continuous_from: Generation,
     is_frozen: bool,
 }
 
 impl Held {
-    const NOTHING: Held = Held { generation: Generation::ZERO, is_frozen: false };
+    const NOTHING: Held =
+        Held { generation: Generation::ZERO, continuous_from: Generation(u64::MAX), is_frozen: false };
 
     #[inline(always)]
     fn check(self, is_valid: bool) -> Result<Generation, NotOwner> {
@@ -131,7 +144,7 @@ impl Held {
 
     #[inline(always)]
     fn is_under(self, lease: Generation) -> bool {
-        self.generation != Generation::ZERO && self.generation == lease
+        self.continuous_from <= lease && lease <= self.generation
     }
 }
 
@@ -175,7 +188,8 @@ impl LeaseTable {
     /// A table of leases in key order, each with whether it is frozen.
     pub(crate) fn new(leases: &[(Lease, bool)]) -> LeaseTable {
         let held = leases.iter().map(|(lease, is_frozen)| {
-            (lease.range, Held { generation: lease.generation, is_frozen: *is_frozen })
+            let (generation, continuous_from) = (lease.generation, lease.continuous_from);
+            (lease.range, Held { generation, continuous_from, is_frozen: *is_frozen })
         });
         let index = RangeIndex::new(held, Held::NOTHING);
         let mut details = vec![None; index.len()];
@@ -287,7 +301,8 @@ impl HotLeases {
     pub fn evenly(ranges: u32, valid_for: Duration) -> HotLeases {
         let lease = |(range, number)| {
             let generation = Generation(number + 1);
-            (Lease { range, generation, state_since: generation, source: None }, false)
+            let (continuous_from, state_since) = (generation, generation);
+            (Lease { range, generation, continuous_from, state_since, source: None }, false)
         };
         let leases: Vec<_> = super::slices(ranges).zip(0_u64..).map(lease).collect();
         let now = clock::now();
@@ -331,7 +346,7 @@ impl HotLeases {
         checked.unwrap_or_else(|_| self.passing_view().check_now(key))
     }
 
-    /// Whether `key` has been held without a gap since it was first held under `lease`.
+    /// Whether `key` has been held without a gap since it was held under `lease`, be it under another number now.
     #[inline(always)]
     #[must_use]
     pub fn check_lease_continuous(&self, key: Key, lease: Generation) -> bool {

@@ -214,7 +214,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     ) -> Result<Leased<R>, NotOwner> {
         assert_eq!(guard.key(), name.key(), "a guard is on one key");
         let held = |leases: &dyn Leases, key| {
-            let lease = leases.held(key).filter(|lease| lease.generation == guard.generation());
+            let lease = leases.held(key).filter(|lease| lease.is_continuous_since(guard.generation()));
             lease.ok_or(NotOwner::NoLease)
         };
         self.operate(name, held, operate)
@@ -334,7 +334,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> Inner<K, V> {
 
     /// Makes the entry of a name true under a lease: what is of an earlier one, or over, goes; what came along is here.
     fn settle(&self, shard: &mut HashMap<K, Entry<V>>, name: &K, key: Key, lease: &Lease, now: Instant) {
-        let is_current = shard.get(name).is_some_and(|entry| entry.generation == lease.generation);
+        let is_current = shard.get(name).is_some_and(|entry| lease.is_continuous_since(entry.generation));
         if !is_current {
             let arrived = lease.source.and_then(|source| self.arrived(name, key, source));
             match arrived {

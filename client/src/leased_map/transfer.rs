@@ -14,6 +14,7 @@ use centrifuge_core::time::Instant;
 
 use super::frame::{Answer, Part};
 use super::{CodecError, Inner, LeasedKey, LeasedMap, lock};
+use crate::hot::Lease;
 use crate::owner::{BoxError, ImportOffer, MigrationOut, Owner};
 
 /// A part is sent when its entries have this many bytes.
@@ -128,7 +129,12 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
         let mut written = Vec::new();
         for shard in &self.inner.shards {
             for (name, entry) in lock(shard).iter() {
-                let is_meant = entry.generation == offer.source && offer.range.contains(name.key());
+                // Whatever number it was written under: the range has been held without a gap since.
+                let is_of_lease = |lease: Lease| {
+                    lease.is_continuous_since(offer.source) && lease.is_continuous_since(entry.generation)
+                };
+                let key = name.key();
+                let is_meant = offer.range.contains(key) && leases.held(key).is_some_and(is_of_lease);
                 let is_news = since.map_or(entry.is_live(now), |since| entry.changed > since);
                 if is_meant && is_news {
                     let value = entry.value.as_ref().filter(|_| entry.is_live(now));

@@ -45,15 +45,17 @@ impl LeaseBook {
     /// Every lease in key order, and whether it is frozen.
     pub(crate) fn leases(&self) -> Vec<(Lease, bool)> {
         let lease = |(range, lease): (KeyRange, &centrifuge_core::owner::Lease)| {
-            let source = self.source_of(range, lease.generation);
+            let source = self.source_of(range, lease.continuous_from);
             let (generation, state_since) = (lease.generation, lease.state_since);
-            (Lease { range, generation, state_since, source }, lease.frozen)
+            let continuous_from = lease.continuous_from;
+            (Lease { range, generation, continuous_from, state_since, source }, lease.frozen)
         };
         self.held.iter().map(lease).collect()
     }
 
-    fn source_of(&self, range: KeyRange, lease: Generation) -> Option<Generation> {
+    /// Where the state came from that came with a grant; the lease may have another number by now.
+    fn source_of(&self, range: KeyRange, granted: Generation) -> Option<Generation> {
         let (_, (generation, source)) = self.sources.get(range.first())?;
-        (*generation == lease).then_some(*source)
+        (*generation == granted).then_some(*source)
     }
 }

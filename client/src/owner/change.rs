@@ -24,6 +24,17 @@ pub(super) const BACKLOG: usize = 4096;
 pub enum Change {
     /// A lease is new.
     Granted(Lease),
+    /// A lease goes on under another number, as one with its neighbours. Nothing else about it changes: what was checked under
+    /// the earlier number is still continuous. Only a message that is on its way under the earlier one may be refused by a
+    /// [`Fence`](crate::Fence) that has seen the later.
+    Renumbered {
+        /// The keys.
+        range: KeyRange,
+        /// The number that the lease had.
+        from: Generation,
+        /// The number that it has now; its end will name this one.
+        to: Generation,
+    },
     /// A lease is gone.
     Revoked {
         /// The keys.

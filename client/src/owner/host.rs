@@ -8,7 +8,9 @@ use centrifuge_core::id::Generation;
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
-use centrifuge_core::owner::{Grant, OwnerAction, OwnerEvent, OwnerMachine, Revocation, TransferId};
+use centrifuge_core::owner::{
+    Grant, OwnerAction, OwnerEvent, OwnerMachine, Renumbered, Revocation, TransferId,
+};
 use centrifuge_core::settings::Drift;
 use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
@@ -160,6 +162,11 @@ impl<L: Links> OwnerHost<L> {
                 self.links.send(&to, message);
             }
             OwnerAction::Granted(grants) => grants.iter().for_each(|grant| self.granted(grant)),
+            OwnerAction::Renumbered(renumbered) => {
+                for Renumbered { range, from, to } in renumbered {
+                    self.shared.tell(Change::Renumbered { range, from, to });
+                }
+            }
             OwnerAction::Revoked(revoked) => revoked.iter().for_each(|lease| self.revoked(lease)),
             OwnerAction::StartTransfer { transfer, range, generation, to } => {
                 self.start_transfer(transfer, range, generation, to);
@@ -213,7 +220,8 @@ impl<L: Links> OwnerHost<L> {
     fn granted(&self, grant: &Grant) {
         let Grant { range, generation, state_since, source } = *grant;
         self.shared.imports.granted(range);
-        self.shared.tell(Change::Granted(Lease { range, generation, state_since, source }));
+        let continuous_from = generation;
+        self.shared.tell(Change::Granted(Lease { range, generation, continuous_from, state_since, source }));
     }
 
     fn revoked(&self, revoked: &Revocation) {

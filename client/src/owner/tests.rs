@@ -45,6 +45,7 @@ impl Links for Sent {
 enum Order {
     Nothing,
     Keep,
+    Merge,
     Grant,
     Recall,
     Migrate,
@@ -65,6 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
     let order = prop_oneof![
         1 => Just(Order::Nothing),
         4 => Just(Order::Keep),
+        1 => Just(Order::Merge),
         3 => Just(Order::Grant),
         1 => Just(Order::Recall),
         1 => Just(Order::Migrate),
@@ -187,13 +189,21 @@ impl World {
                 generation,
                 state_since,
                 kind: OrderKind::Renewal,
+                merge: None,
                 recall,
                 warrant: None,
             };
             match (order, lease) {
-                (Order::Nothing, _) | (Order::Keep | Order::Recall | Order::Migrate, None) => {}
+                (Order::Nothing, _) | (Order::Keep | Order::Merge | Order::Recall | Order::Migrate, None) => {
+                }
                 (Order::Keep, Some(lease)) => {
                     leases.push(renewal(lease.generation, lease.state_since, None));
+                }
+                (Order::Merge, Some(lease)) => {
+                    self.generation += 1;
+                    let merge = Some(Generation(self.generation));
+                    let order = renewal(lease.generation, lease.state_since, None);
+                    leases.push(LeaseOrder { merge, ..order });
                 }
                 (Order::Recall, Some(lease)) => {
                     let recall = Some(RecallOrder { to: None });
@@ -214,6 +224,7 @@ impl World {
                         generation,
                         state_since: generation,
                         kind,
+                        merge: None,
                         recall: None,
                         warrant: None,
                     });

@@ -132,8 +132,10 @@ impl Decision<'_> {
             }
         }
         self.live.waits_for_talk |= waits;
+        let too_low = self.plants.has(Plant::SharedAgeTooLow).then_some(self.stored().last_generation);
+        let mut since = too_low.filter(|last| *last > Generation::ZERO);
         for (range, session) in grants {
-            self.grant(range, session, None, Reason::Unowned);
+            since = self.grant_empty(range, session, since, Reason::Unowned);
         }
     }
 
@@ -206,7 +208,8 @@ impl Decision<'_> {
         if let (Change::Recalled { range, to: Some(to), .. }, true) =
             (&change, self.plants.has(Plant::GrantBeforeRelease))
         {
-            return self.grant(*range, *to, None, reason);
+            self.grant_empty(*range, *to, None, reason);
+            return;
         }
         self.emit(change, reason);
     }

@@ -166,7 +166,7 @@ impl Decision<'_> {
             let parts: Vec<_> =
                 self.stored().table.overlapping(held.range).map(|(part, entry)| (part, *entry)).collect();
             for (range, entry) in parts {
-                if entry.owner == Some(session) && entry.generation == held.generation {
+                if entry.owner == Some(session) && entry.is_under(held.generation) {
                     continue;
                 }
                 match self.judge_claim(range, held, (entry.owner, entry.generation), floor) {

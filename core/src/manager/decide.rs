@@ -48,6 +48,8 @@ pub(super) struct Decision<'a> {
 pub(super) struct Finding {
     pub(super) range: KeyRange,
     generation: Generation,
+    /// The number under which the report speaks of it.
+    named: Generation,
     /// The session that has the state, if it was moved.
     clean_to: Option<SessionId>,
     given_back: bool,
@@ -102,6 +104,7 @@ impl Leader {
         decision.time_out_recalls();
         decision.balance_load();
         decision.assign();
+        decision.merge_neighbours();
         for skip in live.skips.iter().filter(|skip| !earlier.contains(skip)) {
             if let Skip::Claim { why, .. } = skip {
                 *context.counters.claims_refused.entry(*why).or_default() += 1;
@@ -170,6 +173,7 @@ impl Decision<'_> {
             if self.may_join(session, &claims) && self.join(session, &report) {
                 self.take_claims(session, &claims);
                 self.free_unclaimed_by_plant(&report);
+                self.take_merges(session, &report);
                 self.take_findings(session);
                 self.take_wishes(session, &report);
             }
@@ -229,8 +233,9 @@ impl Decision<'_> {
         let leases: Vec<_> =
             self.stored().table.of_session(from).map(|(range, entry)| (range, entry.generation)).collect();
         for (range, generation) in leases {
-            let source = Some(generation);
-            self.emit(Change::Granted { range, generation, session: to, source }, Reason::TakenOver);
+            let (source, state_since) = (Some(generation), None);
+            let granted = Change::Granted { range, generation, session: to, source, state_since };
+            self.emit(granted, Reason::TakenOver);
             if let Some(talk) = self.live.talks.get_mut(&to) {
                 talk.offers.note_listed(range, generation);
             }
@@ -266,16 +271,16 @@ impl Decision<'_> {
     }
 
     fn take_finding(&mut self, source: SessionId, finding: Finding) {
-        let Finding { range, generation, .. } = finding;
+        let Finding { range, generation, named, .. } = finding;
         if let Some(to) = finding.clean_to {
             let alive = self.stored().sessions.contains_key(&to) && !self.live.hold_is_over(to, self.now);
             if alive && to != source {
-                return self.grant(range, to, Some(generation), Reason::Migrated);
+                return self.grant_moved(range, to, named, Reason::Migrated);
             }
             if self.plants.has(Plant::CleanThoughRestarted)
                 && let Some(other) = self.stored().sessions.keys().copied().find(|session| *session != source)
             {
-                return self.grant(range, other, Some(generation), Reason::Migrated);
+                return self.grant_moved(range, other, named, Reason::Migrated);
             }
         }
         let reason = match finding {
@@ -287,30 +292,55 @@ impl Decision<'_> {
         self.emit(Change::Released { range, generation }, reason);
     }
 
-    /// Gives a range a new lease, the state's age kept only if the state comes with it.
-    pub(super) fn grant(
+    /// Gives a range whose state was moved, out of the lease `source`, a new lease. The state is as old as it was.
+    fn grant_moved(&mut self, range: KeyRange, to: SessionId, source: Generation, reason: Reason) {
+        match self.next_generation() {
+            Some(generation) => {
+                let (source, state_since) = (Some(source), None);
+                let granted = Change::Granted { range, generation, session: to, source, state_since };
+                self.emit(granted, reason);
+            }
+            None => {
+                let generation = self.stored().table.get(range.first()).1.generation;
+                self.emit(Change::Released { range, generation }, Reason::Dropped);
+            }
+        }
+    }
+
+    /// Gives a range that begins empty a new lease, and says which number its state's age is: that of the first of those that
+    /// begin empty in one decision. No key carried it, or a higher one, before.
+    pub(super) fn grant_empty(
         &mut self,
         range: KeyRange,
         to: SessionId,
-        source: Option<Generation>,
+        first: Option<Generation>,
         reason: Reason,
-    ) {
+    ) -> Option<Generation> {
+        let generation = self.next_generation()?;
+        let kept = self.plants.has(Plant::LossKeepsStateSince);
+        let kept = kept.then(|| self.stored().table.get(range.first()).1.state_since);
+        let state_since = kept.or(first);
+        let granted = Change::Granted { range, generation, session: to, source: None, state_since };
+        self.emit(granted, reason);
+        first.or(Some(generation))
+    }
+
+    /// A number that no lease has had; `None` if the term has none left.
+    pub(super) fn next_generation(&mut self) -> Option<Generation> {
         let last = if self.plants.has(Plant::GenerationReused) {
             self.live.granted_here
         } else {
             self.stored().last_generation
         };
         let is_of_term = |next: &Generation| self.floor.is_none_or(|floor| next.is_of_term_after(floor));
-        let Some(generation) = last.next().filter(is_of_term) else {
+        let generation = last.next().filter(is_of_term);
+        if let Some(generation) = generation {
+            self.live.granted_here = generation;
+        } else {
             self.plan.used_up = true;
-            let namespace = self.namespace.clone();
-            if let (Some(source), true) = (source, source.is_some()) {
-                self.emit(Change::Released { range, generation: source }, Reason::Dropped);
-            }
-            return self.live.skips.push(super::event::Skip::GenerationsUsedUp { namespace });
-        };
-        self.live.granted_here = generation;
-        self.emit(Change::Granted { range, generation, session: to, source }, reason);
+            self.live.skips.push(Skip::GenerationsUsedUp { namespace: self.namespace.clone() });
+        }
+        generation
     }
 
     fn take_wishes(&mut self, session: SessionId, report: &Report) {
@@ -375,27 +405,37 @@ pub(super) fn reconcile(
     for (range, entry) in stored.table.of_session(session) {
         let generation = entry.generation;
         let mut missing = RangeSet::from_ranges([range]);
-        for (piece, _) in held.overlapping(range).filter(|(_, held)| **held == generation) {
+        for (piece, _) in held.overlapping(range).filter(|(_, held)| entry.is_under(**held)) {
             missing.remove(piece);
         }
         let any_lease = plants.has(Plant::ReleaseWithoutGeneration);
         if missing.is_empty() && !any_lease {
             continue;
         }
-        let finding = Finding { range, generation, clean_to: None, given_back: false, refused: false };
-        let releases = if any_lease {
+        let numbers = [Some(generation), entry.merge.filter(|_| !plants.has(Plant::ReleasedUnderOneNumber))];
+        let numbers = || numbers.iter().flatten();
+        let finding = Finding {
+            range,
+            generation,
+            named: generation,
+            clean_to: None,
+            given_back: false,
+            refused: false,
+        };
+        let releases: Vec<_> = if any_lease {
             report.released.iter().collect()
         } else {
-            released.get(&generation).cloned().unwrap_or_default()
+            numbers().filter_map(|number| released.get(number)).flatten().copied().collect()
         };
         for release in releases {
             let candidates = if any_lease { RangeSet::from_ranges([range]) } else { missing.clone() };
             for range in candidates.intersect_range(release.range).iter() {
-                findings.push(Finding { range, clean_to: release.clean_to, given_back: true, ..finding });
+                let (named, clean_to) = (release.generation, release.clean_to);
+                findings.push(Finding { range, named, clean_to, given_back: true, ..finding });
                 missing.remove(range);
             }
         }
-        for refusal in refused.get(&generation).into_iter().flatten() {
+        for refusal in numbers().filter_map(|number| refused.get(number)).flatten() {
             for range in missing.intersect_range(refusal.range).iter() {
                 findings.push(Finding { range, refused: true, ..finding });
                 missing.remove(range);
@@ -405,7 +445,7 @@ pub(super) fn reconcile(
             continue;
         }
         let ends_after = (reading.now, reading.hold);
-        let mut over = talk.offers.dropped(range, generation, report.applied, ends_after);
+        let mut over = talk.offers.dropped(range, entry.numbers(), report.applied, ends_after);
         if plants.has(Plant::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
             over = RangeSet::from_ranges([range]);
         }
@@ -436,6 +476,7 @@ fn absent_anywhere(stored: &Stored, talk: &Talk) -> Vec<Finding> {
         .map(|(range, entry)| Finding {
             range,
             generation: entry.generation,
+            named: entry.generation,
             clean_to: None,
             given_back: false,
             refused: false,

@@ -51,6 +51,8 @@ pub(super) struct Live {
     pub(super) timers: Timers<LiveTimer>,
     /// The load policy is to be asked at the next decision.
     pub(super) load_due: bool,
+    /// Neighbours are to be joined at the next decision.
+    pub(super) merge_due: bool,
     /// Something happened that may call for a decision.
     pub(super) dirty: bool,
     /// At the last decision something waited for a session to open its conversation.
@@ -118,7 +120,7 @@ pub(super) enum LiveTimer {
     Calm,
     /// The takeover hold is over: ranges may move again.
     Balance,
-    /// The load policy is asked.
+    /// The load policy is asked, and neighbours are joined.
     Load,
     /// Subscribed Lookups hear that the leader lives.
     Heartbeat,
@@ -146,6 +148,7 @@ impl Live {
             snapshot: LatestSnapshot::default(),
             timers,
             load_due: false,
+            merge_due: false,
             dirty: true,
             waits_for_talk: false,
             short_since: None,
@@ -245,7 +248,7 @@ impl Live {
     /// Whether state was moved with a lease that its session has not been seen to hold yet.
     pub(super) fn is_on_its_way(&self, range: KeyRange, entry: &Entry) -> bool {
         let talk = entry.owner.and_then(|owner| self.talks.get(&owner));
-        let listed = || talk.is_some_and(|talk| talk.offers.listed(range, entry.generation).overlaps(range));
+        let listed = || talk.is_some_and(|talk| talk.offers.listed(range, entry.numbers()).overlaps(range));
         entry.source.is_some() && !listed()
     }
 

@@ -9,6 +9,7 @@ mod event;
 mod leader;
 mod live;
 mod lookups;
+mod merge;
 mod offers;
 mod overview;
 mod sessions;

@@ -7,6 +7,7 @@ use crate::key::KeyRange;
 use crate::message::Report;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
+use crate::table::LeaseNumbers;
 use crate::time::Instant;
 
 /// The grants of one session under this term. A grant that no report has listed is offered again with every message, in
@@ -36,12 +37,12 @@ impl Offers {
     }
 
     /// Notes what a report lists of the session's `leases`; true if it lists something else.
-    pub(super) fn note_report(&mut self, report: &Report, leases: &RangeMap<Generation>) -> bool {
+    pub(super) fn note_report(&mut self, report: &Report, leases: &RangeMap<LeaseNumbers>) -> bool {
         let mut not_granted = false;
         for held in &report.held {
             let mut granted = RangeSet::new();
-            for (piece, generation) in leases.overlapping(held.range) {
-                if *generation == held.generation {
+            for (piece, numbers) in leases.overlapping(held.range) {
+                if numbers.have(held.generation) {
                     granted.insert(piece);
                     self.note_listed(piece, held.generation);
                 }
@@ -58,8 +59,8 @@ impl Offers {
     }
 
     /// The keys of `range` that the session listed under this lease.
-    pub(super) fn listed(&self, range: KeyRange, generation: Generation) -> RangeSet {
-        let listed = self.listed.overlapping(range).filter(|(_, of)| **of == generation);
+    pub(super) fn listed(&self, range: KeyRange, numbers: LeaseNumbers) -> RangeSet {
+        let listed = self.listed.overlapping(range).filter(|(_, of)| numbers.have(**of));
         listed.map(|(piece, _)| piece).collect()
     }
 
@@ -69,11 +70,12 @@ impl Offers {
     pub(super) fn dropped(
         &self,
         range: KeyRange,
-        generation: Generation,
+        numbers: LeaseNumbers,
         applied: Seq,
         (now, hold): (Instant, Duration),
     ) -> RangeSet {
-        let mut dropped = self.listed(range, generation);
+        let LeaseNumbers { generation, .. } = numbers;
+        let mut dropped = self.listed(range, numbers);
         let sent = self.sent.overlapping(range).filter(|(_, (of, seq))| *of == generation && *seq <= applied);
         sent.for_each(|(piece, _)| dropped.insert(piece));
         let is_over = |(of, since): &(Generation, Instant)| *of == generation && now >= *since + hold;
@@ -89,7 +91,7 @@ impl Offers {
     }
 
     /// Forgets leases that are over: all but those that `current` names.
-    pub(super) fn forget_all_but(&mut self, current: &RangeMap<Generation>) {
+    pub(super) fn forget_all_but(&mut self, current: &RangeMap<LeaseNumbers>) {
         keep_current(&mut self.listed, current, |of| *of);
         keep_current(&mut self.sent, current, |(of, _)| *of);
         keep_current(&mut self.open_since, current, |(of, _)| *of);
@@ -112,10 +114,10 @@ fn insert_where_new<T: Copy + Eq>(
 
 fn keep_current<T: Copy + Eq>(
     map: &mut RangeMap<T>,
-    current: &RangeMap<Generation>,
+    current: &RangeMap<LeaseNumbers>,
     of: impl Fn(&T) -> Generation,
 ) {
-    let kept = map.overlay(current).filter(|(_, value, generation)| of(value) == **generation);
+    let kept = map.overlay(current).filter(|(_, value, numbers)| numbers.have(of(value)));
     let kept: Vec<(KeyRange, T)> = kept.map(|(piece, value, _)| (piece, *value)).collect();
     *map = kept.into_iter().collect();
 }

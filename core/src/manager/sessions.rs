@@ -1,7 +1,7 @@
 //! What sessions say and are told.
 
 use crate::group::Group;
-use crate::id::{Generation, Namespace, Seq, SessionId};
+use crate::id::{Namespace, Seq, SessionId};
 use crate::key::KeyRange;
 use crate::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder,
@@ -10,7 +10,7 @@ use crate::message::{
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
-use crate::table::Entry;
+use crate::table::{Entry, LeaseNumbers};
 
 use super::Context;
 use super::claim::warrant;
@@ -20,6 +20,7 @@ use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
 use super::lookups::count;
+use super::merge::takes_up_merge;
 use super::talk::{Talk, objection};
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
@@ -160,7 +161,7 @@ impl Leader {
         talk.answered(context.now);
         talk.reply_due = true;
         let leases = stored.table.of_session(session);
-        let leases: RangeMap<Generation> = leases.map(|(range, entry)| (range, entry.generation)).collect();
+        let leases: RangeMap<LeaseNumbers> = leases.map(|(range, entry)| (range, entry.numbers())).collect();
         talk.offers.forget_all_but(&leases);
         let not_granted = talk.offers.note_report(&report, &leases);
         let not_its = releases_of_others(&report, talk.report.as_ref(), &leases);
@@ -168,6 +169,7 @@ impl Leader {
         let info_differs = known.is_none_or(|info| {
             info.weight != report.weight || info.drain_requested != report.draining || report.leaving
         });
+        let calls_for_more = info_differs || takes_up_merge(&report, stored);
         let seq = report.seq;
         live.emptying.remove(&session);
         if report.draining {
@@ -178,7 +180,7 @@ impl Leader {
         live.dirty |= live.recalls_unheard;
         let claims = not_granted && live.rebuild.is_some();
         let reading = Reading { withdrawn: &live.withdrawn, now: context.now, hold, plants: context.plants };
-        talk.undecided = info_differs || claims || !reconcile(stored, session, talk, &reading).is_empty();
+        talk.undecided = calls_for_more || claims || !reconcile(stored, session, talk, &reading).is_empty();
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
             live.dirty = true;
@@ -218,6 +220,7 @@ impl Leader {
                 }
                 LiveTimer::Load => {
                     live.load_due = true;
+                    live.merge_due = true;
                     live.dirty = true;
                     live.timers.set(LiveTimer::Load, context.now + stored.settings.load_interval);
                 }
@@ -347,7 +350,8 @@ impl Leader {
         };
         let mut orders = Vec::new();
         for (range, entry) in told.table.of_session(session) {
-            let kept = |next: &Entry| next.owner == entry.owner && next.generation == entry.generation;
+            // The batch under way may be about to give it the number that its holder has taken.
+            let kept = |next: &Entry| next.owner == entry.owner && entry.is_under(next.generation);
             let parts = draft.table.overlapping(range).filter(|(_, next)| kept(next)).map(|(part, _)| part);
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
             let mut listed = RangeSet::from_ranges(parts).difference(&gone);
@@ -389,7 +393,7 @@ impl Leader {
             let is_granted = entry.owner == Some(session) && entry.source == Some(copy.source);
             let talk = entry.owner.map(|owner| live.talks.get(&owner));
             let moves = talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)));
-            is_granted || (entry.generation == copy.source && moves)
+            is_granted || (entry.is_under(copy.source) && moves)
         };
         let is_void = |copy: &&ImportedCopy| {
             let entries = draft.table.overlapping(copy.range).chain(committed.table.overlapping(copy.range));
@@ -436,8 +440,8 @@ fn orders_of(
     plants: Plants,
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> impl Iterator<Item = LeaseOrder> {
-    let Entry { generation, state_since, source, .. } = *entry;
-    let mut listed = talk.offers.listed(range, generation);
+    let Entry { generation, state_since, source, merge, .. } = *entry;
+    let mut listed = talk.offers.listed(range, entry.numbers());
     if plants.has(Plant::AcceptedTwice) {
         let held = talk.report.iter().flat_map(|report| &report.held);
         let held = held.filter(|held| held.generation == generation).map(|held| held.range);
@@ -449,12 +453,13 @@ fn orders_of(
         generation,
         state_since,
         kind: OrderKind::Renewal,
+        merge: merge.filter(|_| recall.is_none() || !plants.has(Plant::RecallOmitsMerge)),
         recall: recall.clone(),
         warrant: None,
     };
     // State that has just arrived is not wanted back before its new owner is seen to have it.
     let recall = recall.filter(|_| source.is_none());
-    let offer = LeaseOrder { kind: OrderKind::Grant { source }, recall, ..order.clone() };
+    let offer = LeaseOrder { kind: OrderKind::Grant { source }, merge: None, recall, ..order.clone() };
     let offers = RangeSet::from_ranges([range]).difference(&listed);
     let mut pieces: Vec<LeaseOrder> =
         listed.iter().map(|range| LeaseOrder { range, ..order.clone() }).collect();
@@ -464,9 +469,9 @@ fn orders_of(
 }
 
 /// Whether a report gives up something that its session does not have, and did not say so before.
-fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMap<Generation>) -> bool {
+fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMap<LeaseNumbers>) -> bool {
     report.released.iter().any(|release| {
-        let its = leases.overlapping(release.range).any(|(_, generation)| *generation == release.generation);
+        let its = leases.overlapping(release.range).any(|(_, numbers)| numbers.have(release.generation));
         // A release is said again until its sender hears that it was applied.
         !its && !before.is_some_and(|before| before.released.contains(release))
     })
@@ -475,13 +480,12 @@ fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMa
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.
 fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
     let told = |order: &LeaseOrder| {
-        let same =
-            |told: &&LeaseOrder| told.generation == order.generation && told.range.overlaps(order.range);
+        let same = |told: &&LeaseOrder| told.is_of(order.generation) && told.range.overlaps(order.range);
         talk.told.iter().filter(same).all(|told| told.recall == order.recall)
             && (order.recall.is_none() || talk.told.iter().any(|told| same(&told)))
     };
     let keys = |orders: &[LeaseOrder], held: &HeldLease| {
-        let same = orders.iter().filter(|order| order.generation == held.generation);
+        let same = orders.iter().filter(|order| order.is_of(held.generation));
         RangeSet::from_ranges(same.filter_map(|order| order.range.intersection(held.range)))
     };
     let kept = |held: &HeldLease| keys(&talk.told, held).difference(&keys(orders, held)).is_empty();

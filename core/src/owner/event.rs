@@ -81,6 +81,8 @@ pub enum OwnerAction {
     },
     /// Leases are new.
     Granted(Vec<Grant>),
+    /// Leases go on under other numbers: nothing else about them changes.
+    Renumbered(Vec<Renumbered>),
     /// Leases are gone.
     Revoked(Vec<Revocation>),
     /// Copy the state of a range to its next owner, serving it on; then `TransferReady` or `TransferFailed`.
@@ -144,6 +146,17 @@ pub struct Grant {
     pub state_since: Generation,
     /// The lease under which the imported state was held. `None`: the state begins empty.
     pub source: Option<Generation>,
+}
+
+/// A lease that goes on under another number, which it may share with its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Renumbered {
+    /// The keys.
+    pub range: KeyRange,
+    /// The number that the lease had.
+    pub from: Generation,
+    /// The number that it has now.
+    pub to: Generation,
 }
 
 /// A lease that is gone.

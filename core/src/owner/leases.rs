@@ -8,9 +8,10 @@ use crate::message::{Destination, HeldLease, ImportedCopy, LeaseOrder, OrderKind
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
+use crate::table::LeaseNumbers;
 use crate::time::Instant;
 
-use super::event::{Grant, Revocation, RevokedWhy, TransferId};
+use super::event::{Grant, Renumbered, Revocation, RevokedWhy, TransferId};
 
 /// One lease on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,12 +20,23 @@ pub struct Lease {
     pub generation: Generation,
     /// When the state of these keys last began empty.
     pub state_since: Generation,
+    /// The number under which these keys were accepted: they have been held without a gap since, under this and every
+    /// later number.
+    pub continuous_from: Generation,
     /// The attempt to give it back, if it is recalled.
     pub transfer: Option<TransferId>,
     /// No new operation may begin: the rest of the state is on its way, or the lease is about to be given back.
     pub frozen: bool,
     /// What shows a leader that has no store that a Manager granted it.
     pub warrant: Option<Warrant>,
+}
+
+impl Lease {
+    /// Whether the keys have been held without a gap since they were held under `lease`.
+    #[must_use]
+    pub fn is_continuous_since(&self, lease: Generation) -> bool {
+        self.continuous_from <= lease && lease <= self.generation
+    }
 }
 
 /// The leases of one session. All of them end at one instant, because every message that renews one carries the
@@ -55,6 +67,8 @@ pub struct Applied {
     pub granted: Vec<Grant>,
     /// Leases that are gone.
     pub revoked: Vec<Revocation>,
+    /// Leases that go on under another number.
+    pub renumbered: Vec<Renumbered>,
     /// Orders that were not accepted.
     pub refused: Vec<Refusal>,
     /// Imported copies that are of no use any more.
@@ -230,14 +244,14 @@ impl Leases {
     }
 
     fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], applied: &mut Applied) {
-        let mut listed: RangeMap<Generation> = RangeMap::new();
+        let mut listed: RangeMap<LeaseNumbers> = RangeMap::new();
         for order in orders {
-            listed.insert(order.range, order.generation);
+            listed.insert(order.range, LeaseNumbers { generation: order.generation, merge: order.merge });
         }
         let mut gone = Vec::new();
         for (range, lease) in self.held.iter() {
-            for (part, generation) in listed.overlapping(range) {
-                if *generation != lease.generation {
+            for (part, numbers) in listed.overlapping(range) {
+                if !numbers.have(lease.generation) {
                     gone.push((part, lease.generation));
                 }
             }
@@ -251,6 +265,9 @@ impl Leases {
 
     /// A renewal extends only keys that are held under its lease; the rest is refused.
     fn renew(&mut self, order: &LeaseOrder, plants: Plants, applied: &mut Applied) {
+        if let Some(generation) = order.merge {
+            self.renumber(order.range, generation, plants, applied);
+        }
         let gaps: Vec<KeyRange> = self.held.gaps(order.range).collect();
         for range in gaps {
             let never_held = self.highest.overlapping(range).next().is_none();
@@ -259,8 +276,24 @@ impl Leases {
             {
                 self.hold(range, order);
             } else {
-                applied.refused.push(Refusal { range, generation: order.generation });
+                applied.refused.push(Refusal { range, generation: order.holds_under() });
             }
+        }
+    }
+
+    /// What is held goes on under a later number. An attempt to give it back under the earlier one is over: whoever has a
+    /// copy by then has it of a lease that is not there any more.
+    fn renumber(&mut self, range: KeyRange, generation: Generation, plants: Plants, applied: &mut Applied) {
+        let earlier = self.held.overlapping(range).filter(|(_, lease)| lease.generation < generation);
+        let earlier: Vec<(KeyRange, Lease)> = earlier.map(|(piece, lease)| (piece, *lease)).collect();
+        for (piece, before) in earlier {
+            let mut lease = Lease { generation, transfer: None, frozen: false, ..before };
+            if plants.has(Plant::MergeKeepsTransfer) {
+                lease = Lease { generation, ..before };
+            }
+            self.held.insert(piece, lease);
+            self.highest.insert(piece, generation);
+            applied.renumbered.push(Renumbered { range: piece, from: before.generation, to: generation });
         }
     }
 
@@ -330,6 +363,7 @@ impl Leases {
         let lease = Lease {
             generation: order.generation,
             state_since: order.state_since,
+            continuous_from: order.generation,
             transfer: None,
             frozen: false,
             warrant: order.warrant,

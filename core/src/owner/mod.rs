@@ -8,7 +8,7 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use event::{Grant, OwnerAction, OwnerEvent, Revocation, RevokedWhy, TransferId};
+pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedWhy, TransferId};
 pub use leases::{Lease, Leases};
 
 use crate::id::{Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url};
@@ -212,11 +212,11 @@ impl OwnerMachine {
         }
     }
 
-    /// Whether `key` has been held without a gap since it was first held under `lease`. Because no generation is
-    /// accepted twice, holding it now is enough.
+    /// Whether `key` has been held without a gap since it was held under `lease`. Because no generation is accepted twice,
+    /// holding it now, under that number or under one that it was given since, is enough.
     #[must_use]
     pub fn check_lease_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
-        self.leases.get(now, key, self.plants).is_some_and(|held| held.generation == lease)
+        self.leases.get(now, key, self.plants).is_some_and(|held| held.is_continuous_since(lease))
     }
 
     fn on_manager(
@@ -274,6 +274,9 @@ impl OwnerMachine {
         self.counters.refused += applied.refused.len() as u64;
         self.revoked(applied.revoked, out);
         out.extend(applied.discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
+        if !applied.renumbered.is_empty() {
+            out.push(OwnerAction::Renumbered(applied.renumbered));
+        }
         if !applied.granted.is_empty() {
             out.push(OwnerAction::Granted(applied.granted));
         }

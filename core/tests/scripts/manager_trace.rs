@@ -79,7 +79,8 @@ fn show_assign(assign: &Assign, peer: &str, names: &mut Aliases) -> Vec<String> 
             }
         };
         let lease = lease_text(order.generation, order.state_since);
-        lines.push(format!("     {kind} {} {lease}{source}{recall}", show_range(order.range)));
+        let merge = order.merge.map_or(String::new(), |merge| format!(" as gen={merge}"));
+        lines.push(format!("     {kind} {} {lease}{merge}{source}{recall}", show_range(order.range)));
     }
     lines
 }
@@ -168,9 +169,11 @@ fn show_change(change: &Change, names: &mut Aliases) -> String {
             format!("{} is now{}", names.of_session(*session), show_info(info))
         }
         Change::SessionEnded { session } => format!("{} ends", names.of_session(*session)),
-        Change::Granted { range, generation, session, source } => {
+        Change::Granted { range, generation, session, source, state_since } => {
             let session = names.of_session(*session);
-            let state = source.map_or(String::new(), |source| format!(" with the state of gen={source}"));
+            let since = state_since.map(|since| format!(" since={since}"));
+            let state = source.map(|source| format!(" with the state of gen={source}"));
+            let state = state.or(since).unwrap_or_default();
             format!("{} granted to {session} gen={generation}{state}", show_range(*range))
         }
         Change::Claimed { range, generation, state_since, session } => {
@@ -184,6 +187,12 @@ fn show_change(change: &Change, names: &mut Aliases) -> String {
         }
         Change::RecallCancelled { range, generation } => {
             format!("{} gen={generation} not recalled any more", show_range(*range))
+        }
+        Change::MergeBegun { range, generation } => {
+            format!("{} is to be one lease gen={generation}", show_range(*range))
+        }
+        Change::Merged { range, generation } => {
+            format!("{} is one lease gen={generation}", show_range(*range))
         }
         Change::Frozen => "frozen".into(),
         Change::Unfrozen => "not frozen any more".into(),

@@ -268,7 +268,7 @@ impl OwnerStage {
         })
     }
 
-    /// `grant 00-7f gen=5 since=3 source=4`, `renew 00-7f gen=5 recall`, `renew 00-7f gen=5 recall to=o2`.
+    /// `grant 00-7f gen=5 since=3 source=4`, `renew 00-7f gen=5 merge=7 recall`, `renew 00-7f gen=5 recall to=o2`.
     fn order(&mut self, mut words: Words) -> Result<LeaseOrder, String> {
         let is_grant = words.word()? == "grant";
         let range = words::range(&words.word()?)?;
@@ -286,8 +286,11 @@ impl OwnerStage {
         });
         let recall = words.flag("recall").then_some(RecallOrder { to });
         let state_since = Generation(words.number("since", generation)?);
+        let merge = words.number("merge", 0)?;
+        let merge = (merge > 0).then_some(Generation(merge));
         words.end()?;
-        Ok(LeaseOrder { range, generation: Generation(generation), state_since, kind, recall, warrant: None })
+        let generation = Generation(generation);
+        Ok(LeaseOrder { range, generation, state_since, kind, merge, recall, warrant: None })
     }
 }
 

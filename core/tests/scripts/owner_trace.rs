@@ -2,7 +2,7 @@
 
 use centrifuge_core::id::{Generation, ManagerId};
 use centrifuge_core::message::{OwnerToManager, Report};
-use centrifuge_core::owner::{OwnerAction, Revocation};
+use centrifuge_core::owner::{OwnerAction, Renumbered, Revocation};
 
 use super::words::{Aliases, show_range, spaced};
 
@@ -31,6 +31,12 @@ pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
                     format!("granted {} gen={}{since}, {state}", show_range(grant.range), grant.generation)
                 })
                 .collect();
+        }
+        OwnerAction::Renumbered(renumbered) => {
+            let one = |lease: &Renumbered| {
+                format!("renumbered {} gen={} from gen={}", show_range(lease.range), lease.to, lease.from)
+            };
+            return renumbered.iter().map(one).collect();
         }
         OwnerAction::Revoked(revoked) => {
             let one = |gone: &Revocation| {

@@ -118,7 +118,7 @@ impl Store {
 
 impl Inner {
     async fn get(&self, name: &String) -> Result<Leased<Option<Found>>, StoreError> {
-        let guard = self.begin(name.key()).await?;
+        let (guard, _) = self.begin(name.key()).await?;
         if let Some(value) = self.map.get(name)?.value {
             return self.found(&guard, value);
         }
@@ -142,8 +142,7 @@ impl Inner {
     }
 
     async fn write(&self, name: String, value: Option<Value>) -> Result<Leased<bool>, StoreError> {
-        let guard = self.begin(name.key()).await?;
-        let lease = guard.generation();
+        let (guard, claim) = self.begin(name.key()).await?;
         let _turn = self.turn(name.key()).lock().await;
         // Gone before the database changes: whatever becomes of the write, nothing in memory is wrong.
         self.map.remove(&name)?;
@@ -154,7 +153,7 @@ impl Inner {
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(self.stall).await;
         let (written, kept) = (name.clone(), value.clone());
-        let was_there = self.ask(move |database| database.write(&written, value.as_ref(), lease)).await?;
+        let was_there = self.ask(move |database| database.write(&written, value.as_ref(), claim)).await?;
         if let Some(value) = &kept {
             // It is written, whatever becomes of the memory.
             let _ = self.remember(&guard, &name, value);
@@ -162,13 +161,14 @@ impl Inner {
         outcome(&guard, was_there)
     }
 
-    /// Begins an operation: the key is owned, claimed and prefetched.
-    async fn begin(&self, key: Key) -> Result<Guard, StoreError> {
+    /// Begins an operation: the key is owned, prefetched, and claimed under the number that comes with it.
+    async fn begin(&self, key: Key) -> Result<(Guard, Generation), StoreError> {
         let guard = self.owner.begin(key)?;
-        if !self.is_prepared(key, guard.generation()) {
+        if self.claim_on(key).is_none() {
             self.prepare(self.owner.lease(key)?).await?;
         }
-        if self.is_prepared(key, guard.generation()) { Ok(guard) } else { Err(NotOwner::NoLease.into()) }
+        let claim = self.claim_on(key).ok_or(NotOwner::NoLease)?;
+        Ok((guard, claim))
     }
 
     async fn prepare(&self, lease: Lease) -> Result<(), StoreError> {
@@ -189,22 +189,24 @@ impl Inner {
         let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rest = RangeSet::from_ranges([lease.range]);
         for (part, under) in prepared.overlapping(lease.range) {
-            if *under == lease.generation {
+            if lease.is_continuous_since(*under) {
                 rest.remove(part);
             }
         }
         rest
     }
 
-    fn is_prepared(&self, key: Key, lease: Generation) -> bool {
+    /// The number under which a key is claimed, if it has been held without a gap since; the lease may have another by now.
+    fn claim_on(&self, key: Key) -> Option<Generation> {
         let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        prepared.get(key).is_some_and(|(_, under)| *under == lease)
+        let claim = prepared.get(key).map(|(_, under)| *under)?;
+        self.owner.check_lease_continuous(key, claim).then_some(claim)
     }
 
     /// Puts an item into memory, unless it came along with its range.
     fn prefetched(&self, name: &String, value: Value, lease: Generation) -> Result<(), NotOwner> {
         self.map.with_lease(name, |slot, now| {
-            if now.generation == lease && slot.is_none() {
+            if now.is_continuous_since(lease) && slot.is_none() {
                 *slot = Some(value);
                 self.counts.prefetched.fetch_add(1, Ordering::Relaxed);
             }

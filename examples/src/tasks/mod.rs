@@ -115,11 +115,11 @@ impl Running {
         }
     }
 
-    /// Only what runs under that lease: a later one may have come since.
+    /// Only what runs under that lease, or did before it had another number: a later one may have come since.
     fn stop(&mut self, range: KeyRange, lease: Generation) {
         for task in self.all.iter().filter(|task| range.contains(task.key())) {
             if let Entry::Occupied(running) = self.here.entry(task.name.clone())
-                && running.get().0 == lease
+                && running.get().0 <= lease
             {
                 running.remove().1.abort();
             }

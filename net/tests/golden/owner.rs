@@ -134,6 +134,7 @@ fn assign() -> Assign {
         generation: Generation(first + 20),
         state_since: Generation(first + 1),
         kind,
+        merge: None,
         recall,
         warrant: None,
     };

@@ -229,12 +229,13 @@ fn order() -> impl Strategy<Value = LeaseOrder> {
     let to =
         (session(), owner_name(), url()).prop_map(|(session, name, url)| Destination { session, name, url });
     let recall = of(of(to).prop_map(|to| RecallOrder { to }));
-    (range(), generation(), generation(), kind, recall, of(warrant())).prop_map(
-        |(range, generation, state_since, kind, recall, warrant)| LeaseOrder {
+    (range(), generation(), generation(), kind, of(generation()), recall, of(warrant())).prop_map(
+        |(range, generation, state_since, kind, merge, recall, warrant)| LeaseOrder {
             range,
             generation,
             state_since,
             kind,
+            merge: merge.filter(|merge| kind == OrderKind::Renewal && *merge > generation),
             recall,
             warrant,
         },

@@ -95,6 +95,7 @@ fn change(kind: ChangeKind) -> Decoded<Change> {
             generation: Generation(granted.generation),
             session: session(granted.session, "granted.session")?,
             source: granted.source.map(Generation),
+            state_since: granted.state_since.map(Generation),
         },
         ChangeKind::Claimed(claimed) => Change::Claimed {
             range: range(claimed.range, "claimed.range")?,
@@ -113,6 +114,14 @@ fn change(kind: ChangeKind) -> Decoded<Change> {
         },
         ChangeKind::RecallCancelled(lease) => Change::RecallCancelled {
             range: range(lease.range, "recall_cancelled.range")?,
+            generation: Generation(lease.generation),
+        },
+        ChangeKind::MergeBegun(lease) => Change::MergeBegun {
+            range: range(lease.range, "merge_begun.range")?,
+            generation: Generation(lease.generation),
+        },
+        ChangeKind::Merged(lease) => Change::Merged {
+            range: range(lease.range, "merged.range")?,
             generation: Generation(lease.generation),
         },
         ChangeKind::Frozen(_) => Change::Frozen,
@@ -148,6 +157,7 @@ fn reason(reason: stored::Reason) -> Decoded<Reason> {
         Ok(Kind::LoadBalanced) => Reason::LoadBalanced,
         Ok(Kind::TimePassed) => Reason::TimePassed,
         Ok(Kind::Claimed) => Reason::Claimed,
+        Ok(Kind::Neighbours) => Reason::Neighbours,
     })
 }
 
@@ -208,6 +218,7 @@ fn table_entry(entry: stored::TableEntry) -> Decoded<Entry> {
         state_since: Generation(entry.state_since),
         source: entry.source.map(Generation),
         recall: entry.recall.map(recall).transpose()?,
+        merge: entry.merge.map(Generation),
     })
 }
 

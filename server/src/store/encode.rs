@@ -74,12 +74,13 @@ fn change(change: &Change) -> ChangeKind {
             ChangeKind::SessionChanged(session_record(*session, info))
         }
         Change::SessionEnded { session } => ChangeKind::SessionEnded(nonce(session.0)),
-        Change::Granted { range: keys, generation, session, source } => {
+        Change::Granted { range: keys, generation, session, source, state_since } => {
             ChangeKind::Granted(stored::Granted {
                 range: Some(range(*keys)),
                 generation: generation.0,
                 session: Some(nonce(session.0)),
                 source: source.map(|source| source.0),
+                state_since: state_since.map(|since| since.0),
             })
         }
         Change::Claimed { range: keys, generation, state_since, session } => {
@@ -99,6 +100,8 @@ fn change(change: &Change) -> ChangeKind {
         Change::RecallCancelled { range, generation } => {
             ChangeKind::RecallCancelled(lease(*range, *generation))
         }
+        Change::MergeBegun { range, generation } => ChangeKind::MergeBegun(lease(*range, *generation)),
+        Change::Merged { range, generation } => ChangeKind::Merged(lease(*range, *generation)),
         Change::Frozen => ChangeKind::Frozen(stored::Nothing {}),
         Change::Unfrozen => ChangeKind::Unfrozen(stored::Nothing {}),
         Change::Pinned { range, to } => ChangeKind::Pinned(pin(*range, to.as_ref())),
@@ -129,6 +132,7 @@ fn reason(reason: &Reason) -> stored::Reason {
         Reason::LoadBalanced => Kind::LoadBalanced,
         Reason::TimePassed => Kind::TimePassed,
         Reason::Claimed => Kind::Claimed,
+        Reason::Neighbours => Kind::Neighbours,
     };
     stored::Reason { kind: kind.into(), words: String::new() }
 }
@@ -161,6 +165,7 @@ fn table_entry(range: KeyRange, entry: &Entry) -> stored::TableEntry {
         state_since: entry.state_since.0,
         source: entry.source.map(|source| source.0),
         recall: entry.recall.map(|recall| stored::Recall { to: recall.to.map(|to| nonce(to.0)) }),
+        merge: entry.merge.map(|merge| merge.0),
     }
 }
 

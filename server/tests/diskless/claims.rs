@@ -93,7 +93,15 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
     let (generation, state_since) = (Generation(generation), Generation(900));
     let warrant = Warrant { range, lease: Duration::from_secs(16), virtual_nodes: 16, code: [0; 32] };
     let kind = OrderKind::Renewal;
-    let order = LeaseOrder { range, generation, state_since, kind, recall: None, warrant: Some(warrant) };
+    let order = LeaseOrder {
+        range,
+        generation,
+        state_since,
+        kind,
+        merge: None,
+        recall: None,
+        warrant: Some(warrant),
+    };
     let mut assign = Assign {
         namespace: pool(),
         session,

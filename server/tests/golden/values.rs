@@ -141,6 +141,7 @@ fn lease_changes() -> Vec<Named> {
         generation: Generation(generation),
         session: session(to),
         source: source.map(Generation),
+        state_since: None,
     };
     let recalled = |range, generation, to| Change::Recalled { range, generation: Generation(generation), to };
     let released = |range, generation| Change::Released { range, generation: Generation(generation) };

@@ -75,8 +75,10 @@ pub fn change() -> impl Strategy<Value = Change> {
         1 => (session(), info()).prop_map(|(session, info)| Change::SessionStarted { session, info }),
         1 => (session(), info()).prop_map(|(session, info)| Change::SessionChanged { session, info }),
         1 => session().prop_map(|session| Change::SessionEnded { session }),
-        6 => (range(), generation(), session(), option::of(generation())).prop_map(
-            |(range, generation, session, source)| Change::Granted { range, generation, session, source }
+        6 => (range(), generation(), session(), option::of(generation()), option::of(generation())).prop_map(
+            |(range, generation, session, source, state_since)| {
+                Change::Granted { range, generation, session, source, state_since }
+            }
         ),
         1 => (range(), generation(), generation(), session()).prop_map(
             |(range, generation, state_since, session)| Change::Claimed { range, generation, state_since, session }
@@ -86,6 +88,8 @@ pub fn change() -> impl Strategy<Value = Change> {
             .prop_map(|(range, generation, to)| Change::Recalled { range, generation, to }),
         1 => (range(), generation())
             .prop_map(|(range, generation)| Change::RecallCancelled { range, generation }),
+        1 => (range(), generation()).prop_map(|(range, generation)| Change::MergeBegun { range, generation }),
+        1 => (range(), generation()).prop_map(|(range, generation)| Change::Merged { range, generation }),
     ];
     prop_oneof![1 => few, 3 => many]
 }
@@ -110,6 +114,7 @@ pub fn reason() -> impl Strategy<Value = Reason> {
         Reason::LoadBalanced,
         Reason::TimePassed,
         Reason::Claimed,
+        Reason::Neighbours,
     ];
     prop_oneof![
         4 => select(plain),

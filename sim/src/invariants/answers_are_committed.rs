@@ -156,8 +156,10 @@ fn judge_assign(now: TrueTime, node: usize, assign: &Assign, facts: &Facts) -> V
         return Err(Violation { namespace: Some(assign.namespace.clone()), ..nowhere(now, what) });
     };
     let uncommitted = |order: &&LeaseOrder| {
-        ledger.grant_numbered(order.generation).is_none_or(|grant| {
-            grant.session != assign.session || !grant.covers(order.range, order.state_since)
+        [order.generation, order.holds_under()].into_iter().any(|generation| {
+            ledger.grant_numbered(generation).is_none_or(|grant| {
+                grant.session != assign.session || !grant.covers(order.range, order.state_since)
+            })
         })
     };
     let Some(order) = assign.orders.iter().find(uncommitted) else { return Ok(()) };
@@ -291,6 +293,7 @@ mod tests {
                 generation: generation(number),
                 state_since: generation(state_since),
                 kind: OrderKind::Renewal,
+                merge: None,
                 recall: None,
                 warrant: None,
             }],

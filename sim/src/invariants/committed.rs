@@ -58,6 +58,8 @@ pub enum How {
     Released,
     /// A claim of a lease that an earlier leader granted.
     Claimed,
+    /// Its holder took another number.
+    Merged,
 }
 
 /// One namespace.
@@ -162,9 +164,11 @@ impl Ledger {
             Change::SessionEnded { session } => {
                 self.sessions.remove(session);
             }
-            Change::Granted { range, generation, session, source } => {
+            Change::Granted { range, generation, session, source, state_since } => {
                 let from = changes.len();
-                self.grant(space, *range, *generation, *session, *source, changes);
+                let empty_since = state_since.unwrap_or(*generation);
+                let after = Row { owner: Some(*session), generation: *generation, state_since: empty_since };
+                self.grant(space, *range, after, *source, changes);
                 self.note_grant(*generation, *session, &changes[from..]);
             }
             Change::Claimed { range, generation, state_since, session } => {
@@ -172,6 +176,8 @@ impl Ledger {
                 self.claim(space, *range, after, changes);
             }
             Change::Released { range, generation } => self.release(space, *range, *generation, changes),
+            Change::MergeBegun { range, generation } => self.note_merge(*range, *generation),
+            Change::Merged { range, generation } => self.merge(space, *range, *generation, changes),
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
             Change::Configured { settings } => self.configure(settings),
@@ -203,14 +209,13 @@ impl Ledger {
         &mut self,
         space: usize,
         range: KeyRange,
-        generation: Generation,
-        session: SessionId,
+        granted: Row,
         source: Option<Generation>,
         changes: &mut Vec<RowChange>,
     ) {
         self.rows.update(range, |part, &before| {
-            let state_since = if source.is_some() { before.state_since } else { generation };
-            let after = Row { owner: Some(session), generation, state_since };
+            let kept = source.map(|_| before.state_since);
+            let after = Row { state_since: kept.unwrap_or(granted.state_since), ..granted };
             changes.push(RowChange { space, range: part, before, after, how: How::Granted(source) });
             Some(after)
         });
@@ -220,6 +225,27 @@ impl Ledger {
         let granting =
             self.grants.entry(generation).or_insert_with(|| Granting { session, parts: Vec::new() });
         granting.parts.extend(changes.iter().map(|change| (change.range, change.after.state_since)));
+    }
+
+    /// The number is as good as a grant of it to whoever holds the keys.
+    fn note_merge(&mut self, range: KeyRange, generation: Generation) {
+        let parts: Vec<_> = self.rows.overlapping(range).map(|(part, row)| (part, row.state_since)).collect();
+        let owner = self.rows.get(range.first()).and_then(|(_, row)| row.owner);
+        let session = owner.unwrap_or_default();
+        self.grants.insert(generation, Granting { session, parts });
+    }
+
+    /// The keys have the number that was given to whoever holds them now.
+    fn merge(&mut self, space: usize, range: KeyRange, generation: Generation, changes: &mut Vec<RowChange>) {
+        let Some(session) = self.grants.get(&generation).map(|given| given.session) else { return };
+        self.rows.update(range, |part, &before| {
+            if before.owner != Some(session) {
+                return Some(before);
+            }
+            let after = Row { generation, ..before };
+            changes.push(RowChange { space, range: part, before, after, how: How::Merged });
+            Some(after)
+        });
     }
 
     fn claim(&mut self, space: usize, range: KeyRange, after: Row, changes: &mut Vec<RowChange>) {

@@ -1,4 +1,5 @@
-//! S3: `check_lease_continuous` is true only if the same session held that key at every instant since.
+//! S3: `check_lease_continuous` is true only if the same session held that key at every instant since. It is true of a lease that
+//! goes on under another number.
 //!
 //! Whatever a node's process stops holding, by expiry, loss, suspension or its own end, is a broken handle. The oracle
 //! keeps the latest of them, also those of the node's earlier processes, and asks the machine about them.
@@ -29,6 +30,8 @@ pub struct ContinuousMeansContinuous {
 struct Broken {
     space: usize,
     lots: VecDeque<Lot>,
+    /// What its process has held all along, under numbers that the leases do not have any more.
+    renumbered: VecDeque<Lot>,
 }
 
 impl ContinuousMeansContinuous {
@@ -54,6 +57,16 @@ impl ContinuousMeansContinuous {
         facts: &Facts,
     ) -> Verdict {
         let Some(broken) = self.nodes.get(change.node) else { return Ok(()) };
+        let denied = |lot: &&Lot| change.end > now && !says_continuous(lot.range.first(), lot.generation);
+        if let Some(lot) = broken.renumbered.iter().find(denied) {
+            let what = format!(
+                "{} denies that it held key {} without a gap since lease {}, which only has another number now",
+                change.session,
+                lot.range.first(),
+                lot.generation,
+            );
+            return Err(facts.violation("S3", now, change.space, vec![lot.range.first()], what));
+        }
         let asked = if change.gained.is_empty() { ASKED_OFTEN } else { KEPT };
         let refuted = |lot: &&Lot| says_continuous(lot.range.first(), lot.generation);
         let Some(lot) = broken.lots.iter().take(asked).find(refuted) else { return Ok(()) };
@@ -71,12 +84,18 @@ impl Broken {
     fn add(&mut self, change: &HoldChange) {
         if self.space != change.space {
             self.lots.clear();
+            self.renumbered.clear();
             self.space = change.space;
         }
         for lot in &change.lost {
             self.lots.push_front(*lot);
+            self.renumbered.retain(|other| !other.range.overlaps(lot.range));
+        }
+        for lease in &change.renumbered {
+            self.renumbered.push_front(Lot { range: lease.range, generation: lease.from });
         }
         self.lots.truncate(KEPT);
+        self.renumbered.truncate(KEPT);
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::owner::Renumbered;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Record};
 
@@ -52,7 +53,7 @@ impl GenerationsRise {
             let Record::Namespace { namespace, change, .. } = record else { continue };
             let Some(space) = facts.spaces.find(namespace) else { continue };
             match change {
-                Change::Granted { range, generation, .. } => {
+                Change::Granted { range, generation, .. } | Change::MergeBegun { range, generation } => {
                     self.judge_fresh(now, space, *generation, facts)?;
                     self.judge_latest(now, space, *range, *generation, facts)?;
                 }
@@ -133,6 +134,13 @@ fn judge_claim(
 /// A session that comes to hold a key does so under a higher lease than whoever held it before. The same lease at the
 /// same node is left to S3, which asks whether it counts as continuous.
 fn judge_gain(now: TrueTime, change: &HoldChange, facts: &Facts) -> Verdict {
+    if let Some(lease) = change.renumbered.iter().find(|lease| !is_given(lease, change, facts)) {
+        let what = format!(
+            "{} holds {} under lease {} instead of {}, which it was never told to",
+            change.session, lease.range, lease.to, lease.from,
+        );
+        return Err(facts.violation("S2", now, change.space, vec![lease.range.first()], what));
+    }
     let not_above = |meeting: &&Meeting| {
         meeting.generation < meeting.other_generation
             || meeting.generation == meeting.other_generation && !is_same_node(meeting, change, facts)
@@ -143,6 +151,14 @@ fn judge_gain(now: TrueTime, change: &HoldChange, facts: &Facts) -> Verdict {
         change.session, meeting.range, meeting.generation, meeting.other, meeting.other_generation,
     );
     Err(facts.violation("S2", now, change.space, vec![meeting.range.first()], what))
+}
+
+/// Whether a number that a session took for a lease was committed as that lease's.
+fn is_given(lease: &Renumbered, change: &HoldChange, facts: &Facts) -> bool {
+    let given = facts.committed.ledger(change.space).and_then(|ledger| ledger.grant_numbered(lease.to));
+    given.is_some_and(|given| {
+        lease.to > lease.from && given.session == change.session && given.contains(lease.range)
+    })
 }
 
 fn is_same_node(meeting: &Meeting, change: &HoldChange, facts: &Facts) -> bool {

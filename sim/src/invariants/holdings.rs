@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::owner::Renumbered;
 use centrifuge_core::range_map::RangeMap;
+use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
 
 use crate::seen::TrueTime;
@@ -93,6 +95,8 @@ pub struct HoldChange {
     pub gained: Vec<Lot>,
     /// What it held before and does not hold now.
     pub lost: Vec<Lot>,
+    /// What it holds as before, under another number.
+    pub renumbered: Vec<Renumbered>,
     /// Whether what is lost ran out while the process lived.
     pub expired: bool,
     /// Who came to hold what is gained last before.
@@ -152,13 +156,15 @@ impl Holdings {
         belief.set_since = now;
     }
 
-    /// A process took a step. `leases` and `expiry` are what the machine says, `end` when its belief would end.
+    /// A process took a step. `leases` and `expiry` are what the machine says, `end` when its belief would end; what it says
+    /// it `renumbered` counts as far as it held that before and holds it after.
     pub fn step<I: Iterator<Item = Held>>(
         &mut self,
         now: TrueTime,
         node: usize,
         expiry: Instant,
         leases: impl Fn() -> I,
+        renumbered: &[Renumbered],
         end: impl FnOnce() -> TrueTime,
     ) {
         let belief = slot(&mut self.beliefs, node);
@@ -175,6 +181,7 @@ impl Holdings {
         let new_end = if end > now && !self.incoming.is_empty() { end } else { NEVER_BELIEVED };
         if !(same_leases && still_believed && new_end > now) {
             belief.compare(still_believed, new_end, &self.incoming, &mut self.change);
+            self.change.set_apart(renumbered);
             belief.set_since = now;
         }
         std::mem::swap(&mut belief.leases, &mut self.incoming);
@@ -186,7 +193,7 @@ impl Holdings {
 
     /// Finds who held before what was gained, and notes who holds it now.
     fn meet(&mut self, now: TrueTime) {
-        let HoldChange { session, space, gained, meetings, .. } = &mut self.change;
+        let HoldChange { session, space, gained, meetings, renumbered, .. } = &mut self.change;
         let latest = slot(&mut self.latest, *space);
         for lot in gained.iter() {
             for (range, holder) in latest.overlapping(lot.range) {
@@ -200,6 +207,9 @@ impl Holdings {
                 });
             }
             latest.insert(lot.range, Holder { session: *session, generation: lot.generation });
+        }
+        for lease in renumbered.iter() {
+            latest.insert(lease.range, Holder { session: *session, generation: lease.to });
         }
     }
 
@@ -285,11 +295,38 @@ impl HoldChange {
         self.space = belief.space;
         self.gained.clear();
         self.lost.clear();
+        self.renumbered.clear();
         self.meetings.clear();
         self.expired = false;
         self.end = now;
         true
     }
+}
+
+impl HoldChange {
+    /// What was lost under one number and gained under another in the same step, as the process says, was held throughout.
+    fn set_apart(&mut self, renumbered: &[Renumbered]) {
+        for lease in renumbered {
+            let lost = keys_under(&self.lost, lease.from);
+            let gained = keys_under(&self.gained, lease.to);
+            for range in lost.intersection(&gained).intersect_range(lease.range).iter() {
+                take_out(&mut self.lost, range, lease.from);
+                take_out(&mut self.gained, range, lease.to);
+                self.renumbered.push(Renumbered { range, ..*lease });
+            }
+        }
+    }
+}
+
+fn keys_under(lots: &[Lot], generation: Generation) -> RangeSet {
+    lots.iter().filter(|lot| lot.generation == generation).map(|lot| lot.range).collect()
+}
+
+fn take_out(lots: &mut Vec<Lot>, range: KeyRange, generation: Generation) {
+    let mut rest = keys_under(lots, generation);
+    rest.remove(range);
+    lots.retain(|lot| lot.generation != generation);
+    lots.extend(rest.iter().map(|range| Lot { range, generation }));
 }
 
 impl Held {

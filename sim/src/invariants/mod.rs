@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::Namespace;
 use centrifuge_core::key::Key;
-use centrifuge_core::owner::OwnerMachine;
+use centrifuge_core::owner::{OwnerAction, OwnerMachine, Renumbered};
 
 use crate::clock::Clock;
 use crate::oracle::Limits;
@@ -94,7 +94,9 @@ impl Facts {
             }
             Seen::OwnerEnded { node, .. } => self.holdings.end(now, *node),
             Seen::OwnerSuspended { node, suspended } => self.holdings.suspend(now, *node, *suspended),
-            Seen::OwnerStepped { node, machine, clock, .. } => self.owner_stepped(now, *node, machine, clock),
+            Seen::OwnerStepped { node, machine, clock, actions } => {
+                self.owner_stepped(now, *node, machine, clock, actions);
+            }
             Seen::LookupStarted { node, namespace, told_within } => {
                 let (space, told_within) = (self.spaces.place(namespace), *told_within);
                 let listener = Listener { space, started: now, paused: false, told_within };
@@ -118,7 +120,14 @@ impl Facts {
         }
     }
 
-    fn owner_stepped(&mut self, now: TrueTime, node: usize, machine: &OwnerMachine, clock: &Clock) {
+    fn owner_stepped(
+        &mut self,
+        now: TrueTime,
+        node: usize,
+        machine: &OwnerMachine,
+        clock: &Clock,
+        actions: &[OwnerAction],
+    ) {
         let leases = || {
             machine.leases().iter().map(|(range, lease)| Held {
                 range,
@@ -126,7 +135,13 @@ impl Facts {
                 frozen: lease.frozen,
             })
         };
-        self.holdings.step(now, node, machine.expiry(), leases, || belief_ends(machine, clock));
+        let renumbered = actions.iter().flat_map(|action| match action {
+            OwnerAction::Renumbered(renumbered) => renumbered.as_slice(),
+            _ => &[],
+        });
+        let renumbered: Vec<Renumbered> = renumbered.copied().collect();
+        let end = || belief_ends(machine, clock);
+        self.holdings.step(now, node, machine.expiry(), leases, &renumbered, end);
     }
 
     /// The Lookup process on a node, if one runs.

@@ -79,6 +79,8 @@ enum Cause {
 struct Custody {
     session: SessionId,
     generation: Generation,
+    /// The number that its holder may have taken for it and its neighbours.
+    merge: Option<Generation>,
     /// Somebody held these keys: before that there is nothing to lose.
     has_state: bool,
     /// The session has held these keys under this lease.
@@ -257,7 +259,7 @@ impl PlannedChangesLoseNothing {
         let Some(process) = self.processes.get(&session) else { return };
         slot(&mut self.custody, process.space).update(range, |_, custody| {
             let mut custody = custody.clone();
-            if custody.session == session && custody.generation == generation {
+            if custody.session == session && custody.is_under(generation) {
                 change(&mut custody);
             }
             Some(custody)
@@ -314,7 +316,7 @@ impl PlannedChangesLoseNothing {
             {
                 self.end(*session, Cause::Evicted);
             }
-            Change::Granted { range, generation, session, source } => {
+            Change::Granted { range, generation, session, source, .. } => {
                 if source.is_none() {
                     self.judge_loss(now, space, (*range, None), reason, facts)?;
                 }
@@ -334,6 +336,17 @@ impl PlannedChangesLoseNothing {
             }
             Change::RecallCancelled { range, generation } => {
                 self.change_lease(space, *range, *generation, |custody| custody.recall = None);
+            }
+            Change::MergeBegun { range, generation } => {
+                let merge = Some(*generation);
+                slot(&mut self.custody, space)
+                    .update(*range, |_, custody| Some(Custody { merge, ..custody.clone() }));
+            }
+            Change::Merged { range, generation } => {
+                self.change_lease(space, *range, *generation, |custody| {
+                    custody.generation = *generation;
+                    custody.merge = None;
+                });
             }
             _ => {}
         }
@@ -364,8 +377,10 @@ impl PlannedChangesLoseNothing {
         let new = Custody { accepted: true, ..Custody::new(session, generation, true) };
         let gaps: Vec<KeyRange> = custody.gaps(range).collect();
         custody.update(range, |_, before| {
-            let same = before.session == session && before.generation == generation;
-            Some(if same { before.clone() } else { new.clone() })
+            let same = before.session == session && before.is_under(generation);
+            let merge = before.merge.filter(|merge| *merge != generation);
+            let claimed = Custody { generation, merge, ..before.clone() };
+            Some(if same { claimed } else { new.clone() })
         });
         gaps.into_iter().for_each(|gap| custody.insert(gap, new.clone()));
     }
@@ -421,7 +436,7 @@ impl PlannedChangesLoseNothing {
     ) {
         slot(&mut self.custody, space).update(range, |_, custody| {
             let mut custody = custody.clone();
-            if custody.generation == generation {
+            if custody.is_under(generation) {
                 change(&mut custody);
             }
             Some(custody)
@@ -483,6 +498,7 @@ impl Custody {
         Custody {
             session,
             generation,
+            merge: None,
             has_state,
             accepted: false,
             moved_to: None,
@@ -492,6 +508,11 @@ impl Custody {
             asked: None,
             troubled: false,
         }
+    }
+
+    /// Whether its holder may have it under this number.
+    fn is_under(&self, generation: Generation) -> bool {
+        self.generation == generation || self.merge == Some(generation)
     }
 
     fn describe_loss(&self, range: KeyRange, released: bool, reason: &Reason) -> String {

@@ -78,7 +78,7 @@ impl Scene {
             })
         };
         self.facts.holdings.forget_change();
-        self.facts.holdings.step(now, node, Instant(end.0), held, || end);
+        self.facts.holdings.step(now, node, Instant(end.0), held, &[], || end);
     }
 
     pub(crate) fn start_lookup(&mut self, node: usize, now: TrueTime) {
@@ -171,13 +171,19 @@ pub(crate) fn start_session(number: u64) -> Change {
 /// A grant without its state.
 pub(crate) fn grant(first: u64, last: u64, number: u64, to: u64) -> Change {
     let (range, generation, session) = (range(first, last), generation(number), session(to));
-    Change::Granted { range, generation, session, source: None }
+    Change::Granted { range, generation, session, source: None, state_since: None }
 }
 
 /// A grant with the state of lease `source`.
 pub(crate) fn clean_grant(first: u64, last: u64, number: u64, to: u64, source: u64) -> Change {
     let (range, number, session) = (range(first, last), generation(number), session(to));
-    Change::Granted { range, generation: number, session, source: Some(generation(source)) }
+    Change::Granted {
+        range,
+        generation: number,
+        session,
+        source: Some(generation(source)),
+        state_since: None,
+    }
 }
 
 pub(crate) fn release(first: u64, last: u64, number: u64) -> Change {

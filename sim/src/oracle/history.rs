@@ -99,7 +99,14 @@ impl History {
             generation: lot.generation,
             end,
         });
-        self.log.extend(lost.chain(gained).map(|event| (now, event)));
+        let renumbered = change.renumbered.iter().map(|lease| Event::Renumbered {
+            space,
+            session,
+            range: lease.range,
+            from: lease.from,
+            to: lease.to,
+        });
+        self.log.extend(lost.chain(renumbered).chain(gained).map(|event| (now, event)));
         self.forget_oldest();
     }
 
@@ -131,7 +138,7 @@ impl History {
             let Record::Namespace { namespace, change, .. } = record else { continue };
             let space = facts.spaces.find(namespace).unwrap_or_default();
             let event = match *change {
-                Change::Granted { range, generation, session, source } => {
+                Change::Granted { range, generation, session, source, .. } => {
                     Event::Granted { space, index, range, generation, session, source }
                 }
                 Change::Claimed { range, generation, session, .. } => {
@@ -140,6 +147,12 @@ impl History {
                 Change::Released { range, generation } => Event::Released { space, index, range, generation },
                 Change::Recalled { range, generation, to } => {
                     Event::Recalled { space, index, range, generation, to }
+                }
+                Change::MergeBegun { range, generation } => {
+                    Event::Merges { space, index, range, generation, taken: false }
+                }
+                Change::Merged { range, generation } => {
+                    Event::Merges { space, index, range, generation, taken: true }
                 }
                 _ => continue,
             };
@@ -211,6 +224,20 @@ enum Event {
         generation: Generation,
         to: Option<SessionId>,
     },
+    Merges {
+        space: usize,
+        index: Index,
+        range: KeyRange,
+        generation: Generation,
+        taken: bool,
+    },
+    Renumbered {
+        space: usize,
+        session: SessionId,
+        range: KeyRange,
+        from: Generation,
+        to: Generation,
+    },
     Gained {
         space: usize,
         session: SessionId,
@@ -264,6 +291,8 @@ impl Event {
             | Event::Claimed { space, .. }
             | Event::Released { space, .. }
             | Event::Recalled { space, .. }
+            | Event::Merges { space, .. }
+            | Event::Renumbered { space, .. }
             | Event::Gained { space, .. }
             | Event::Lost { space, .. }
             | Event::Served(Service { space, .. })
@@ -278,6 +307,8 @@ impl Event {
             | Event::Claimed { range, .. }
             | Event::Released { range, .. }
             | Event::Recalled { range, .. }
+            | Event::Merges { range, .. }
+            | Event::Renumbered { range, .. }
             | Event::Gained { range, .. }
             | Event::Lost { range, .. } => keys.iter().any(|key| range.contains(*key)),
             Event::Served(service) => keys.contains(&service.key),
@@ -366,6 +397,13 @@ impl fmt::Display for Event {
             Event::Recalled { index, range, generation, to, .. } => {
                 write!(f, "committed at {index}: {range} is recalled from lease {generation}")?;
                 to.map_or(Ok(()), |to| write!(f, " for {to}"))
+            }
+            Event::Merges { index, range, generation, taken, .. } => {
+                let what = if *taken { "is one lease" } else { "is to be one lease" };
+                write!(f, "committed at {index}: {range} {what} under {generation}")
+            }
+            Event::Renumbered { session, range, from, to, .. } => {
+                write!(f, "{session} holds {range} under lease {to} instead of {from}")
             }
             Event::Gained { session, range, generation, end, .. } => {
                 write!(f, "{session} holds {range} under lease {generation}, at first until {end}")

@@ -96,14 +96,16 @@ impl App {
         }
     }
 
-    /// Does the work of an operation: discards state that is not of this lease, and writes.
+    /// Does the work of an operation: discards state that is not `current`, because its key was not held without a gap
+    /// since it was written, and writes.
     pub(crate) fn operate(
         &mut self,
         probe: usize,
         generation: Generation,
         lineage: u64,
+        is_current: impl Fn(Generation) -> bool,
     ) -> (Option<Value>, Value) {
-        let before = self.values[probe].filter(|(_, valid)| *valid == generation).map(|(value, _)| value);
+        let before = self.values[probe].filter(|(_, under)| is_current(*under)).map(|(value, _)| value);
         let after = match before {
             Some(value) => Value { version: value.version + 1, ..value },
             None => Value { lineage, version: 1 },
@@ -178,9 +180,14 @@ impl App {
         copy.values.iter().all(|(probe, _)| kept(*probe))
     }
 
-    /// The state of a transfer's range, as valid under its lease.
-    pub(crate) fn copy(&self, keys: &[Key], transfer: &Transfer) -> Copy {
-        let valid = |probe: usize| self.values[probe].filter(|(_, under)| *under == transfer.generation);
+    /// The state of a transfer's range, as far as it is current.
+    pub(crate) fn copy(
+        &self,
+        keys: &[Key],
+        transfer: &Transfer,
+        is_current: impl Fn(Key, Generation) -> bool,
+    ) -> Copy {
+        let valid = |probe: usize| self.values[probe].filter(|(_, under)| is_current(keys[probe], *under));
         let value = |probe: usize| (probe, valid(probe).map(|(value, _)| value));
         Copy {
             from: self.session,
@@ -223,6 +230,10 @@ mod tests {
         Transfer { id: TransferId(id), range: LOW, generation, to: 0, last: true, confirmed: false }
     }
 
+    fn is_first(_key: Key, lease: Generation) -> bool {
+        lease == Generation(1)
+    }
+
     fn grant(generation: u64, source: Option<u64>) -> Grant {
         let (generation, source) = (Generation(generation), source.map(Generation));
         Grant { range: LOW, generation, state_since: Generation(1), source }
@@ -231,34 +242,43 @@ mod tests {
     #[test]
     fn state_of_another_lease_is_discarded() {
         let mut app = app(1);
-        assert_eq!(app.operate(0, Generation(1), 7), (None, Value { lineage: 7, version: 1 }));
-        let (before, after) = app.operate(0, Generation(1), 8);
+        assert_eq!(
+            app.operate(0, Generation(1), 7, |lease| lease == Generation(1)),
+            (None, Value { lineage: 7, version: 1 })
+        );
+        let (before, after) = app.operate(0, Generation(1), 8, |lease| lease == Generation(1));
         assert_eq!((before.map(|value| value.version), after.version, after.lineage), (Some(1), 2, 7));
-        assert_eq!(app.operate(0, Generation(2), 9), (None, Value { lineage: 9, version: 1 }));
+        assert_eq!(
+            app.operate(0, Generation(2), 9, |lease| lease == Generation(2)),
+            (None, Value { lineage: 9, version: 1 })
+        );
     }
 
     #[test]
     fn a_clean_grant_installs_the_copy_and_a_plain_one_drops_it() {
         let (mut from, mut to) = (app(1), app(2));
-        from.operate(0, Generation(1), 7);
-        let copy = from.copy(&KEYS, &transfer(1, 1));
+        from.operate(0, Generation(1), 7, |lease| lease == Generation(1));
+        let copy = from.copy(&KEYS, &transfer(1, 1), is_first);
         assert!(to.import(&copy) && to.has_import(&copy));
         to.granted(&KEYS, &grant(2, Some(1)));
-        assert_eq!(to.operate(0, Generation(2), 8).1, Value { lineage: 7, version: 2 });
+        assert_eq!(
+            to.operate(0, Generation(2), 8, |lease| lease == Generation(2)).1,
+            Value { lineage: 7, version: 2 }
+        );
         assert!(to.import(&copy));
         to.granted(&KEYS, &grant(3, None));
-        assert_eq!(to.operate(0, Generation(3), 9).0, None);
+        assert_eq!(to.operate(0, Generation(3), 9, |lease| lease == Generation(3)).0, None);
     }
 
     #[test]
     fn a_straggling_copy_does_not_overwrite_a_newer_one() {
         let (mut from, mut to) = (app(1), app(2));
-        let old = from.copy(&KEYS, &transfer(1, 1));
-        from.operate(0, Generation(1), 7);
-        assert!(to.import(&from.copy(&KEYS, &transfer(2, 1))));
+        let old = from.copy(&KEYS, &transfer(1, 1), is_first);
+        from.operate(0, Generation(1), 7, |lease| lease == Generation(1));
+        assert!(to.import(&from.copy(&KEYS, &transfer(2, 1), is_first)));
         assert!(!to.import(&old));
         to.granted(&KEYS, &grant(2, Some(1)));
-        assert_eq!(to.operate(0, Generation(2), 8).1.version, 2);
+        assert_eq!(to.operate(0, Generation(2), 8, |lease| lease == Generation(2)).1.version, 2);
     }
 
     #[test]

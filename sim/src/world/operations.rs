@@ -93,7 +93,9 @@ impl World {
             return;
         }
         self.lineages += 1;
-        let (before, after) = process.app.operate(probe, generation, self.lineages);
+        let now = host.clock.read(self.now);
+        let is_current = |lease| process.machine.check_lease_continuous(now, key, lease);
+        let (before, after) = process.app.operate(probe, generation, self.lineages, is_current);
         let session = process.machine.session();
         if self.trace.is_on() {
             let text =

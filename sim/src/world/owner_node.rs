@@ -168,6 +168,7 @@ impl World {
             OwnerAction::Left => self.restart_owner(number),
             OwnerAction::JoinRefused(RefusedWhy::Evicted) => self.restart_owner(number),
             OwnerAction::Revoked(_)
+            | OwnerAction::Renumbered(_)
             | OwnerAction::SessionChanged(_)
             | OwnerAction::JoinRefused(_)
             | OwnerAction::Joined => {}
@@ -276,10 +277,14 @@ impl World {
     fn send_copy(&mut self, number: usize, id: TransferId, last: bool, attempt: u32) {
         let again = |attempt| AppEvent::SendCopy { transfer: id, last, attempt };
         let waiting = |transfer: &&mut Transfer| transfer.last == last && !transfer.confirmed;
-        let found = self.with_app(number, |app, keys| {
-            let transfer = *app.transfer(id).filter(waiting)?;
-            let busy = last && app.is_busy(keys, transfer.range);
-            Some((transfer, (!busy).then(|| app.copy(keys, &transfer))))
+        let keys = &self.plan.namespaces[self.plan.owners[number].namespace].keys;
+        let host = &mut self.owners[number];
+        let now = host.clock.read(self.now);
+        let process = host.process.as_mut().expect("only a running process acts");
+        let is_current = |key, lease| process.machine.check_lease_continuous(now, key, lease);
+        let found = process.app.transfer(id).filter(waiting).map(|transfer| *transfer).map(|transfer| {
+            let busy = last && process.app.is_busy(keys, transfer.range);
+            (transfer, (!busy).then(|| process.app.copy(keys, &transfer, is_current)))
         });
         match found {
             None => {}

@@ -1,0 +1,107 @@
+//! Neighbouring leases become one, so that a table does not grow for ever while Owners come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::group::Stored;
+use crate::id::{Generation, SessionId};
+use crate::key::KeyRange;
+use crate::message::Report;
+use crate::plant::Plant;
+use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
+use crate::record::{Change, Reason};
+use crate::table::Entry;
+
+use super::decide::Decision;
+
+impl Decision<'_> {
+    /// Begins to join neighbours that one session holds, that are where they should be, and whose state is of one age: a
+    /// Lookup that knows an earlier lease of theirs could not tell otherwise which of them lost its state since.
+    ///
+    /// Their holder hears the new number with its next renewal, beside the old ones, for as long as it has not listed it.
+    pub(super) fn merge_neighbours(&mut self) {
+        let is_due = std::mem::take(&mut self.live.merge_due);
+        let is_calm = self.now >= self.live.balance_from && self.live.rebuild.is_none();
+        if !is_due || !is_calm || self.stored().frozen {
+            return;
+        }
+        for range in self.runs() {
+            let Some(generation) = self.next_generation() else { return };
+            self.emit(Change::MergeBegun { range, generation }, Reason::Neighbours);
+        }
+    }
+
+    /// The keys of neighbours that can be one lease, run by run.
+    fn runs(&self) -> Vec<KeyRange> {
+        let mut runs = Vec::new();
+        for session in self.stored().sessions.keys() {
+            let Some(report) = self.live.talks.get(session).and_then(|talk| talk.report.as_ref()) else {
+                continue;
+            };
+            let held: RangeMap<Generation> =
+                report.held.iter().map(|held| (held.range, held.generation)).collect();
+            let mut run: Option<(KeyRange, Entry, usize)> = None;
+            for (range, entry) in self.stored().table.of_session(*session) {
+                let stays = self.stays(*session, range, entry, &held);
+                run = match run {
+                    Some((keys, first, length))
+                        if stays && keys.touches(range) && self.are_of_one_age(&first, entry) =>
+                    {
+                        let joined = KeyRange::new(keys.first(), range.last()).unwrap_or(keys);
+                        Some((joined, first, length + 1))
+                    }
+                    ended => {
+                        runs.extend(ended.filter(|(_, _, length)| *length > 1).map(|(keys, _, _)| keys));
+                        stays.then_some((range, *entry, 1))
+                    }
+                };
+            }
+            runs.extend(run.filter(|(_, _, length)| *length > 1).map(|(keys, _, _)| keys));
+        }
+        runs
+    }
+
+    fn are_of_one_age(&self, one: &Entry, other: &Entry) -> bool {
+        one.state_since == other.state_since || self.plants.has(Plant::MergesUnequalAges)
+    }
+
+    /// Whether a session holds a range, by its latest report, and nothing else is about to happen to it.
+    fn stays(&self, session: SessionId, range: KeyRange, entry: &Entry, held: &RangeMap<Generation>) -> bool {
+        let listed = held.overlapping(range).filter(|(_, of)| **of == entry.generation);
+        let listed: RangeSet = listed.map(|(piece, _)| piece).collect();
+        let is_wanted = |desired: &RangeMap<SessionId>| {
+            desired.covers(range) && desired.overlapping(range).all(|(_, wanted)| *wanted == session)
+        };
+        entry.recall.is_none()
+            && entry.merge.is_none()
+            && listed.contains_range(range)
+            && self.live.desired.as_ref().is_some_and(|desired| is_wanted(&desired.ranges))
+    }
+
+    /// What the holder lists under its new number has that number from now on.
+    pub(super) fn take_merges(&mut self, session: SessionId, report: &Report) {
+        let mut taken: BTreeMap<Generation, RangeSet> = BTreeMap::new();
+        let held: RangeMap<Generation> =
+            report.held.iter().map(|held| (held.range, held.generation)).collect();
+        for (range, entry) in self.stored().table.of_session(session) {
+            let Some(merge) = entry.merge else { continue };
+            let mut listed: RangeSet =
+                held.overlapping(range).filter(|(_, of)| **of == merge).map(|(piece, _)| piece).collect();
+            // What is no longer renewed ends under the number that it has.
+            self.live.withdrawn.overlapping(range).for_each(|(piece, _)| listed.remove(piece));
+            listed.iter().for_each(|piece| taken.entry(merge).or_default().insert(piece));
+        }
+        for (generation, keys) in taken {
+            for range in keys.iter() {
+                self.emit(Change::Merged { range, generation }, Reason::Reported);
+            }
+        }
+    }
+}
+
+/// Whether a report lists something under a number that its holder was told to take.
+pub(super) fn takes_up_merge(report: &Report, stored: &Stored) -> bool {
+    let merges = stored.table.of_session(report.session).filter_map(|(_, entry)| entry.merge);
+    let merges: BTreeSet<Generation> = merges.collect();
+    !merges.is_empty() && report.held.iter().any(|held| merges.contains(&held.generation))
+}

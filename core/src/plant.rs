@@ -171,6 +171,10 @@ plants! {
     RecallOmitsMerge = "recall-omits-merge" breaks "S4",
     /// Two leases that become one: a transfer begun under the old number goes on, and its copy is of a lease that is gone.
     MergeKeepsTransfer = "merge-keeps-transfer" breaks "S4",
+    /// Two leases that become one: an Owner denies that it held the keys before they had their new number.
+    ContinuousByNumber = "continuous-by-number" breaks "S3",
+    /// An Owner takes every number below that of its lease for one that it has held since.
+    ContinuousSinceAnyNumber = "continuous-since-any-number" breaks "S3",
     /// Two leases that become one: a release under the new number does not count.
     ReleasedUnderOneNumber = "released-under-one-number" breaks "S4",
     /// A committed grant that its session's reports do not list is taken for dropped once the conversation has changed.

@@ -2,7 +2,7 @@
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::owner::OwnerAction;
+use centrifuge_core::owner::{OwnerAction, OwnerMachine};
 use centrifuge_core::range_map::RangeMap;
 
 use crate::hot::Lease;
@@ -13,6 +13,8 @@ type Held = RangeMap<centrifuge_core::owner::Lease>;
 #[derive(Debug, Default)]
 pub(crate) struct LeaseBook {
     held: Held,
+    /// The lease under which each key was granted, whatever number it has now.
+    accepted: RangeMap<Generation>,
     /// The lease and the one that its state came from.
     sources: RangeMap<(Generation, Generation)>,
 }
@@ -33,24 +35,25 @@ impl LeaseBook {
     }
 
     /// Takes over what is held now; false if that is what was held before.
-    pub(crate) fn update(&mut self, held: &Held) -> bool {
-        if self.held == *held {
+    pub(crate) fn update(&mut self, machine: &OwnerMachine) -> bool {
+        let held = machine.leases();
+        if self.held == *held && self.accepted == *machine.accepted() {
             return false;
         }
         self.held = held.clone();
+        self.accepted = machine.accepted().clone();
         self.sources.retain(|range, _| held.overlapping(range).next().is_some());
         true
     }
 
-    /// Every lease in key order, and whether it is frozen.
+    /// Every lease in key order, by how long it has been held, and whether it is frozen.
     pub(crate) fn leases(&self) -> Vec<(Lease, bool)> {
-        let lease = |(range, lease): (KeyRange, &centrifuge_core::owner::Lease)| {
-            let source = self.source_of(range, lease.continuous_from);
+        let lease = |(range, lease, accepted): (KeyRange, &centrifuge_core::owner::Lease, &Generation)| {
             let (generation, state_since) = (lease.generation, lease.state_since);
-            let continuous_from = lease.continuous_from;
+            let (continuous_from, source) = (*accepted, self.source_of(range, *accepted));
             (Lease { range, generation, continuous_from, state_since, source }, lease.frozen)
         };
-        self.held.iter().map(lease).collect()
+        self.held.overlay(&self.accepted).map(lease).collect()
     }
 
     /// Where the state came from that came with a grant; the lease may have another number by now.

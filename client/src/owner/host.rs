@@ -131,7 +131,7 @@ impl<L: Links> OwnerHost<L> {
     /// Lets readers see what the machine holds now.
     fn publish(&mut self, machine: &OwnerMachine) {
         let validity = self.validity_of(machine.expiry());
-        let is_new = self.book.update(machine.leases());
+        let is_new = self.book.update(machine);
         if !is_new && validity == self.validity {
             return;
         }

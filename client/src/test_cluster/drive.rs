@@ -135,7 +135,7 @@ impl TestCluster {
         let Some(running) = &mut node.running else { return };
         let actions = running.feed(self.now, event);
         node.book.note(&actions);
-        node.book.update(running.machine.leases());
+        node.book.update(&running.machine);
         let expiry = running.machine.expiry();
         let table = Arc::new(LeaseTable::new(&node.book.leases()));
         node.hot.publish(table, Validity { expiry, offset: 0, slack: 0 });

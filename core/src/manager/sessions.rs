@@ -480,16 +480,21 @@ fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMa
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.
 fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
     let told = |order: &LeaseOrder| {
-        let same = |told: &&LeaseOrder| told.is_of(order.generation) && told.range.overlaps(order.range);
-        talk.told.iter().filter(same).all(|told| told.recall == order.recall)
-            && (order.recall.is_none() || talk.told.iter().any(|told| same(&told)))
+        let mut same = around(&talk.told, order.range).filter(|told| told.is_of(order.generation)).peekable();
+        (order.recall.is_none() || same.peek().is_some()) && same.all(|told| told.recall == order.recall)
     };
     let keys = |orders: &[LeaseOrder], held: &HeldLease| {
-        let same = orders.iter().filter(|order| order.is_of(held.generation));
+        let same = around(orders, held.range).filter(|order| order.is_of(held.generation));
         RangeSet::from_ranges(same.filter_map(|order| order.range.intersection(held.range)))
     };
     let kept = |held: &HeldLease| keys(&talk.told, held).difference(&keys(orders, held)).is_empty();
     !orders.iter().all(told) || !talk.report.iter().flat_map(|report| &report.held).all(kept)
+}
+
+/// The orders that share a key with a range, of orders that are in key order.
+fn around(orders: &[LeaseOrder], range: KeyRange) -> impl Iterator<Item = &LeaseOrder> {
+    let start = orders.partition_point(|order| order.range.last() < range.first());
+    orders[start..].iter().take_while(move |order| order.range.first() <= range.last())
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

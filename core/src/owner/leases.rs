@@ -20,9 +20,6 @@ pub struct Lease {
     pub generation: Generation,
     /// When the state of these keys last began empty.
     pub state_since: Generation,
-    /// The number under which these keys were accepted: they have been held without a gap since, under this and every
-    /// later number.
-    pub continuous_from: Generation,
     /// The attempt to give it back, if it is recalled.
     pub transfer: Option<TransferId>,
     /// No new operation may begin: the rest of the state is on its way, or the lease is about to be given back.
@@ -31,19 +28,14 @@ pub struct Lease {
     pub warrant: Option<Warrant>,
 }
 
-impl Lease {
-    /// Whether the keys have been held without a gap since they were held under `lease`.
-    #[must_use]
-    pub fn is_continuous_since(&self, lease: Generation) -> bool {
-        self.continuous_from <= lease && lease <= self.generation
-    }
-}
-
 /// The leases of one session. All of them end at one instant, because every message that renews one carries the
 /// complete set (Centrifuge §2.3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Leases {
     held: RangeMap<Lease>,
+    /// The number under which each key that is held was accepted: it has been held without a gap since, under this and every
+    /// later number. Apart from the leases, so that one lease is one range however it came about.
+    accepted: RangeMap<Generation>,
     expiry: Instant,
     /// The highest generation ever held or refused, key by key: none of them, nor a lower one, is accepted again.
     highest: RangeMap<Generation>,
@@ -108,6 +100,23 @@ impl Leases {
         self.held.get(key).map(|(_, lease)| lease)
     }
 
+    /// Whether a key has been held without a gap since it was held under `lease`.
+    #[must_use]
+    pub fn is_continuous(&self, now: Instant, key: Key, lease: Generation, plants: Plants) -> bool {
+        let Some(held) = self.get(now, key, plants) else { return false };
+        if plants.has(Plant::ContinuousByNumber) {
+            return held.generation == lease;
+        }
+        let is_accepted = self.accepted.get(key).is_some_and(|(_, accepted)| *accepted <= lease);
+        (is_accepted || plants.has(Plant::ContinuousSinceAnyNumber)) && lease <= held.generation
+    }
+
+    /// The number under which each key that is held was accepted.
+    #[must_use]
+    pub fn accepted(&self) -> &RangeMap<Generation> {
+        &self.accepted
+    }
+
     /// Gives up what has expired by `now`.
     pub fn expire(&mut self, now: Instant) -> Vec<Revocation> {
         if now < self.expiry { Vec::new() } else { self.drop_all(RevokedWhy::Expired) }
@@ -119,6 +128,7 @@ impl Leases {
             |(range, lease): (KeyRange, &Lease)| Revocation { range, generation: lease.generation, why };
         let revoked = self.held.iter().map(revoke).collect();
         self.held.clear();
+        self.accepted.clear();
         revoked
     }
 
@@ -131,6 +141,7 @@ impl Leases {
     /// Gives up one piece.
     pub fn drop_piece(&mut self, range: KeyRange) {
         self.held.remove(range);
+        self.accepted.remove(range);
     }
 
     /// Changes one piece.
@@ -258,7 +269,7 @@ impl Leases {
             gone.extend(listed.gaps(range).map(|gap| (gap, lease.generation)));
         }
         for (range, generation) in gone {
-            self.held.remove(range);
+            self.drop_piece(range);
             applied.revoked.push(Revocation { range, generation, why: RevokedWhy::Withdrawn });
         }
     }
@@ -363,12 +374,12 @@ impl Leases {
         let lease = Lease {
             generation: order.generation,
             state_since: order.state_since,
-            continuous_from: order.generation,
             transfer: None,
             frozen: false,
             warrant: order.warrant,
         };
         self.held.insert(range, lease);
+        self.accepted.insert(range, order.generation);
         self.highest.insert(range, order.generation);
     }
 

@@ -195,6 +195,12 @@ impl OwnerMachine {
         self.leases.held()
     }
 
+    /// The number under which each key that it holds was accepted: the key has been held without a gap since.
+    #[must_use]
+    pub fn accepted(&self) -> &RangeMap<Generation> {
+        self.leases.accepted()
+    }
+
     /// The instant, by its own clock, from which it answers for no key.
     #[must_use]
     pub fn expiry(&self) -> Instant {
@@ -216,7 +222,7 @@ impl OwnerMachine {
     /// holding it now, under that number or under one that it was given since, is enough.
     #[must_use]
     pub fn check_lease_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
-        self.leases.get(now, key, self.plants).is_some_and(|held| held.is_continuous_since(lease))
+        self.leases.is_continuous(now, key, lease, self.plants)
     }
 
     fn on_manager(

@@ -93,6 +93,18 @@ impl Group {
         self.latest_leader_hold.max(self.earlier_leaders_hold)
     }
 
+    /// A planted fault: the group as a leader sees it that knows every lease under one number.
+    pub(crate) fn without_merges(&self) -> Group {
+        let mut group = self.clone();
+        for stored in group.namespaces.values_mut() {
+            let entries: Vec<_> = stored.table.iter().map(|(range, entry)| (range, *entry)).collect();
+            for (range, entry) in entries {
+                stored.table.set(range, Entry { merge: None, ..entry });
+            }
+        }
+        group
+    }
+
     /// Applies one change without moving the change log; what Lookups see change is returned.
     pub fn apply_change(
         &mut self,

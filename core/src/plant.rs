@@ -171,6 +171,16 @@ plants! {
     RecallOmitsMerge = "recall-omits-merge" breaks "S4",
     /// Two leases that become one: a transfer begun under the old number goes on, and its copy is of a lease that is gone.
     MergeKeepsTransfer = "merge-keeps-transfer" breaks "S4",
+    /// Two leases that become one: while the switch is being committed the Manager does not list the lease at all.
+    SwitchedLeaseOmitted = "switched-lease-omitted" breaks "S4",
+    /// Two leases that become one: a copy that was moved under the new number is void as long as the table has the old one.
+    CopyVoidUnderNewNumber = "copy-void-under-new-number" breaks "S4",
+    /// Two leases that become one: a new leader does not go on with it, and lists the old numbers alone.
+    LeaderForgetsMerges = "leader-forgets-merges" breaks "S4",
+    /// Two leases that become one: an Owner that has taken the new number drops the lease when it hears of both again.
+    RenumberedTakenForUnlisted = "renumbered-taken-for-unlisted" breaks "S4",
+    /// Two leases that become one: the Owner takes the new number also for keys that it does not hold.
+    MergeGrantsKeys = "merge-grants-keys" breaks "S3",
     /// Two leases that become one: an Owner denies that it held the keys before they had their new number.
     ContinuousByNumber = "continuous-by-number" breaks "S3",
     /// An Owner takes every number below that of its lease for one that it has held since.

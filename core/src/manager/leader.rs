@@ -50,6 +50,8 @@ impl Leader {
         group: &Group,
         context: &mut Context<'_>,
     ) -> Leader {
+        let forgetful = context.plants.has(Plant::LeaderForgetsMerges).then(|| group.without_merges());
+        let group = forgetful.as_ref().unwrap_or(group);
         let waits = if context.plants.has(Plant::LeaderDoesNotWait) {
             Duration::ZERO
         } else if context.plants.has(Plant::StandbyUsesOwnTimes) {

@@ -262,7 +262,7 @@ impl Leader {
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let orders = self.orders(namespace, session, context);
-        let void = self.void_copies(namespace, session);
+        let void = self.void_copies(namespace, session, context.plants);
         let drained = orders.is_empty() && self.is_drained(namespace, session, &void);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
@@ -351,7 +351,11 @@ impl Leader {
         let mut orders = Vec::new();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.
-            let kept = |next: &Entry| next.owner == entry.owner && entry.is_under(next.generation);
+            let is_under = |next: &Entry| match context.plants.has(Plant::SwitchedLeaseOmitted) {
+                true => entry.generation == next.generation,
+                false => entry.is_under(next.generation),
+            };
+            let kept = |next: &Entry| next.owner == entry.owner && is_under(next);
             let parts = draft.table.overlapping(range).filter(|(_, next)| kept(next)).map(|(part, _)| part);
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
             let mut listed = RangeSet::from_ranges(parts).difference(&gone);
@@ -380,7 +384,7 @@ impl Leader {
 
     /// The copies in a session's report that no grant can follow any more: nobody who has the lease that a copy is of can
     /// say that it moved the state there.
-    fn void_copies(&self, namespace: &Namespace, session: SessionId) -> Vec<ImportedCopy> {
+    fn void_copies(&self, namespace: &Namespace, session: SessionId, plants: Plants) -> Vec<ImportedCopy> {
         let (Some(report), Some(live), Some(draft), Some(committed)) = (
             self.report(namespace, session),
             self.live.get(namespace).filter(|live| live.rebuild.is_none()),
@@ -393,7 +397,11 @@ impl Leader {
             let is_granted = entry.owner == Some(session) && entry.source == Some(copy.source);
             let talk = entry.owner.map(|owner| live.talks.get(&owner));
             let moves = talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)));
-            is_granted || (entry.is_under(copy.source) && moves)
+            let is_under = match plants.has(Plant::CopyVoidUnderNewNumber) {
+                true => entry.generation == copy.source,
+                false => entry.is_under(copy.source),
+            };
+            is_granted || (is_under && moves)
         };
         let is_void = |copy: &&ImportedCopy| {
             let entries = draft.table.overlapping(copy.range).chain(committed.table.overlapping(copy.range));

@@ -219,7 +219,7 @@ impl Leases {
             applied.revoked = self.expire(now);
         }
         let expiry = base + lease;
-        self.withdraw_unlisted(orders, &mut applied);
+        self.withdraw_unlisted(orders, plants, &mut applied);
         for order in orders {
             self.keep_warrant(order);
             match order.kind {
@@ -254,10 +254,11 @@ impl Leases {
         }
     }
 
-    fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], applied: &mut Applied) {
+    fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], plants: Plants, applied: &mut Applied) {
         let mut listed: RangeMap<LeaseNumbers> = RangeMap::new();
         for order in orders {
-            listed.insert(order.range, LeaseNumbers { generation: order.generation, merge: order.merge });
+            let merge = order.merge.filter(|_| !plants.has(Plant::RenumberedTakenForUnlisted));
+            listed.insert(order.range, LeaseNumbers { generation: order.generation, merge });
         }
         let mut gone = Vec::new();
         for (range, lease) in self.held.iter() {
@@ -283,6 +284,7 @@ impl Leases {
         for range in gaps {
             let never_held = self.highest.overlapping(range).next().is_none();
             if plants.has(Plant::RenewalRestoresKeys)
+                || (plants.has(Plant::MergeGrantsKeys) && order.merge.is_some())
                 || (plants.has(Plant::RestartAcceptsRenewal) && never_held)
             {
                 self.hold(range, order);

@@ -115,8 +115,13 @@ impl Apps {
                 self.writes.insert((probe, generation), writes);
             }
         }
+        // State that begins empty is younger than every lease under which there was any.
+        let knows = |(probe, lease): &(usize, Generation)| {
+            let is_older = *lease < generation && *lease >= grant.state_since;
+            is_older && grant.range.contains(PROBES[*probe])
+        };
         let began_empty = grant.source.is_none();
-        (began_empty && grant.state_since != generation).then_some(Breach::HidesLoss {
+        (began_empty && self.writes.keys().any(knows)).then_some(Breach::HidesLoss {
             session,
             generation,
             state_since: grant.state_since,

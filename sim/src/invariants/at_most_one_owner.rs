@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use centrifuge_core::id::Generation;
+use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::Key;
 
 use crate::seen::{Seen, TrueTime};
@@ -21,7 +21,14 @@ const TOLERANCE_NANOS: u64 = 100;
 /// Guards S1.
 #[derive(Debug, Default)]
 pub struct AtMostOneOwner {
-    served: BTreeMap<(usize, Key), Generation>,
+    served: BTreeMap<(usize, Key), Served>,
+}
+
+/// Who answered for a key, and under which lease.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    generation: Generation,
+    session: SessionId,
 }
 
 impl AtMostOneOwner {
@@ -34,30 +41,36 @@ impl AtMostOneOwner {
             Seen::OwnerStepped { .. } => {
                 facts.holdings.change().map_or(Ok(()), |change| judge_gain(now, change, facts))
             }
-            Seen::Served { namespace, key, generation, .. } => match facts.spaces.find(namespace) {
-                Some(space) => self.judge_service(now, space, *key, *generation, facts),
-                None => Ok(()),
-            },
+            Seen::Served { namespace, key, generation, session, .. } => {
+                let by = Served { generation: *generation, session: *session };
+                let space = facts.spaces.find(namespace);
+                space.map_or(Ok(()), |space| self.judge_service(now, space, *key, by, facts))
+            }
             _ => Ok(()),
         }
     }
 
+    /// Answers rise with the leases they are given under. Only a session whose lease has got another number meanwhile may
+    /// give one under the number with which it began: S3 asks whether it held the key throughout.
     fn judge_service(
         &mut self,
         now: TrueTime,
         space: usize,
         key: Key,
-        generation: Generation,
+        by: Served,
         facts: &Facts,
     ) -> Verdict {
-        let highest = self.served.entry((space, key)).or_default();
-        if generation < *highest {
+        let highest = self.served.entry((space, key)).or_insert(by);
+        if by.generation < highest.generation && by.session != highest.session {
             let what = format!(
-                "key {key} was served under lease {generation} after it was served under lease {highest}"
+                "key {key} was served under lease {} after it was served under lease {}",
+                by.generation, highest.generation,
             );
             return Err(facts.violation("S1", now, space, vec![key], what));
         }
-        *highest = generation;
+        if by.generation > highest.generation {
+            *highest = by;
+        }
         Ok(())
     }
 }
@@ -121,17 +134,18 @@ mod tests {
     fn a_run_that_expects_breaches_is_not_judged() {
         let mut scene = Scene::new();
         let mut guard = AtMostOneOwner::default();
-        let (namespace, session) = (space_name(), session(1));
-        let mut serve = |number, facts: &Facts| {
+        let namespace = space_name();
+        let mut serve = |process, number, facts: &Facts| {
             let (before, after) = (None, Value { lineage: 1, version: 1 });
-            let (key, generation) = (Key(7), generation(number));
+            let (key, session, generation) = (Key(7), session(process), generation(number));
             let served = Seen::Served { session, namespace: &namespace, key, generation, before, after };
             guard.see(at(1), &served, facts)
         };
-        assert_eq!(serve(3, &scene.facts), Ok(()));
-        assert!(serve(2, &scene.facts).is_err());
+        assert_eq!(serve(1, 3, &scene.facts), Ok(()));
+        assert_eq!(serve(1, 2, &scene.facts), Ok(()), "the lease got another number meanwhile");
+        assert!(serve(2, 2, &scene.facts).is_err());
         scene.facts.limits.check_s1 = false;
-        assert_eq!(serve(1, &scene.facts), Ok(()));
+        assert_eq!(serve(2, 1, &scene.facts), Ok(()));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Who should have what: the partitioner's wish, recalls towards it, grants of what nobody has, and their limits.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::id::{Generation, SessionId};
@@ -9,12 +8,13 @@ use crate::load::{LoadRound, OwnerLoad, RangeLoad};
 use crate::partition::PartitionOwner;
 use crate::plant::Plant;
 use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, SessionInfo};
 use crate::table::{Entry, Recall};
 
 use super::decide::Decision;
 use super::event::Skip;
-use super::live::{Desired, LiveTimer, RecallName};
+use super::live::{Desired, LiveTimer, RecallDeadline};
 
 impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
@@ -275,20 +275,19 @@ impl Decision<'_> {
     /// of contact it is given up instead, and begun anew: its holder is not to blame.
     pub(super) fn time_out_recalls(&mut self) {
         let mut over = Vec::new();
-        for (range, entry) in self.stored().table.iter() {
-            let Some(recall) = entry.recall else { continue };
-            let name: RecallName = (range.first(), entry.generation, recall.to);
-            let Some(deadline) = self.live.recall_deadlines.get(&name).filter(|at| self.now >= **at) else {
+        for (range, entry, deadline) in self.stored().table.overlay(&self.live.recall_deadlines) {
+            let Some(recall) = entry.recall.filter(|recall| deadline.is_of(entry, *recall)) else { continue };
+            if self.now < deadline.at {
                 continue;
-            };
-            let answers = |to: SessionId| self.live.heard.get(&to).is_some_and(|heard| *heard >= *deadline);
+            }
+            let answers = |to: SessionId| self.live.heard.get(&to).is_some_and(|heard| *heard >= deadline.at);
             let undecided = |to: SessionId| !answers(to) && !self.is_out_of_contact(to);
             if !recall.to.is_some_and(undecided) || self.plants.has(Plant::StaleRecallStands) {
                 over.push((range, entry.generation, recall.to, entry.owner));
             }
         }
         for (range, generation, to, owner) in over {
-            self.live.recall_deadlines.remove(&(range.first(), generation, to));
+            self.live.recall_deadlines.remove(range);
             match to {
                 Some(to) if self.is_out_of_contact(to) && !self.plants.has(Plant::StaleRecallStands) => {
                     self.emit(Change::RecallCancelled { range, generation }, Reason::DestinationGone);
@@ -316,32 +315,39 @@ impl Decision<'_> {
     /// Gives every recall its deadline and forgets those of recalls that are over.
     fn watch_recalls(&mut self) {
         let stored = &self.draft.namespaces[self.namespace];
-        let mut deadlines = BTreeMap::new();
+        let mut deadlines: RangeMap<RecallDeadline> = RangeMap::new();
         let mut unheard = false;
         for (range, entry) in stored.table.iter() {
-            let Some(recall) = entry.recall else { continue };
-            if self.live.is_on_its_way(range, entry) {
+            let Some(recall) = entry.recall.filter(|_| !self.live.is_on_its_way(range, entry)) else {
                 continue;
-            }
+            };
             let timeout = if recall.to.is_some() {
                 stored.settings.migration_timeout
             } else {
                 stored.settings.recall_timeout
             };
-            let name: RecallName = (range.first(), entry.generation, recall.to);
-            let known = self.live.recall_deadlines.get(&name).copied();
-            let is_heard = |to| entry.owner.is_some_and(|owner| self.live.knows_of_recall(owner, range, to));
-            if known.is_none() && !recall.to.is_none_or(is_heard) {
-                unheard = true;
-                continue;
+            let latest =
+                RecallDeadline { generation: entry.generation, to: recall.to, at: self.now + timeout };
+            let mut fresh = RangeSet::from_ranges([range]);
+            let known = self.live.recall_deadlines.overlapping(range);
+            for (piece, known) in known.filter(|(_, known)| known.is_of(entry, recall)) {
+                fresh.remove(piece);
+                deadlines.insert(piece, RecallDeadline { at: known.at.min(latest.at), ..latest });
             }
-            let deadline = known.unwrap_or(self.now + timeout);
-            deadlines.insert(name, deadline.min(self.now + timeout));
+            for piece in fresh.iter() {
+                let is_heard =
+                    |to| entry.owner.is_some_and(|owner| self.live.knows_of_recall(owner, piece, to));
+                if recall.to.is_none_or(is_heard) {
+                    deadlines.insert(piece, latest);
+                } else {
+                    unheard = true;
+                }
+            }
         }
-        let is_waiting = deadlines.values().any(|deadline| *deadline <= self.now);
+        let is_waiting = deadlines.values().any(|deadline| deadline.at <= self.now);
         let look_again = is_waiting.then_some(self.now + stored.settings.renewal);
-        let next =
-            deadlines.values().copied().filter(|deadline| *deadline > self.now).chain(look_again).min();
+        let due = deadlines.values().map(|deadline| deadline.at).filter(|at| *at > self.now);
+        let next = due.chain(look_again).min();
         match next {
             Some(at) => self.live.timers.set(LiveTimer::Recall, at),
             None => self.live.timers.clear(&LiveTimer::Recall),

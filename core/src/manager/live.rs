@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::change_log::ChangeLog;
 use crate::group::Stored;
 use crate::id::{Generation, Nonce, OwnerName, SessionId, Url};
-use crate::key::{Key, KeyRange};
+use crate::key::KeyRange;
 use crate::load::LoadMemory;
 use crate::message::LeaseOrder;
 use crate::partition::PartitionOwner;
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::settings::Settings;
-use crate::table::Entry;
+use crate::table::{Entry, Recall};
 use crate::time::Instant;
 use crate::timers::Timers;
 
@@ -59,8 +59,8 @@ pub(super) struct Live {
     pub(super) waits_for_talk: bool,
     /// Since when there have been fewer Owners than wanted.
     pub(super) short_since: Option<Instant>,
-    /// Until when each recall may take.
-    pub(super) recall_deadlines: BTreeMap<RecallName, Instant>,
+    /// Until when each recall may take, key by key: neighbours that were recalled at different times may look like one entry.
+    pub(super) recall_deadlines: RangeMap<RecallDeadline>,
     /// Some recall has no deadline yet, because its holder has not said that it knows of it, or is past it, and its
     /// destination has not been heard since.
     pub(super) recalls_unheard: bool,
@@ -81,8 +81,20 @@ pub(super) struct Live {
     pub(super) ended_by_plant: BTreeSet<SessionId>,
 }
 
-/// One recall: the recalled piece's first key, its lease, and where it should go. A recall to somebody else is another.
-pub(super) type RecallName = (Key, Generation, Option<SessionId>);
+/// Until when a recall may take. One of another lease or to somebody else is another recall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RecallDeadline {
+    pub(super) generation: Generation,
+    pub(super) to: Option<SessionId>,
+    pub(super) at: Instant,
+}
+
+impl RecallDeadline {
+    /// Whether this is the deadline of an entry's recall.
+    pub(super) fn is_of(&self, entry: &Entry, recall: Recall) -> bool {
+        self.generation == entry.generation && self.to == recall.to
+    }
+}
 
 /// The partitioner's answer and what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +164,7 @@ impl Live {
             dirty: true,
             waits_for_talk: false,
             short_since: None,
-            recall_deadlines: BTreeMap::new(),
+            recall_deadlines: RangeMap::new(),
             recalls_unheard: false,
             withdrawn: RangeMap::new(),
             desired: None,

@@ -52,14 +52,7 @@ impl AtMostOneOwner {
 
     /// Answers rise with the leases they are given under. Only a session whose lease has got another number meanwhile may
     /// give one under the number with which it began: S3 asks whether it held the key throughout.
-    fn judge_service(
-        &mut self,
-        now: TrueTime,
-        space: usize,
-        key: Key,
-        by: Served,
-        facts: &Facts,
-    ) -> Verdict {
+    fn judge_service(&mut self, now: TrueTime, space: usize, key: Key, by: Served, facts: &Facts) -> Verdict {
         let highest = self.served.entry((space, key)).or_insert(by);
         if by.generation < highest.generation && by.session != highest.session {
             let what = format!(

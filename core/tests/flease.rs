@@ -211,6 +211,25 @@ fn a_peer_whose_clock_is_apart_gives_up_its_leases_and_says_so() {
 }
 
 #[test]
+fn a_peer_whose_clock_is_behind_learns_it_though_only_the_holder_speaks() {
+    let mut peers = Peers::new(3);
+    let cell = cell("cell");
+    let hour = LEASE * 360;
+    peers.ahead = vec![hour, hour, Duration::ZERO];
+    peers.restart(2);
+    peers.acquire(0, &cell);
+    peers.deliver_among(|place| place != 2);
+    assert_eq!(peers.holders(&cell), [0]);
+    peers.acquire(2, &cell);
+    peers.done.clear();
+    peers.pass(LEASE * 3);
+    let apart = FleaseAction::ClockApart { from: vec![PeerId(1), PeerId(2)] };
+    assert!(peers.done.contains(&(2, apart)), "{:?}", peers.done);
+    assert!(!peers.done.iter().any(|(_, action)| matches!(action, FleaseAction::Ended { .. })));
+    assert_eq!(peers.holders(&cell), [0]);
+}
+
+#[test]
 fn an_early_wake_changes_nothing() {
     let mut peers = Peers::new(3);
     let cell = cell("cell");

@@ -81,13 +81,19 @@ impl FleaseMachine {
         }
     }
 
-    /// Asks every other peer for its clock.
+    /// Asks every other peer for its clock again and again.
     pub(super) fn probe(&mut self, step: &mut Step) {
+        self.ask_clocks(step);
+        self.probe_at = step.now + self.config.round;
+    }
+
+    /// Asks every other peer for its clock. Of two that are apart either may be wrong, and the rest can tell; but whoever has nothing
+    /// to say is not heard by itself, and one that is behind gets no answers, because its requests look old.
+    pub(super) fn ask_clocks(&self, step: &mut Step) {
         for peer in self.config.peers.iter().filter(|peer| **peer != self.config.me) {
             step.outbox.entry(*peer).or_default();
         }
         step.probes = true;
-        self.probe_at = step.now + self.config.round;
     }
 }
 

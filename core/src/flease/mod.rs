@@ -289,6 +289,10 @@ impl FleaseMachine {
         }
         if is_apart {
             self.counters.apart += 1;
+            // One that is known to be apart asks anyway.
+            if !packet.messages.is_empty() && !self.is_apart {
+                self.ask_clocks(step);
+            }
             return;
         }
         if !self.may_propose(step.now) {

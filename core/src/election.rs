@@ -366,6 +366,12 @@ fn term_of(epoch: Ballot) -> Term {
     Term(epoch.time.0 >> UNIT_BITS)
 }
 
+/// From when on, by the Managers' clock, whoever wins has a higher term than this one.
+#[must_use]
+pub fn after_term(term: Term) -> Instant {
+    Instant(u64::try_from((u128::from(term.0) + 1) << UNIT_BITS).unwrap_or(u64::MAX))
+}
+
 /// The first instant after the unit in which `at` is.
 fn end_of_unit(at: Instant) -> Instant {
     Instant(at.0 >> UNIT_BITS << UNIT_BITS) + unit()

@@ -22,6 +22,7 @@ pub mod shared;
 pub mod status;
 pub mod stop;
 pub mod store;
+mod term_watch;
 pub mod view;
 pub mod words;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use centrifuge_core::id::Term;
 use centrifuge_core::manager::AdminError;
 use centrifuge_core::message::ManagerToOwner;
 use centrifuge_net::convert::WatchFrame;
@@ -67,6 +68,14 @@ impl Shared {
             replies: Replies::default(),
             warrants,
             limits,
+        }
+    }
+
+    /// Takes note of the highest term that a client has seen. One that is ahead of the Managers' clock is told to the operator.
+    pub fn hear_term(&self, term: Term) {
+        let Some(problem) = self.view.hear_term(term) else { return };
+        if let Some(left_out) = self.quiet.admit("clock-set-back") {
+            warn!(left_out, "{problem}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What readers outside the driver see of a Manager: its role, what is committed, and what it knows besides.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{ManagerId, Namespace, Term};
@@ -12,6 +12,7 @@ use centrifuge_core::time::Instant;
 use tokio::sync::watch;
 
 use crate::store::{Backend, StoreFacts};
+use crate::term_watch::TermWatch;
 
 /// What a Manager is, and who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +80,8 @@ pub struct View {
     group: Mutex<Option<Arc<Group>>>,
     overview: Mutex<Arc<Overview>>,
     store: Mutex<StoreView>,
+    /// Where terms come from a clock.
+    terms: OnceLock<TermWatch>,
 }
 
 impl Default for View {
@@ -89,6 +92,7 @@ impl Default for View {
             group: Mutex::default(),
             overview: Mutex::default(),
             store: Mutex::default(),
+            terms: OnceLock::new(),
         }
     }
 }
@@ -124,6 +128,7 @@ impl View {
         let store = lock(&self.store);
         let StoreFacts { managers, term, problem } = lock(&store.facts).clone();
         let problem = store.problem.map(str::to_owned).or(problem);
+        let problem = problem.or_else(|| self.terms.get().and_then(TermWatch::problem));
         StoreHealth { kind: store.kind, election: store.election, problem, managers, term }
     }
 
@@ -153,6 +158,14 @@ impl View {
         store.kind = backend.kind();
         store.election = backend.election();
         store.facts = facts;
+        if let Backend::None(options) = backend {
+            self.terms.get_or_init(|| TermWatch::new(options.clock_ahead));
+        }
+    }
+
+    /// Takes note of the highest term that a client has seen, and says what is wrong if no Manager can have won it yet.
+    pub(crate) fn hear_term(&self, term: Term) -> Option<String> {
+        self.terms.get()?.hear(term)
     }
 
     pub(crate) fn show_store(&self, problem: Option<&'static str>) {

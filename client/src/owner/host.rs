@@ -195,7 +195,7 @@ impl<L: Links> OwnerHost<L> {
                 if why == RefusedWhy::StaleTerm {
                     tracing::warn!(
                         "refused by a Manager whose term is lower than one seen before: it has been replaced and will notice, or \
-                         Managers without disk had their clocks set back, and must have them set ahead again"
+                         Managers without disk had their clocks set back: their status says what to do"
                     );
                 }
                 self.shared.tell(Change::Refused(why));

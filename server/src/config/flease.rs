@@ -48,12 +48,18 @@ pub struct FleaseArgs {
     #[arg(long, env = "CENTRIFUGE_FLEASE_ROUND", value_name = "DURATION")]
     #[serde(rename = "round")]
     pub flease_round: Option<String>,
+    /// With --store none: how far to run the Managers' clock ahead of the machines'. For the time after clocks that were
+    /// ahead were set back, when clients refuse the Managers as stale; the same at all Managers [default: not at all]
+    #[arg(long, env = "CENTRIFUGE_FLEASE_CLOCK_AHEAD", value_name = "DURATION")]
+    #[serde(rename = "clock_ahead")]
+    pub flease_clock_ahead: Option<String>,
 }
 
 impl FleaseArgs {
     /// These settings, and where there is none, those of `file`.
     pub(super) fn over(mut self, file: FleaseArgs) -> FleaseArgs {
-        merge!(self, file; peers, peer_id, peer_key_file, flease_listen, flease_lease, flease_epsilon, flease_round);
+        merge!(self, file; peers, peer_id, peer_key_file, flease_listen, flease_lease, flease_epsilon, flease_round,
+            flease_clock_ahead);
         self
     }
 
@@ -66,6 +72,7 @@ impl FleaseArgs {
             lease: duration("flease_lease", self.flease_lease, PeerOptions::LEASE)?,
             epsilon: duration("flease_epsilon", self.flease_epsilon, PeerOptions::EPSILON)?,
             round: duration("flease_round", self.flease_round, PeerOptions::ROUND)?,
+            clock_ahead: clock_ahead(self.flease_clock_ahead)?,
             ..PeerOptions::new(peers, me, key(self.peer_key_file.as_deref())?)
         };
         check_times(&options)?;
@@ -83,6 +90,7 @@ impl FleaseArgs {
             ("flease_lease", self.flease_lease.clone()),
             ("flease_epsilon", self.flease_epsilon.clone()),
             ("flease_round", self.flease_round.clone()),
+            ("flease_clock_ahead", self.flease_clock_ahead.clone()),
         ];
         match set.into_iter().find_map(|(setting, value)| Some((setting, value?))) {
             Some((setting, value)) => {
@@ -131,6 +139,14 @@ fn listen(text: String) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| {
         refuse("flease_listen", text, "an IP address and a port, as 127.0.0.1:7600 or [::1]:7600")
     })
+}
+
+fn clock_ahead(text: Option<String>) -> Result<Duration, ConfigError> {
+    let ahead = duration("flease_clock_ahead", text, Duration::ZERO)?;
+    if ahead > PeerOptions::MAX_CLOCK_AHEAD {
+        return Err(refuse("flease_clock_ahead", format!("{ahead:?}"), "at most ten years"));
+    }
+    Ok(ahead)
 }
 
 fn check_times(options: &PeerOptions) -> Result<(), ConfigError> {
@@ -247,6 +263,10 @@ mod tests {
             &["flease_lease", "epsilon", "round"],
         );
         folder.refused(|args| args.flease.flease_listen = Some("here".into()), &["flease_listen"]);
+        folder.refused(
+            |args| args.flease.flease_clock_ahead = Some("99999h".into()),
+            &["flease_clock_ahead", "ten years"],
+        );
         // Nothing of it without it.
         let stored = |change: fn(&mut ConfigArgs)| {
             let mut args = ConfigArgs::default();
@@ -271,7 +291,7 @@ mod tests {
         let folder = Folder::new();
         let text = format!(
             "store = 'none'\nelection = 'flease'\n[flease]\npeers = '{THREE}'\npeer_id = 1\nkey_file = '{}'\n\
-             listen = '127.0.0.1:7700'\nlease = '8s'\nepsilon = '100ms'\nround = '2s'\n\
+             listen = '127.0.0.1:7700'\nlease = '8s'\nepsilon = '100ms'\nround = '2s'\nclock_ahead = '26h'\n\
              [namespaces.presence]\nlease = '30s'\nhold = '35s'\nrenewal = '5s'\npartitioner = 'fixed'\n[namespaces.rooms]",
             folder.key().display()
         );
@@ -287,6 +307,7 @@ mod tests {
         assert_eq!(options.listen, Some(SocketAddr::from(([127, 0, 0, 1], 7700))));
         let times = [options.lease, options.epsilon, options.round];
         assert_eq!(times, [8_000, 100, 2_000].map(Duration::from_millis));
+        assert_eq!(options.clock_ahead, Duration::from_secs(26 * 3_600));
         let names: Vec<String> = config.namespaces.keys().map(ToString::to_string).collect();
         assert_eq!(names, ["more", "presence", "rooms"]);
         let leases: Vec<u64> = config.namespaces.values().map(|settings| settings.lease.as_secs()).collect();

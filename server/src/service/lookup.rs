@@ -71,6 +71,7 @@ impl Lookup for LookupService {
         counts.requests.inc();
         counts.request_bytes.inc_by(request.encoded_len() as u64);
         let request = LookupRequest::try_from(request)?;
+        shared.hear_term(request.term);
         let permit = admit(shared, from, |address| shared.admission.watch(address))?;
         let open = OpenStream::new(counts.streams.clone(), permit);
         let outflow = shared.lookups.open(shared.limits.lookup_queue);

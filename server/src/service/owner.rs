@@ -173,7 +173,8 @@ impl Reader {
         let from = self.peer;
         self.unheard = None;
         let sent = match message {
-            OwnerToManager::Hello(_) => {
+            OwnerToManager::Hello(ref hello) => {
+                let term = hello.term;
                 if !self.roles.borrow().is_leading() {
                     self.unheard = Some(message.clone());
                 }
@@ -182,6 +183,7 @@ impl Reader {
                 while let Err(wait) = self.hellos.take(Instant::now()) {
                     self.slow_down("hello-rate", wait).await;
                 }
+                self.shared.hear_term(term);
                 self.inbox.request(ManagerEvent::FromOwner { from, message }).await
             }
             OwnerToManager::Report(mut report) => {

@@ -4,6 +4,7 @@ mod claims;
 #[path = "../etcd_managers/clients.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod clients;
+mod clocks;
 mod failover;
 mod managers;
 #[path = "../support/mod.rs"]

@@ -42,19 +42,22 @@ pub(crate) fn pool() -> Namespace {
 pub(crate) struct Group {
     peers: Peers,
     lease: Duration,
+    /// How far the Managers' clock is ahead.
+    pub(crate) ahead: Duration,
 }
 
 impl Group {
     /// So many Managers; a leader that is silent for `lease` is followed by another.
     pub(crate) fn new(managers: u16, lease: Duration) -> Group {
         let peers = Peers::list((1..=managers).map(|peer| (peer, free_address().to_string())));
-        Group { peers: peers.expect("a list"), lease }
+        Group { peers: peers.expect("a list"), lease, ahead: Duration::ZERO }
     }
 
     pub(crate) fn options(&self, me: u16) -> PeerOptions {
         let key = PeerKey::new(SECRET).expect("long enough");
         let (lease, epsilon, round) = (self.lease, Duration::from_millis(200), Duration::from_secs(1));
-        PeerOptions { lease, epsilon, round, ..PeerOptions::new(self.peers.clone(), me, key) }
+        let clock_ahead = self.ahead;
+        PeerOptions { lease, epsilon, round, clock_ahead, ..PeerOptions::new(self.peers.clone(), me, key) }
     }
 
     pub(crate) async fn start(&self, me: u16) -> RunningManager {

@@ -12,7 +12,7 @@ use centrifuge_core::manager::ElectionEvent;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::{Driver, Host};
-use centrifuge_net::flease::{PeerSocket, SocketError, SyncedClock};
+use centrifuge_net::flease::{Offset, PeerSocket, SocketError, SyncedClock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -22,9 +22,12 @@ use super::super::StoreFacts;
 use super::super::error::StoreError;
 use super::PeerOptions;
 use crate::plant;
+use crate::term_watch::minutes;
 
 /// How many requests and packets wait for the driver.
 const QUEUE: usize = 1024;
+/// A clock that was set back by less is where it was before a restarted peer would have recovered.
+const SET_BACK: Duration = Duration::from_secs(1);
 
 /// The election of one Manager, until it is dropped.
 pub(super) struct Election {
@@ -59,9 +62,16 @@ impl Election {
         info!(datagrams = %socket.address(), peers = %options.peers, "no store: the Managers choose a leader by Flease");
         let (answer, answers) = mpsc::unbounded_channel();
         let (release, releasing) = watch::channel(false);
-        let clock = SyncedClock::new(config.flease.epsilon, 0);
+        let ahead = i64::try_from(options.clock_ahead.as_nanos());
+        let ahead = ahead.map_err(|_| unusable("flease_clock_ahead: too long".to_owned()))?;
+        if ahead > 0 {
+            info!(ahead = ?options.clock_ahead, "the Managers' clock runs ahead of the machine's, as set by flease_clock_ahead");
+        }
+        let clock = SyncedClock::new(config.flease.epsilon, ahead);
         let machine = FleaseElection::new(config, Random::from_seed(seed), plant::machine());
-        let driver = Driver::with_clock(machine, ElectionHost { socket, answer, release, facts }, clock);
+        let watch = ClockProblems::new(clock.offset(), options.clock_ahead);
+        let driver =
+            Driver::with_clock(machine, ElectionHost { socket, answer, release, facts, watch }, clock);
         let driver = tokio::spawn(async move { drop(driver.run(queue).await) });
         let election =
             Election { requests, answers, releasing, driver, term: None, patience: options.round * 2 };
@@ -126,11 +136,48 @@ struct ElectionHost {
     answer: mpsc::UnboundedSender<ElectionEvent>,
     release: watch::Sender<bool>,
     facts: Arc<Mutex<StoreFacts>>,
+    watch: ClockProblems,
 }
 
 impl ElectionHost {
-    fn show_problem(&self, problem: Option<String>) {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner).problem = problem;
+    fn show_problem(&self) {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).problem = self.watch.problem();
+    }
+}
+
+/// Why this Manager's clock keeps it from taking part.
+struct ClockProblems {
+    offset: Offset,
+    /// How far the Managers' clock is ahead of the machine's.
+    ahead: Duration,
+    /// From whose it is apart.
+    apart: Option<String>,
+    /// By how much it was set back, until it shows again what it did.
+    set_back: Option<Duration>,
+}
+
+impl ClockProblems {
+    fn new(offset: Offset, ahead: Duration) -> ClockProblems {
+        ClockProblems { offset, ahead, apart: None, set_back: None }
+    }
+
+    /// Compares the time that the machine was told, which never goes back, with what the clock shows. Says whether anything changed.
+    fn look(&mut self, now: Instant) -> bool {
+        let set_back = Some(now.since(self.offset.now())).filter(|by| *by > SET_BACK);
+        let had = std::mem::replace(&mut self.set_back, set_back);
+        had.is_some() != set_back.is_some()
+    }
+
+    fn problem(&self) -> Option<String> {
+        if let Some(by) = self.set_back {
+            return Some(format!(
+                "its clock was set back by {}, and this Manager takes no part until that time has passed. Restart it; if the clocks of \
+                 all Managers were ahead, restart all with --flease-clock-ahead {}",
+                minutes(by),
+                minutes(self.ahead + by)
+            ));
+        }
+        self.apart.as_ref().map(|from| format!("its clock is apart from those of {from}: set it right"))
     }
 }
 
@@ -147,11 +194,13 @@ impl Host<FleaseElection> for ElectionHost {
                     from,
                     "this machine's clock is apart from the others': this Manager cannot lead until it is set right"
                 );
-                self.show_problem(Some(format!("its clock is apart from those of {from}: set it right")));
+                self.watch.apart = Some(from);
+                self.show_problem();
             }
             ElectionAction::ClockAgrees => {
                 info!("this machine's clock agrees with the others' again");
-                self.show_problem(None);
+                self.watch.apart = None;
+                self.show_problem();
             }
         }
     }
@@ -159,9 +208,37 @@ impl Host<FleaseElection> for ElectionHost {
     fn stepped(&mut self, now: Instant, machine: &FleaseElection) {
         let releasing = machine.is_releasing();
         self.release.send_if_modified(|was| std::mem::replace(was, releasing) != releasing);
+        if self.watch.look(now) {
+            match self.watch.problem() {
+                Some(problem) => warn!("{problem}"),
+                None => info!("the time by which this machine's clock was set back has passed"),
+            }
+            self.show_problem();
+        }
         if let Some(term) = machine.known_term(now) {
             let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
             facts.term = facts.term.max(term);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_is_told_until_its_time_has_come_again() {
+        let hour = Duration::from_secs(3_600);
+        let offset = SyncedClock::new(Duration::from_millis(250), 0).offset();
+        let mut clocks = ClockProblems::new(offset.clone(), hour);
+        assert!(!clocks.look(offset.now()) && clocks.problem().is_none());
+        // The machine was told a time that is two hours ahead of what the clock shows since.
+        clocks.apart = Some("peer 2".to_owned());
+        assert!(clocks.look(offset.now() + hour * 2));
+        let problem = clocks.problem().expect("a problem");
+        assert!(problem.contains("by 120m") && problem.contains("--flease-clock-ahead 180m"), "{problem}");
+        assert!(!clocks.look(offset.now() + hour), "it is told once");
+        assert!(clocks.look(offset.now()));
+        assert!(clocks.problem().expect("it is still apart").contains("peer 2"));
     }
 }

@@ -27,6 +27,8 @@ pub struct PeerOptions {
     pub epsilon: Duration,
     /// How long two round trips between Managers may take.
     pub round: Duration,
+    /// How far the Managers' clock is ahead of the machines': zero, unless the machines' clocks were ahead and were set back (ADR 17).
+    pub clock_ahead: Duration,
 }
 
 impl PeerOptions {
@@ -36,12 +38,14 @@ impl PeerOptions {
     pub const EPSILON: Duration = Duration::from_millis(250);
     /// How long a round may take, unless set.
     pub const ROUND: Duration = Duration::from_secs(1);
+    /// The most by which the Managers' clock can be ahead: ten years. Terms last until the year 2554.
+    pub const MAX_CLOCK_AHEAD: Duration = Duration::from_secs(10 * 366 * 24 * 3_600);
 
     /// The usual times.
     #[must_use]
     pub fn new(peers: Peers, me: u16, key: PeerKey) -> PeerOptions {
         let (lease, epsilon, round) = (Self::LEASE, Self::EPSILON, Self::ROUND);
-        PeerOptions { peers, me, listen: None, key, lease, epsilon, round }
+        PeerOptions { peers, me, listen: None, key, lease, epsilon, round, clock_ahead: Duration::ZERO }
     }
 
     /// The address where clients find this Manager, which is its name.

@@ -64,17 +64,21 @@ fn skewed(_: Reading, nanos: u64) -> u64 {
 }
 
 #[cfg(feature = "clock-rate")]
+mod step;
+#[cfg(feature = "clock-rate")]
 mod wander;
 #[cfg(feature = "clock-rate")]
 pub use rate::set_rate;
 #[cfg(feature = "clock-rate")]
+pub use step::step_wall;
+#[cfg(feature = "clock-rate")]
 pub use wander::{Astray, Wander, set_wander};
 
-/// ... and there it runs too fast or too slow, or wanders, or does neither.
+/// ... and there it runs too fast or too slow, or wanders, or is set, or does nothing of it.
 #[cfg(feature = "clock-rate")]
 #[inline(always)]
 fn skewed(reading: Reading, nanos: u64) -> u64 {
-    wander::wandered(reading, rate::skewed(reading, nanos))
+    step::stepped(reading, wander::wandered(reading, rate::skewed(reading, nanos)))
 }
 
 /// A clock that runs too fast or too slow, for tests with real processes alone: only `centrifuge-chaos` enables it.

@@ -344,6 +344,24 @@ fn a_clock_that_jumped_ends_the_term_and_begins_a_recovery() {
     assert!(election.elect(0, 5) > next && next > term);
 }
 
+/// So a Manager that knows who leads takes part: who restarts one after the other need not wait for anything else.
+#[test]
+fn a_restarted_manager_is_told_who_leads_when_it_has_recovered() {
+    let mut election = Election::new();
+    election.elect(0, 1);
+    let config = election_config(1, 3);
+    let recovery = config.flease.recovery;
+    election.machines[1] = FleaseElection::new(config, Random::from_number(7), Plants::NONE);
+    election.ask(1, ElectionRequest::Start);
+    election.campaign(1, 2);
+    election.pass(recovery - MILLISECOND);
+    assert!(!election.answers().iter().any(|(place, _)| *place == 1));
+    assert_eq!(election.machines[1].known_leader(election.clock(1)), None);
+    election.pass(LEASE);
+    let led = (1, ElectionEvent::LedBy { request: 2, leader: Some(manager(0)) });
+    assert!(election.answers().contains(&led) && election.machines[1].peer().takes_part(election.clock(1)));
+}
+
 #[test]
 fn a_wake_that_comes_early_changes_nothing() {
     let mut election = Election::new();

@@ -137,7 +137,8 @@ impl ManagerGroup {
     }
 
     /// Tells a Manager to end, which resigns if it leads, and starts the next process of its name when it is gone. Waits until that
-    /// one takes part.
+    /// one is ready. Without a store it then votes: before its recovery is over it does not know who leads, and another that ended
+    /// meanwhile would leave no majority.
     pub(super) async fn restart(&self, number: usize) -> Result<(), Failure> {
         let place = &self.places[number];
         let old = self.processes.lock().await[number].take();
@@ -147,10 +148,6 @@ impl ManagerGroup {
         }
         let new = start_process(&self.program, &place.name, &place.arguments, &self.logs).await?;
         self.processes.lock().await[number] = Some(new);
-        if self.store == StoreKind::None {
-            // It does not vote before: another that ends meanwhile would leave no majority.
-            tokio::time::sleep(FLEASE_LEASE + FLEASE_EPSILON * 3 + FLEASE_ROUND).await;
-        }
         Ok(())
     }
 

@@ -75,7 +75,7 @@ struct Running {
 struct Tally {
     losses_told: u64,
     republished: u64,
-    /// Unknown without a store: numbers of leases begin anew with every leader, higher up.
+    /// Not known without a store: numbers of leases begin anew with every leader, higher up.
     grants: Option<u64>,
 }
 

@@ -29,7 +29,9 @@ pub(super) struct Phase {
     pub(super) counts: Counts,
     pub(super) losses_told: u64,
     pub(super) republished: u64,
-    /// Leases granted: what moved, and what had no owner. Not known without a store.
+    /// Leases granted: what moved, and what had no owner. Left out without a store, where nothing counts them: a leader's numbers and
+    /// history end with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) moved_ranges: Option<u64>,
     #[serde(flatten)]
     pub(super) latency: Reading,
@@ -118,7 +120,7 @@ pub(super) fn table(setup: &Setup, phases: &[Phase]) {
             counts.wrong,
             phase.losses_told,
             phase.republished,
-            phase.moved_ranges.map_or("?".to_owned(), |moved| moved.to_string()),
+            phase.moved_ranges.map_or("-".to_owned(), |moved| moved.to_string()),
             latency.p50_ms,
             latency.p99_ms,
             latency.p999_ms,

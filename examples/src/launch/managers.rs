@@ -138,7 +138,8 @@ impl ManagerGroup {
 
     /// Tells a Manager to end, which resigns if it leads, and starts the next process of its name when it is gone. Waits until that
     /// one is ready. Without a store it then votes: before its recovery is over it does not know who leads, and another that ended
-    /// meanwhile would leave no majority.
+    /// meanwhile would leave no majority. And then a leader has learned the table: if the next one ended before, what nobody claimed
+    /// would wait for another hold.
     pub(super) async fn restart(&self, number: usize) -> Result<(), Failure> {
         let place = &self.places[number];
         let old = self.processes.lock().await[number].take();
@@ -148,7 +149,17 @@ impl ManagerGroup {
         }
         let new = start_process(&self.program, &place.name, &place.arguments, &self.logs).await?;
         self.processes.lock().await[number] = Some(new);
-        Ok(())
+        if self.store == StoreKind::None { self.until_rebuilt().await } else { Ok(()) }
+    }
+
+    /// Waits until a leader knows every pool's table.
+    async fn until_rebuilt(&self) -> Result<(), Failure> {
+        until("a leader has learned the table from the servers", async || {
+            let request = v1::ListNamespacesRequest { namespace: None };
+            let list = async |mut admin: AdminClient<Channel>| admin.list_namespaces(request.clone()).await;
+            Ok(self.ask("list namespaces", list).await?.namespaces.iter().all(is_whole))
+        })
+        .await
     }
 
     /// Asks whichever Manager leads, and waits until one does.
@@ -175,6 +186,11 @@ impl ManagerGroup {
         .await?;
         answer.ok_or_else(|| "nobody answered".into())
     }
+}
+
+/// Whether the leader knows who has each key of a pool, and each has an owner.
+pub(super) fn is_whole(pool: &v1::NamespaceStatus) -> bool {
+    pool.rebuilding.is_none() && pool.unowned_ranges == 0
 }
 
 /// Whether another Manager, or the same one later, would say nothing else.

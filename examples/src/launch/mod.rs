@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use centrifuge_net::proto::v1;
 use tempfile::TempDir;
 
-use self::managers::ManagerGroup;
+use self::managers::{ManagerGroup, is_whole};
 use crate::Failure;
 use crate::call::{CallerArgs, CallerTimes, managers};
 
@@ -198,8 +198,7 @@ impl Cluster {
         let what = format!("{servers} servers of {pool} have every key, and nothing moves");
         until(&what, async || {
             let sight = self.sight(pool).await?;
-            let is_known = sight.rebuilding.is_none() && sight.unowned_ranges == 0;
-            Ok(is_known && sight.owners == servers && sight.moving_ranges == 0)
+            Ok(is_whole(&sight) && sight.owners == servers && sight.moving_ranges == 0)
         })
         .await
     }

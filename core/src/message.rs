@@ -121,6 +121,23 @@ pub struct Release {
     pub generation: Generation,
     /// The session that has a complete copy of the state, if one does.
     pub clean_to: Option<SessionId>,
+    /// When the state of these keys last began empty.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub state_since: Generation,
+    /// What shows a leader that has no store that a Manager granted the lease. Only where the state was moved, and only while
+    /// the Owner has been in contact without a lapse since: afterwards somebody else may have been granted the keys.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub warrant: Option<Warrant>,
+}
+
+/// A lease whose state was moved, by the keys and the number that its release named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MovedLease {
+    /// The keys.
+    pub range: KeyRange,
+    /// The lease they were held under.
+    pub generation: Generation,
 }
 
 /// A complete copy of state that somebody else held.
@@ -247,6 +264,10 @@ pub struct Assign {
     /// Of the copies in the report that is acknowledged, those that no grant can follow any more.
     #[cfg_attr(feature = "serde", serde(default))]
     pub void: Vec<ImportedCopy>,
+    /// Of the releases in the report that is acknowledged, those to be repeated though they are applied: the next leader may
+    /// have to hear of them.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub repeat: Vec<MovedLease>,
     /// An operator evicted the Owner: it gives everything back and does not come again.
     #[cfg_attr(feature = "serde", serde(default))]
     pub evicted: bool,

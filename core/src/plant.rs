@@ -219,6 +219,18 @@ plants! {
     TermAnnouncedEarly = "term-announced-early" breaks "S5",
     /// Without a store: a renewal of the leader lease is answered by a round that began before it was asked.
     RenewalByOldRound = "renewal-by-old-round" breaks "S5",
+    /// Without a store: a new leader learns nothing of state that is between two Owners.
+    MoveForgotten = "move-forgotten" breaks "S4",
+    /// Without a store: a source need not repeat that it moved state once that is applied, whoever has heard of the grant.
+    MoveSettledUnlisted = "move-settled-unlisted" breaks "S4",
+    /// Without a store: a source is told that it is drained, and goes, while the next leader would have to hear of it.
+    DrainedWithItsWord = "drained-with-its-word" breaks "S4",
+    /// Without a store: a source repeats that it moved state though its contact lapsed meanwhile.
+    MoveRepeatedAfterLapse = "move-repeated-after-lapse" breaks "S1",
+    /// Without a store: a new leader takes a copy of state for the source's word that it moved it.
+    CopyTakenForMove = "copy-taken-for-move" breaks "S1",
+    /// Without a store: keys are granted while their source would tell the next leader that it moved them elsewhere.
+    GrantedBeforeTakenBack = "granted-before-taken-back" breaks "S1",
     /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.

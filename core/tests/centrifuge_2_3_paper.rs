@@ -383,7 +383,8 @@ fn centrifuge_2_3_2_a_lease_is_dropped_before_its_recall_is_acknowledged() {
     cluster.tell(a, OwnerEvent::Quiesced(transfer));
     assert!(!cluster.check_continuous(a, Key::MAX, lease));
     let report = acknowledged(&cluster).expect("an acknowledgment");
-    assert_eq!(report.released, [Release { range: high, generation: lease, clean_to: None }]);
+    let given_back = report.released.iter().map(|gone| (gone.range, gone.generation, gone.clean_to));
+    assert_eq!(given_back.collect::<Vec<_>>(), [(high, lease, None)]);
     assert_eq!(keys(&report.held), RangeSet::from_ranges([low]));
 }
 
@@ -443,7 +444,9 @@ fn centrifuge_2_3_2_an_old_acknowledgment_frees_no_new_grant() {
     cluster.hold(a, M1);
     cluster.run_for(secs(15));
     let mut report = cluster.take(a, M1);
-    report.report().released = vec![Release { range: low, generation: lease_again, clean_to: None }];
+    let (range, generation, state_since) = (low, lease_again, lease_again);
+    let given_back = Release { range, generation, clean_to: None, state_since, warrant: None };
+    report.report().released = vec![given_back];
     let before = skipped(&cluster, MessageSkip::NotItsLease);
     cluster.deliver(report);
     assert_eq!(skipped(&cluster, MessageSkip::NotItsLease), before + 1);

@@ -151,8 +151,13 @@ fn centrifuge_3_2_an_owner_cannot_choose_a_key() {
     }
     cluster.run_until(secs(20), |cluster| cluster.waiting(a, M1) > 0);
     let mut message = cluster.take(a, M1);
-    message.report().released =
-        vec![Release { range: high, generation: of_b, clean_to: Some(cluster.session(a)) }];
+    message.report().released = vec![Release {
+        range: high,
+        generation: of_b,
+        clean_to: Some(cluster.session(a)),
+        state_since: of_b,
+        warrant: None,
+    }];
     message.report().refused = vec![Refusal { range: high, generation: of_b }];
     cluster.deliver(message);
     assert_eq!(skipped(&cluster, MessageSkip::NotItsLease), Some(1));

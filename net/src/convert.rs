@@ -21,8 +21,8 @@ use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::manager::{AdminCommand, AdminError, RebuildOverview, RoleName};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToLookup,
-    ManagerToOwner, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release,
-    Report, Update, UpdateBody, Warrant, Welcome,
+    ManagerToOwner, MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused,
+    RefusedWhy, Release, Report, Update, UpdateBody, Warrant, Welcome,
 };
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
@@ -443,14 +443,37 @@ fn write_release(release: &Release) -> v1::Release {
         last: release.range.last().0,
         generation: release.generation.0,
         clean_to: release.clean_to.map(write_session),
+        state_since: release.state_since.0,
+        warrant: release.warrant.as_ref().map(write_warrant),
     }
 }
 
 fn read_release(wire: v1::Release) -> Converted<Release> {
+    let state_since = match wire.warrant {
+        Some(_) => read_generation("state_since", wire.state_since)?,
+        None => Generation(wire.state_since),
+    };
     Ok(Release {
         range: read_range(wire.first, wire.last)?,
         generation: read_generation("generation", wire.generation)?,
         clean_to: wire.clean_to.map(|session| read_session("clean_to", &session)).transpose()?,
+        state_since,
+        warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
+    })
+}
+
+fn write_moved(moved: &MovedLease) -> v1::MovedLease {
+    v1::MovedLease {
+        first: moved.range.first().0,
+        last: moved.range.last().0,
+        generation: moved.generation.0,
+    }
+}
+
+fn read_moved(wire: v1::MovedLease) -> Converted<MovedLease> {
+    Ok(MovedLease {
+        range: read_range(wire.first, wire.last)?,
+        generation: read_generation("generation", wire.generation)?,
     })
 }
 
@@ -611,6 +634,7 @@ fn write_assign(assign: &Assign) -> v1::Assign {
         drained: assign.drained,
         evicted: assign.evicted,
         void: assign.void.iter().map(write_import).collect(),
+        repeat: assign.repeat.iter().map(write_moved).collect(),
     }
 }
 
@@ -631,6 +655,7 @@ fn read_assign(wire: v1::Assign) -> Converted<Assign> {
         drained: wire.drained,
         evicted: wire.evicted,
         void: read_list("void", wire.void, read_import)?,
+        repeat: read_list("repeat", wire.repeat, read_moved)?,
     })
 }
 

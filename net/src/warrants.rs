@@ -1,7 +1,7 @@
 //! Warrants: by their codes a leader that has no store knows what Managers granted before it (ADR 15).
 
-use centrifuge_core::id::{Namespace, SessionId};
-use centrifuge_core::message::{Assign, HeldLease, Report, Warrant};
+use centrifuge_core::id::{Generation, Namespace, SessionId};
+use centrifuge_core::message::{Assign, Report, Warrant};
 use ring::hmac;
 
 use crate::flease::{SecretError, derive_key};
@@ -50,16 +50,20 @@ impl WarrantKey {
     /// word of a holder of the secret about this namespace, session and lease.
     pub fn check(&self, report: &mut Report) -> usize {
         let (namespace, session) = (&report.namespace, report.session);
-        let is_wrong = |held: &HeldLease| {
-            held.warrant.is_some_and(|warrant| {
-                let (generation, state_since) = (held.generation.0, held.state_since.0);
-                let granted = Granted { namespace, session, generation, state_since };
-                // Takes as long for a code that is almost right as for any other.
-                hmac::verify(&self.key, &covered(&granted, &warrant), &warrant.code).is_err()
-            })
+        let held = report.held.iter_mut().map(|held| (held.generation, held.state_since, &mut held.warrant));
+        let released =
+            report.released.iter_mut().map(|gone| (gone.generation, gone.state_since, &mut gone.warrant));
+        let is_wrong = |generation: Generation, state_since: Generation, warrant: &Warrant| {
+            let (generation, state_since) = (generation.0, state_since.0);
+            let granted = Granted { namespace, session, generation, state_since };
+            // Takes as long for a code that is almost right as for any other.
+            hmac::verify(&self.key, &covered(&granted, warrant), &warrant.code).is_err()
         };
-        let wrong = report.held.iter_mut().filter(|held| is_wrong(held));
-        wrong.map(|held| held.warrant = None).count()
+        let shown = held.chain(released);
+        let wrong = shown.filter_map(|(generation, state_since, warrant)| {
+            warrant.take_if(|warrant| is_wrong(generation, state_since, warrant))
+        });
+        wrong.count()
     }
 }
 
@@ -84,9 +88,9 @@ fn covered(granted: &Granted<'_>, warrant: &Warrant) -> Vec<u8> {
 mod tests {
     use std::time::Duration;
 
-    use centrifuge_core::id::{Generation, Nonce, Seq, Term};
+    use centrifuge_core::id::{Nonce, Seq, Term};
     use centrifuge_core::key::{Key, KeyRange};
-    use centrifuge_core::message::{LeaseOrder, OrderKind};
+    use centrifuge_core::message::{HeldLease, LeaseOrder, OrderKind, Release};
 
     use super::*;
 
@@ -130,6 +134,7 @@ mod tests {
             drain_waits: false,
             drained: false,
             void: Vec::new(),
+            repeat: Vec::new(),
             evicted: false,
         }
     }
@@ -198,6 +203,18 @@ mod tests {
             assert_eq!(key().check(&mut report), 1, "{what}");
             assert_eq!(report.held[0].warrant, None, "{what}");
         }
+    }
+
+    #[test]
+    fn a_release_shows_the_warrant_of_its_lease() {
+        let mut report = signed();
+        let HeldLease { range, generation, state_since, warrant } = report.held.remove(0);
+        let release =
+            Release { range, generation, clean_to: Some(SessionId(Nonce(8))), state_since, warrant };
+        report.released = vec![release, Release { state_since: Generation(3), ..release }];
+        assert_eq!(key().check(&mut report), 1);
+        assert_eq!(report.released[0], release);
+        assert_eq!(report.released[1].warrant, None, "older state");
     }
 
     #[test]

@@ -247,6 +247,7 @@ impl World {
             drain_waits: false,
             drained: false,
             void: Vec::new(),
+            repeat: Vec::new(),
             evicted: false,
         });
         self.feed(Some(OwnerEvent::FromManager { from: "m:1".into(), message }));

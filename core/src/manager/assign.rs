@@ -114,10 +114,15 @@ impl Decision<'_> {
     fn grant_unowned(&mut self, desired: &RangeMap<SessionId>) {
         let mut grants: Vec<(KeyRange, SessionId)> = Vec::new();
         let mut waits = false;
+        let spoken_for = match self.floor {
+            Some(_) if !self.plants.has(Plant::GrantedBeforeTakenBack) => self.live.spoken_for(self.now),
+            _ => RangeSet::new(),
+        };
         let unowned = self.stored().table.overlay(desired).filter(|(_, entry, _)| entry.owner.is_none());
         let unowned = unowned.flat_map(|(part, _, session)| {
             let parts = self.live.free_of_earlier_leases(part, self.plants);
-            parts.into_iter().map(move |part| (part, session))
+            let parts = RangeSet::from_ranges(parts).difference(&spoken_for);
+            parts.iter().map(|part| (part, session)).collect::<Vec<_>>()
         });
         for (part, session) in unowned {
             if !self.live.talks.contains_key(session) {

@@ -1,5 +1,7 @@
 //! A leader that has no store: it learns the table from what Owners claim (ADR 15).
 
+use std::time::Duration;
+
 use crate::group::Stored;
 use crate::id::{Generation, Nonce, SessionId, Term};
 use crate::key::KeyRange;
@@ -38,6 +40,20 @@ impl Rebuild {
     /// How many keys nobody has claimed.
     pub(super) fn unclaimed_keys(&self) -> u128 {
         self.unclaimed.key_count()
+    }
+
+    /// Whether nobody has claimed some of these keys.
+    pub(super) fn is_unclaimed(&self, range: KeyRange) -> bool {
+        self.unclaimed.overlaps(range)
+    }
+
+    /// Those of these keys that nobody has claimed.
+    pub(super) fn unclaimed_of(&self, range: KeyRange) -> RangeSet {
+        self.unclaimed.intersect_range(range)
+    }
+
+    pub(super) fn note_claimed(&mut self, range: KeyRange) {
+        self.unclaimed.remove(range);
     }
 }
 
@@ -149,13 +165,17 @@ impl Decision<'_> {
         {
             rebuild.unclaimed = RangeSet::new();
             self.live.let_others_join(&self.draft.namespaces[self.namespace]);
+            self.live.look_at_waiting();
         }
     }
 
     /// During a rebuild only who claims something becomes a member: a namesake must not keep the holder out.
-    pub(super) fn may_join(&self, session: SessionId, claims: &[Claim]) -> bool {
+    pub(super) fn may_join(&self, session: SessionId, report: &Report, claims: &[Claim]) -> bool {
         let all_is_known = self.live.rebuild.as_ref().is_none_or(|rebuild| rebuild.unclaimed.is_empty());
-        all_is_known || !claims.is_empty() || self.stored().sessions.contains_key(&session)
+        all_is_known
+            || !claims.is_empty()
+            || self.claims_moves(report)
+            || self.stored().sessions.contains_key(&session)
     }
 
     /// What a session claims and can have. The rest is refused and reported.
@@ -217,13 +237,18 @@ impl Decision<'_> {
                 talk.offers.note_listed(range, generation);
             }
             if let Some(rebuild) = &mut self.live.rebuild {
-                rebuild.unclaimed.remove(range);
+                rebuild.note_claimed(range);
             }
-            let hold = self.drift.hold_for(warrant.lease);
-            if hold > self.live.hold {
-                self.live.hold = hold;
-                self.live.claims_end_after_hold();
-            }
+            self.note_lease_length(warrant.lease);
+        }
+    }
+
+    /// Holds are never shorter than what a warrant shows.
+    pub(super) fn note_lease_length(&mut self, lease: Duration) {
+        let hold = self.drift.hold_for(lease);
+        if hold > self.live.hold {
+            self.live.hold = hold;
+            self.live.claims_end_after_hold();
         }
     }
 
@@ -234,7 +259,9 @@ impl Decision<'_> {
 
     /// The virtual nodes that an Owner had under an earlier leader, if it can show so.
     pub(super) fn virtual_nodes_of(&self, report: &Report) -> u32 {
-        let shown = report.held.iter().find_map(|held| held.warrant).map(|warrant| warrant.virtual_nodes);
+        let held = report.held.iter().filter_map(|held| held.warrant);
+        let released = report.released.iter().filter_map(|release| release.warrant);
+        let shown = held.chain(released).map(|warrant| warrant.virtual_nodes).next();
         shown.filter(|_| self.floor.is_some()).unwrap_or(self.stored().settings.virtual_nodes)
     }
 

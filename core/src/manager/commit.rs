@@ -141,7 +141,7 @@ impl Leader {
             if let Some(talk) = live.talks.get_mut(session) {
                 talk.push_due = true;
             }
-            live.look_at_emptying();
+            live.look_at_waiting();
         }
     }
 

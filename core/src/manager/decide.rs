@@ -99,6 +99,7 @@ impl Leader {
         decision.end_rebuild();
         decision.end_silent_sessions();
         decision.hear_reports();
+        decision.take_moves();
         decision.settle_hold();
         decision.end_emptied();
         decision.time_out_recalls();
@@ -170,7 +171,7 @@ impl Decision<'_> {
             let namespace = self.namespace.clone();
             let decided = Decided { namespace, session, talk: talk.id, seq: report.seq };
             let claims = self.claims(session, &report);
-            if self.may_join(session, &claims) && self.join(session, &report) {
+            if self.may_join(session, &report, &claims) && self.join(session, &report) {
                 self.take_claims(session, &claims);
                 self.free_unclaimed_by_plant(&report);
                 self.take_merges(session, &report);
@@ -182,7 +183,7 @@ impl Decision<'_> {
     }
 
     /// Makes the session a member if it is not one; says whether it is.
-    fn join(&mut self, session: SessionId, report: &Report) -> bool {
+    pub(super) fn join(&mut self, session: SessionId, report: &Report) -> bool {
         if self.stored().sessions.contains_key(&session) {
             return true;
         }
@@ -273,9 +274,11 @@ impl Decision<'_> {
     fn take_finding(&mut self, source: SessionId, finding: Finding) {
         let Finding { range, generation, named, .. } = finding;
         if let Some(to) = finding.clean_to {
-            let alive = self.stored().sessions.contains_key(&to) && !self.live.hold_is_over(to, self.now);
-            if alive && to != source {
+            if self.is_alive(to) && to != source {
                 return self.grant_moved(range, to, named, Reason::Migrated);
+            }
+            if to != source && self.may_come(to) && self.live.says_moved(source, range, named) {
+                return;
             }
             if self.plants.has(Plant::CleanThoughRestarted)
                 && let Some(other) = self.stored().sessions.keys().copied().find(|session| *session != source)
@@ -292,8 +295,13 @@ impl Decision<'_> {
         self.emit(Change::Released { range, generation }, reason);
     }
 
+    /// Whether a session is a member that was heard within the hold.
+    pub(super) fn is_alive(&self, session: SessionId) -> bool {
+        self.stored().sessions.contains_key(&session) && !self.live.hold_is_over(session, self.now)
+    }
+
     /// Gives a range whose state was moved, out of the lease `source`, a new lease. The state is as old as it was.
-    fn grant_moved(&mut self, range: KeyRange, to: SessionId, source: Generation, reason: Reason) {
+    pub(super) fn grant_moved(&mut self, range: KeyRange, to: SessionId, source: Generation, reason: Reason) {
         match self.next_generation() {
             Some(generation) => {
                 let (source, state_since) = (Some(source), None);
@@ -350,7 +358,7 @@ impl Decision<'_> {
                 SessionInfo { weight: report.weight, drain_requested: report.draining, ..info.clone() };
             self.emit(Change::SessionChanged { session, info }, Reason::Reported);
         }
-        if report.leaving && report.held.is_empty() {
+        if report.leaving && report.held.is_empty() && !self.live.speaks_of_moves(session) {
             // Whatever it has not heard of yet it will refuse.
             self.end(session, &Reason::Left);
         }
@@ -367,7 +375,8 @@ impl Decision<'_> {
     fn end_emptied(&mut self) {
         let stored = self.stored();
         let emptied = |(session, info): (&SessionId, &SessionInfo)| {
-            (info.evicted && !stored.table.has_any(*session)).then_some(*session)
+            let is_emptied = !stored.table.has_any(*session) && !self.live.speaks_of_moves(*session);
+            (info.evicted && is_emptied).then_some(*session)
         };
         let emptied: Vec<SessionId> = stored.sessions.iter().filter_map(emptied).collect();
         for session in emptied {

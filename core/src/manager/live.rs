@@ -75,6 +75,8 @@ pub(super) struct Live {
     pub(super) skips: Vec<Skip>,
     /// Sessions whose latest report wants them emptied: they wait for the word that they are.
     pub(super) emptying: BTreeSet<SessionId>,
+    /// Sessions whose latest report says, for the next leader too, that they moved state.
+    pub(super) movers: BTreeSet<SessionId>,
     /// Generations granted by this leader: what a planted fault numbers from.
     pub(super) granted_here: Generation,
     /// Sessions whose end a planted fault wants at once.
@@ -172,6 +174,7 @@ impl Live {
             hold_settles_at: None,
             skips: Vec::new(),
             emptying: BTreeSet::new(),
+            movers: BTreeSet::new(),
             granted_here: Generation::ZERO,
             ended_by_plant: BTreeSet::new(),
         }
@@ -264,9 +267,9 @@ impl Live {
         entry.source.is_some() && !listed()
     }
 
-    /// Sessions that wait to be told that they are emptied may be so now.
-    pub(super) fn look_at_emptying(&mut self) {
-        for session in &self.emptying {
+    /// Sessions that wait to be told that they are emptied, or that what they moved has arrived, may be told so now.
+    pub(super) fn look_at_waiting(&mut self) {
+        for session in self.emptying.union(&self.movers) {
             if let Some(talk) = self.talks.get_mut(session) {
                 talk.push_due = true;
             }
@@ -276,6 +279,7 @@ impl Live {
     /// Forgets a session that is over.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.emptying.remove(&session);
+        self.movers.remove(&session);
         self.talks.remove(&session);
         self.heard.remove(&session);
         self.joined.remove(&session);

@@ -10,6 +10,7 @@ mod leader;
 mod live;
 mod lookups;
 mod merge;
+mod moves;
 mod offers;
 mod overview;
 mod sessions;

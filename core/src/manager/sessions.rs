@@ -21,6 +21,7 @@ use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
 use super::lookups::count;
 use super::merge::takes_up_merge;
+use super::moves::moves;
 use super::talk::{Talk, objection};
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
@@ -109,6 +110,9 @@ impl Leader {
         let namespace = report.namespace.clone();
         let session = report.session;
         report.weight = report.weight.min(MAX_WEIGHT);
+        if self.floor.is_none() {
+            report.released.iter_mut().for_each(|release| release.warrant = None);
+        }
         let Some(live) = self.live.get_mut(&namespace) else {
             return skip(context, session, MessageSkip::UnknownNamespace);
         };
@@ -175,6 +179,14 @@ impl Leader {
         if report.draining {
             live.emptying.insert(session);
         }
+        // State that is between two Owners waits for what either says.
+        let spoke = live.movers.remove(&session);
+        let speaks = moves(&report).next().is_some();
+        if speaks {
+            live.movers.insert(session);
+        }
+        let has_copies = live.rebuild.is_some() && !report.imports.is_empty();
+        live.dirty |= spoke || speaks || has_copies;
         talk.note_report(report);
         // A recall's time begins when its holder knows of it.
         live.dirty |= live.recalls_unheard;
@@ -191,7 +203,7 @@ impl Leader {
             talk.applied = seq;
         }
         live.timers.clear(&LiveTimer::Resend(session));
-        live.look_at_emptying();
+        live.look_at_waiting();
         if not_granted && !claims {
             skip(context, session, MessageSkip::NotGranted);
         }
@@ -263,13 +275,17 @@ impl Leader {
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let orders = self.orders(namespace, session, context);
         let void = self.void_copies(namespace, session, context.plants);
-        let drained = orders.is_empty() && self.is_drained(namespace, session, &void);
+        let repeat = self.to_repeat(namespace, session, context.plants);
+        let early = context.plants.has(Plant::DrainedWithItsWord);
+        let is_heard = repeat.is_empty() || early;
+        let drained = orders.is_empty() && is_heard && self.is_drained(namespace, session, &void);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
         let unanswered = talk.awaiting || talk.skipped;
-        let wants_answer = unanswered || orders.iter().any(is_grant) || has_news(&orders, talk);
+        let stops = talk.stop_moves(&repeat, context.now);
+        let wants_answer = unanswered || stops || orders.iter().any(is_grant) || has_news(&orders, talk);
         // Whoever goes waits for the word that it has nothing left.
         let is_gone =
             |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
@@ -309,6 +325,7 @@ impl Leader {
             drain_waits: live.skips.iter().any(|skip| matches!(skip, Skip::DrainWaits { .. })),
             drained,
             void,
+            repeat,
             evicted: stored.sessions.get(&session).is_some_and(|info| info.evicted),
         };
         let peer = talk.peer;
@@ -334,7 +351,7 @@ impl Leader {
         let Some(live) = self.live.get(namespace) else { return Vec::new() };
         let Some(talk) = live.talks.get(&session) else { return Vec::new() };
         let mut gone = RangeSet::new();
-        if talk.undecided {
+        if talk.undecided || live.speaks_of_moves(session) {
             let reading = Reading {
                 withdrawn: &live.withdrawn,
                 now: context.now,
@@ -410,7 +427,7 @@ impl Leader {
         report.imports.iter().filter(is_void).copied().collect()
     }
 
-    fn report(&self, namespace: &Namespace, session: SessionId) -> Option<&Report> {
+    pub(super) fn report(&self, namespace: &Namespace, session: SessionId) -> Option<&Report> {
         self.live.get(namespace)?.talks.get(&session)?.report.as_ref()
     }
 }
@@ -480,8 +497,8 @@ fn orders_of(
 fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMap<LeaseNumbers>) -> bool {
     report.released.iter().any(|release| {
         let its = leases.overlapping(release.range).any(|(_, numbers)| numbers.have(release.generation));
-        // A release is said again until its sender hears that it was applied.
-        !its && !before.is_some_and(|before| before.released.contains(release))
+        // A release is said again until its sender hears that it was applied, and by one with a warrant to the next leader too.
+        !its && release.warrant.is_none() && !before.is_some_and(|before| before.released.contains(release))
     })
 }
 

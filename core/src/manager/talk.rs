@@ -1,15 +1,17 @@
 //! The Manager's side of one conversation: numbering, races, resends, and what the Owner has accepted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::id::{Nonce, Seq, SessionId};
-use crate::message::{LeaseOrder, Report};
+use crate::id::{Generation, Nonce, Seq, SessionId};
+use crate::key::KeyRange;
+use crate::message::{LeaseOrder, MovedLease, Report};
 use crate::random::Random;
 use crate::time::Instant;
 
 use super::event::{MessageSkip, Peer};
 use super::live::Offer;
+use super::moves::moves;
 use super::offers::Offers;
 
 /// The round trip assumed until one is measured.
@@ -42,6 +44,8 @@ pub(super) struct Talk {
     pub(super) offers: Offers,
     /// Where the Owner may be moving state to, as far as it was told; `None`: what earlier leaders told it may still count.
     moves_to: Option<BTreeSet<SessionId>>,
+    /// Since when the Owner has been told not to repeat that it moved something.
+    pub(super) told_to_stop: BTreeMap<(KeyRange, Generation), Instant>,
     /// The latest report that counted.
     pub(super) report: Option<Report>,
     /// The report calls for a decision that has not been made.
@@ -74,6 +78,7 @@ impl Talk {
             round_trip: before.map_or(FIRST_ROUND_TRIP, |talk| talk.round_trip),
             offers: before.map(|talk| talk.offers.for_next_conversation()).unwrap_or_default(),
             moves_to: before.and_then(|talk| talk.moves_to.clone()),
+            told_to_stop: before.map(|talk| talk.told_to_stop.clone()).unwrap_or_default(),
             report: None,
             undecided: false,
             reply_due: false,
@@ -131,7 +136,26 @@ impl Talk {
         if report.applied == self.seq && report.applied > Seq::ZERO {
             self.moves_to = Some(destinations(&self.told).collect());
         }
+        let speaks_of = |(range, generation): &(KeyRange, Generation)| {
+            moves(&report).any(|moved| moved.lease.range == *range && moved.lease.generation == *generation)
+        };
+        self.told_to_stop.retain(|lease, _| speaks_of(lease));
         self.report = Some(report);
+    }
+
+    /// The next message lists what the Owner should go on saying that it moved; says whether that ends something. Only what is
+    /// applied ends: an Owner repeats the rest anyway.
+    pub(super) fn stop_moves(&mut self, repeat: &[MovedLease], now: Instant) -> bool {
+        let Some(report) = self.report.as_ref().filter(|report| report.seq <= self.applied) else {
+            return false;
+        };
+        let ended = moves(report).map(|moved| moved.lease).filter(|lease| !repeat.contains(lease));
+        let mut any = false;
+        for MovedLease { range, generation } in ended {
+            self.told_to_stop.entry((range, generation)).or_insert(now);
+            any = true;
+        }
+        any
     }
 
     /// Whether the Owner may still say that it moved state to a session.

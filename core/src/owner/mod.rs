@@ -15,7 +15,7 @@ use crate::id::{Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, Session
 use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
-use crate::message::{Assign, ManagerToOwner, Refusal, RefusedWhy, Release};
+use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, RefusedWhy, Release};
 use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::range_map::RangeMap;
@@ -297,10 +297,11 @@ impl OwnerMachine {
 
     /// Forgets what the Manager has applied.
     fn settle_pending(&mut self, assign: &Assign, out: &mut Vec<OwnerAction>) {
+        let speaks_of_moves = self.speaks_of_moves();
         if self.plants.has(Plant::ReleaseForgottenOnceHeard) {
             self.released.settle(assign.heard);
         } else if !self.plants.has(Plant::ReleaseWithoutGeneration) {
-            self.released.settle(assign.applied);
+            self.released.settle_but(assign.applied, |release| is_repeated(release, &assign.repeat));
         }
         self.refused.settle(assign.applied);
         if assign.applied > Seq::ZERO {
@@ -317,12 +318,20 @@ impl OwnerMachine {
         if assign.evicted {
             self.on_evicted(out);
         }
-        if self.leaving.is_settled(assign.applied) {
+        if speaks_of_moves {
+            // Its last report has to show that it speaks of them no more.
+            self.news |= self.is_going() && !self.speaks_of_moves();
+        } else if self.leaving.is_settled(assign.applied) {
             self.leaving.clear();
             self.talk = None;
             self.timers = Timers::default();
             out.push(OwnerAction::Left);
         }
+    }
+
+    /// Whether its reports say of some lease that its state was moved, so that a leader without a store can act on it.
+    fn speaks_of_moves(&self) -> bool {
+        self.released.iter().any(|release| release.warrant.is_some())
     }
 
     fn revoked(&mut self, revoked: Vec<Revocation>, out: &mut Vec<OwnerAction>) {
@@ -340,7 +349,8 @@ impl OwnerMachine {
     /// Gives up everything and says so with the next report.
     fn give_up_all(&mut self, out: &mut Vec<OwnerAction>) {
         for held in self.leases.report() {
-            self.released.add(Release { range: held.range, generation: held.generation, clean_to: None });
+            let HeldLease { range, generation, state_since, .. } = held;
+            self.released.add(Release { range, generation, clean_to: None, state_since, warrant: None });
         }
         let revoked = self.leases.close();
         self.revoked(revoked, out);
@@ -373,6 +383,10 @@ impl OwnerMachine {
     }
 
     fn expire(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        if now >= self.leases.expiry() && !self.plants.has(Plant::MoveRepeatedAfterLapse) {
+            // A leader that does not know of the moves may have granted the keys to somebody else.
+            self.released.update(|release| release.warrant = None);
+        }
         if !self.plants.has(Plant::ExpiryByTimer) && !self.plants.has(Plant::RenewalRevives) {
             let expired = self.leases.expire(now);
             self.revoked(expired, out);
@@ -456,4 +470,11 @@ impl Machine for OwnerMachine {
         }
         self.finish(out)
     }
+}
+
+/// Whether the Manager wants to hear of a release again, though it has applied it.
+fn is_repeated(release: &Release, repeat: &[MovedLease]) -> bool {
+    let same =
+        |moved: &MovedLease| moved.generation == release.generation && moved.range.overlaps(release.range);
+    release.warrant.is_some() && repeat.iter().any(same)
 }

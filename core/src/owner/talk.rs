@@ -92,7 +92,20 @@ impl<T: Clone + PartialEq> Pending<T> {
 
     /// Forgets what was in a report that is applied.
     pub(super) fn settle(&mut self, applied: Seq) {
-        self.items.retain(|(_, first)| first.is_none_or(|first| first > applied));
+        self.settle_but(applied, |_| false);
+    }
+
+    /// Forgets what was in a report that is applied, but for what is kept.
+    pub(super) fn settle_but(&mut self, applied: Seq, is_kept: impl Fn(&T) -> bool) {
+        self.items.retain(|(item, first)| first.is_none_or(|first| first > applied) || is_kept(item));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().map(|(item, _)| item)
+    }
+
+    pub(super) fn update(&mut self, change: impl Fn(&mut T)) {
+        self.items.iter_mut().for_each(|(item, _)| change(item));
     }
 
     /// A new conversation numbers anew, and its Manager may know nothing of it.

@@ -192,8 +192,11 @@ impl OwnerMachine {
         out: &mut Vec<OwnerAction>,
     ) {
         let Some(Transfer { range, generation, .. }) = self.transfers.running.remove(&id) else { return };
+        let lease = self.leases.held().get(range.first()).map(|(_, lease)| *lease);
+        let state_since = lease.map_or(generation, |lease| lease.state_since);
+        let warrant = lease.filter(|_| clean_to.is_some()).and_then(|lease| lease.warrant);
         self.leases.drop_piece(range);
-        self.released.add(Release { range, generation, clean_to });
+        self.released.add(Release { range, generation, clean_to, state_since, warrant });
         let why = if clean_to.is_some() { RevokedWhy::Moved } else { RevokedWhy::GivenBack };
         out.push(OwnerAction::Revoked(vec![Revocation { range, generation, why }]));
         self.tell(now, out);

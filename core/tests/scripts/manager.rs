@@ -349,21 +349,14 @@ impl ManagerStage {
         match verb.as_str() {
             "holds" => {
                 let state_since = Generation(words.number("since", generation.0)?);
-                let warrant = match words.value("warrant") {
-                    None => None,
-                    Some(keys) => Some(Warrant {
-                        range: words::range(&keys)?,
-                        lease: words.time("lease", Duration::from_secs(60))?,
-                        virtual_nodes: u32::try_from(words.number("nodes", 64)?)
-                            .map_err(|_| "what nodes?")?,
-                        code: [0; 32],
-                    }),
-                };
+                let warrant = warrant(&mut words)?;
                 report.held.push(HeldLease { range, generation, state_since, warrant });
             }
             "released" => {
                 let clean_to = words.value("to").map(|to| self.aliases.session(&to));
-                report.released.push(Release { range, generation, clean_to });
+                let state_since = Generation(words.number("since", generation.0)?);
+                let warrant = warrant(&mut words)?;
+                report.released.push(Release { range, generation, clean_to, state_since, warrant });
             }
             "refused" => report.refused.push(Refusal { range, generation }),
             "copy" => report.imports.push(ImportedCopy { range, source: generation }),
@@ -407,6 +400,17 @@ impl ManagerStage {
         let namespace = namespace(&words.value("in").unwrap_or_else(|| "pool".into()))?;
         Ok(ManagerEvent::LookupGone { from: self.peer(&by), namespace, lookup: self.aliases.nonce(&name) })
     }
+}
+
+/// `warrant=00-7f lease=60s nodes=64`, if it is there.
+fn warrant(words: &mut Words) -> Result<Option<Warrant>, String> {
+    let Some(keys) = words.value("warrant") else { return Ok(None) };
+    Ok(Some(Warrant {
+        range: words::range(&keys)?,
+        lease: words.time("lease", Duration::from_secs(60))?,
+        virtual_nodes: u32::try_from(words.number("nodes", 64)?).map_err(|_| "what nodes?")?,
+        code: [0; 32],
+    }))
 }
 
 fn as_held(order: &LeaseOrder) -> HeldLease {

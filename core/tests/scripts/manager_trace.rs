@@ -82,6 +82,12 @@ fn show_assign(assign: &Assign, peer: &str, names: &mut Aliases) -> Vec<String> 
         let merge = order.merge.map_or(String::new(), |merge| format!(" as gen={merge}"));
         lines.push(format!("     {kind} {} {lease}{merge}{source}{recall}", show_range(order.range)));
     }
+    let repeat = assign.repeat.iter();
+    lines.extend(
+        repeat.map(|moved| {
+            format!("     repeat that {} gen={} moved", show_range(moved.range), moved.generation)
+        }),
+    );
     lines
 }
 

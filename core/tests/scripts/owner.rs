@@ -6,8 +6,8 @@ use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Seq, Sess
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{
-    Assign, Destination, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, RecallOrder,
-    Refused, RefusedWhy, Welcome,
+    Assign, Destination, ImportedCopy, LeaseOrder, ManagerToOwner, MovedLease, OrderKind, OwnerToManager,
+    RecallOrder, Refused, RefusedWhy, Warrant, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 use centrifuge_core::plant::Plants;
@@ -238,9 +238,11 @@ impl OwnerStage {
                 let heard = words.number("heard", self.reported)?;
                 let seq = words.number("seq", self.sent.saturating_add(1))?;
                 self.sent = self.sent.max(seq);
-                let mut clauses = words.clauses(&["grant", "renew", "void"]);
+                let mut clauses = words.clauses(&["grant", "renew", "void", "repeat"]);
                 let void = clauses.extract_if(.., |clause| clause.begins_with("void")).map(void_copy);
                 let void = void.collect::<Result<_, _>>()?;
+                let repeat = clauses.extract_if(.., |clause| clause.begins_with("repeat")).map(moved_lease);
+                let repeat = repeat.collect::<Result<_, _>>()?;
                 if verb == "assign" {
                     self.listed =
                         clauses.into_iter().map(|clause| self.order(clause)).collect::<Result<_, _>>()?;
@@ -261,6 +263,7 @@ impl OwnerStage {
                     drain_waits: words.flag("drain-waits"),
                     drained: words.flag("drained"),
                     void,
+                    repeat,
                     evicted: words.flag("evicted"),
                     orders: self.listed.clone(),
                 })
@@ -288,10 +291,25 @@ impl OwnerStage {
         let state_since = Generation(words.number("since", generation)?);
         let merge = words.number("merge", 0)?;
         let merge = (merge > 0).then_some(Generation(merge));
+        let warrant = words.flag("warranted").then_some(Warrant {
+            range,
+            lease: LEASE,
+            virtual_nodes: 64,
+            code: [0; 32],
+        });
         words.end()?;
         let generation = Generation(generation);
-        Ok(LeaseOrder { range, generation, state_since, kind, merge, recall, warrant: None })
+        Ok(LeaseOrder { range, generation, state_since, kind, merge, recall, warrant })
     }
+}
+
+/// `repeat 00-0f gen=9`.
+fn moved_lease(mut words: Words) -> Result<MovedLease, String> {
+    words.word()?;
+    let range = words::range(&words.word()?)?;
+    let generation = Generation(words.number("gen", 0)?);
+    words.end()?;
+    Ok(MovedLease { range, generation })
 }
 
 /// `void 00-0f source=9`.

@@ -78,7 +78,9 @@ fn show_report(to: &ManagerId, report: &Report, names: &mut Aliases) -> Vec<Stri
     for release in &report.released {
         let to = release.clean_to.map(|to| format!(", its state at {}", names.of_session(to)));
         let to = to.unwrap_or_default();
-        lines.push(format!("     released {} gen={}{to}", show_range(release.range), release.generation));
+        let warrant = if release.warrant.is_some() { ", warranted" } else { "" };
+        let lease = format!("{} gen={}", show_range(release.range), release.generation);
+        lines.push(format!("     released {lease}{to}{warrant}"));
     }
     let refusals = report.refused.iter();
     lines.extend(refusals.map(|r| format!("     refused {} gen={}", show_range(r.range), r.generation)));

@@ -6,7 +6,7 @@ use centrifuge_core::id::{Generation, ManagerId, Seq, Term};
 use centrifuge_core::key::Key;
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::{
-    Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager,
+    Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, MovedLease, OrderKind, OwnerToManager,
     RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Warrant, Welcome,
 };
 use centrifuge_net::proto::v1;
@@ -37,6 +37,8 @@ pub(super) fn check(golden: &mut Golden) {
     down(golden, "owner-assign", ManagerToOwner::Assign(assign()));
     up(golden, "owner-report-with-warrants", OwnerToManager::Report(report_with_warrants()));
     down(golden, "owner-assign-with-warrants", ManagerToOwner::Assign(assign_with_warrants()));
+    up(golden, "owner-report-of-a-move", OwnerToManager::Report(report_of_a_move()));
+    down(golden, "owner-assign-that-repeats", ManagerToOwner::Assign(assign_that_repeats()));
 }
 
 fn up(golden: &mut Golden, name: &str, message: OwnerToManager) {
@@ -86,8 +88,20 @@ fn report() -> Report {
             },
         ],
         released: vec![
-            Release { range: range(100, 149), generation: Generation(3), clean_to: Some(session(2)) },
-            Release { range: range(150, 150), generation: Generation(3), clean_to: None },
+            Release {
+                range: range(100, 149),
+                generation: Generation(3),
+                clean_to: Some(session(2)),
+                state_since: Generation::ZERO,
+                warrant: None,
+            },
+            Release {
+                range: range(150, 150),
+                generation: Generation(3),
+                clean_to: None,
+                state_since: Generation::ZERO,
+                warrant: None,
+            },
         ],
         refused: vec![Refusal { range: range(160, 169), generation: Generation(6) }],
         imports: Vec::new(),
@@ -116,6 +130,19 @@ fn assign_with_warrants() -> Assign {
         order.warrant = warrant(order.range.first().0, order.range.last().0);
     }
     assign
+}
+
+/// What the next leader has to hear of.
+fn report_of_a_move() -> Report {
+    let mut report = report_with_warrants();
+    report.released[0].state_since = Generation(2);
+    report.released[0].warrant = warrant(100, 199);
+    report
+}
+
+fn assign_that_repeats() -> Assign {
+    let repeat = vec![MovedLease { range: range(100, 149), generation: Generation(3) }];
+    Assign { repeat, ..assign() }
 }
 
 fn welcome() -> Welcome {
@@ -159,6 +186,7 @@ fn assign() -> Assign {
         drain_waits: true,
         drained: false,
         void: Vec::new(),
+        repeat: Vec::new(),
         evicted: false,
     }
 }

@@ -10,8 +10,8 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
-    OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Update,
-    UpdateBody, Warrant, Welcome,
+    MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release,
+    Report, Update, UpdateBody, Warrant, Welcome,
 };
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
@@ -137,11 +137,19 @@ fn warrant() -> impl Strategy<Value = Warrant> {
 }
 
 fn release() -> impl Strategy<Value = Release> {
-    (range(), generation(), of(session())).prop_map(|(range, generation, clean_to)| Release {
-        range,
-        generation,
-        clean_to,
-    })
+    (range(), generation(), of(session()), generation(), of(warrant())).prop_map(
+        |(range, generation, clean_to, state_since, warrant)| Release {
+            range,
+            generation,
+            clean_to,
+            state_since,
+            warrant,
+        },
+    )
+}
+
+fn moved() -> impl Strategy<Value = MovedLease> {
+    (range(), generation()).prop_map(|(range, generation)| MovedLease { range, generation })
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
@@ -194,11 +202,11 @@ fn refused() -> impl Strategy<Value = Refused> {
 
 fn assign() -> impl Strategy<Value = Assign> {
     let names = (namespace(), session(), nonce(), term(), seq(), any_seq(), any_seq());
-    let rest = (length(), length(), vec(order(), 0..6), any::<bool>(), any::<bool>());
+    let rest = (length(), length(), vec(order(), 0..6), any::<bool>(), any::<bool>(), vec(moved(), 0..3));
     (names, rest).prop_map(
         |(
             (namespace, session, conversation, term, seq, heard, applied),
-            (lease, renewal, orders, wants_answer, drain_waits),
+            (lease, renewal, orders, wants_answer, drain_waits, repeat),
         )| {
             Assign {
                 namespace,
@@ -215,6 +223,7 @@ fn assign() -> impl Strategy<Value = Assign> {
                 drain_waits,
                 drained: false,
                 void: Vec::new(),
+                repeat,
                 evicted: false,
             }
         },

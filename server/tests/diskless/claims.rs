@@ -117,6 +117,7 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         drain_waits: false,
         drained: false,
         void: Vec::new(),
+        repeat: Vec::new(),
         evicted: false,
     };
     WarrantKey::new(secret).expect("long enough").sign(&mut assign);

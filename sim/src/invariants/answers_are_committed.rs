@@ -301,6 +301,7 @@ mod tests {
             drain_waits: false,
             drained: false,
             void: Vec::new(),
+            repeat: Vec::new(),
             evicted: false,
         }
     }

@@ -366,7 +366,16 @@ mod tests {
     fn drop_after_move(moved: u64, reason: Reason) -> Verdict {
         let (scene, mut guard) = listening();
         let (range, generation) = (range(0, moved), generation(1));
-        guard.note_release(0, &Release { range, generation, clean_to: Some(session(2)) });
+        guard.note_release(
+            0,
+            &Release {
+                range,
+                generation,
+                clean_to: Some(session(2)),
+                state_since: generation,
+                warrant: None,
+            },
+        );
         let change = release(5, 9, 1);
         let record = Record::Namespace { namespace: space_name(), change, reason };
         guard.judge_drops(at(1), &Batch { term: Term(1), records: vec![record] }, &scene.facts)

@@ -197,6 +197,7 @@ impl World {
                     report.namespace = self.plan.namespaces[other].name.clone();
                     // The codes of its warrants are not right for that namespace.
                     report.held.iter_mut().for_each(|held| held.warrant = None);
+                    report.released.iter_mut().for_each(|gone| gone.warrant = None);
                 }
             }
             self.send(from, to, Body::OwnerToManager(message));

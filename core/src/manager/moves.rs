@@ -1,0 +1,223 @@
+//! State that is between two Owners when a leader without a store dies (ADR 18).
+//!
+//! The source's word that it moved the state is what the next leader learns of it. The word is good for one use: the
+//! destination takes the lease that follows, and has no copy any more; or the source takes its word back; or the source's
+//! contact lapses, and with that its word. Until one of these has happened nobody else is granted the keys.
+
+use std::time::Duration;
+
+use crate::id::{Generation, Namespace, SessionId};
+use crate::key::KeyRange;
+use crate::message::{ImportedCopy, MovedLease, Release, Report, Warrant};
+use crate::plant::{Plant, Plants};
+use crate::range_set::RangeSet;
+use crate::record::{Change, Reason};
+use crate::table::{Entry, Table};
+use crate::time::Instant;
+
+use super::decide::Decision;
+use super::leader::Leader;
+use super::live::Live;
+use super::talk::Talk;
+
+/// A report's word that state was moved, in which a leader without a store can trust.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    pub(super) lease: MovedLease,
+    state_since: Generation,
+    to: SessionId,
+    warrant: Warrant,
+}
+
+/// What a report says was moved. Where there is a store nothing is said in this way.
+pub(super) fn moves(report: &Report) -> impl Iterator<Item = Move> {
+    report.released.iter().filter_map(|release| {
+        let Release { range, generation, state_since, .. } = *release;
+        let warrant = release.warrant.filter(|warrant| warrant.range.contains_range(range))?;
+        Some(Move {
+            lease: MovedLease { range, generation },
+            state_since,
+            to: release.clean_to.filter(|to| *to != report.session)?,
+            warrant,
+        })
+    })
+}
+
+impl Live {
+    /// The keys that some session's latest report says it moved: if the leader changed now, they could go where it says.
+    pub(super) fn spoken_for(&self, now: Instant) -> RangeSet {
+        let mut keys = RangeSet::new();
+        for session in self.movers.iter().filter(|session| !self.hold_is_over(**session, now)) {
+            let Some(talk) = self.talks.get(session) else { continue };
+            for moved in talk.report.iter().flat_map(moves) {
+                // An Owner that was told to speak of it no more has done so, or lapsed, when a hold has passed.
+                let told = talk.told_to_stop.get(&(moved.lease.range, moved.lease.generation));
+                if told.is_none_or(|at| now < *at + self.hold) {
+                    keys.insert(moved.lease.range);
+                }
+            }
+        }
+        keys
+    }
+
+    /// Whether a session's latest report says of these keys that it moved them.
+    pub(super) fn says_moved(&self, session: SessionId, range: KeyRange, generation: Generation) -> bool {
+        let report = self.talks.get(&session).and_then(|talk| talk.report.as_ref());
+        let is_it =
+            |moved: Move| moved.lease.generation == generation && moved.lease.range.contains_range(range);
+        report.is_some_and(|report| moves(report).any(is_it))
+    }
+
+    /// Whether a session has yet to take back that it moved something.
+    pub(super) fn speaks_of_moves(&self, session: SessionId) -> bool {
+        self.movers.contains(&session)
+    }
+
+    /// Whether the state that was moved may be on its way still, so that the next leader would have to hear of it.
+    fn is_under_way(&self, source: SessionId, moved: &Move, table: &Table) -> bool {
+        let waits = |(_, entry): (KeyRange, &Entry)| {
+            entry.owner == Some(source) && entry.is_under(moved.lease.generation)
+        };
+        let is_unlisted = |(piece, entry): (KeyRange, &Entry)| {
+            let talk = self.talks.get(&moved.to);
+            let is_listed = |talk: &Talk| talk.offers.listed(piece, entry.numbers()).contains_range(piece);
+            entry.owner == Some(moved.to)
+                && entry.source == Some(moved.lease.generation)
+                && !talk.is_some_and(is_listed)
+        };
+        let mut entries = table.overlapping(moved.lease.range);
+        entries.any(|piece| waits(piece) || is_unlisted(piece)) || self.may_be_taken(moved)
+    }
+
+    /// Whether nobody is known to have what an earlier leader knew as moved.
+    fn may_be_taken(&self, moved: &Move) -> bool {
+        let rebuild = self.rebuild.as_ref();
+        rebuild.is_some_and(|rebuild| rebuild.is_unclaimed(moved.lease.range))
+    }
+}
+
+impl Leader {
+    /// Of what a session's latest report says was moved, what it should go on saying.
+    pub(super) fn to_repeat(
+        &self,
+        namespace: &Namespace,
+        session: SessionId,
+        plants: Plants,
+    ) -> Vec<MovedLease> {
+        let (Some(report), Some(live)) = (self.report(namespace, session), self.live.get(namespace)) else {
+            return Vec::new();
+        };
+        let groups = [&self.draft, &self.committed];
+        let tables: Vec<_> =
+            groups.iter().filter_map(|group| group.namespaces.get(namespace)).map(|s| &s.table).collect();
+        let is_needed = |moved: &Move| {
+            self.floor.is_some() && tables.iter().any(|table| live.is_under_way(session, moved, table))
+        };
+        let is_needed = |moved: &Move| is_needed(moved) && !plants.has(Plant::MoveSettledUnlisted);
+        moves(report).filter(is_needed).map(|moved| moved.lease).collect()
+    }
+}
+
+impl Decision<'_> {
+    /// Whether a session's report says of keys that nobody has claimed that it moved them.
+    pub(super) fn claims_moves(&self, report: &Report) -> bool {
+        moves(report).any(|moved| self.is_credible(&moved) && self.live.may_be_taken(&moved))
+    }
+
+    fn is_credible(&self, moved: &Move) -> bool {
+        self.floor.is_some_and(|floor| moved.lease.generation < floor)
+            && !self.plants.has(Plant::MoveForgotten)
+    }
+
+    /// The lease follows the state to where the source says it is, once the destination says so too. The source's word alone
+    /// waits for the destination's, for as long as a new leader waits for anybody; the destination's alone says nothing.
+    pub(super) fn take_moves(&mut self) {
+        for (source, moved) in self.moves_of_members() {
+            let MovedLease { range, generation } = moved.lease;
+            let unclaimed = match &self.live.rebuild {
+                Some(rebuild) if self.is_credible(&moved) => rebuild.unclaimed_of(range),
+                _ => RangeSet::new(),
+            };
+            let held = self.stored().table.overlapping(range);
+            let held = held.filter(|(_, entry)| entry.owner == Some(source) && entry.is_under(generation));
+            let held: Vec<_> = held.map(|(piece, entry)| (piece, entry.generation)).collect();
+            let copies = self.copies(&moved);
+            for piece in unclaimed.intersection(&copies).iter() {
+                self.take_over(source, &moved, piece);
+            }
+            if self.may_come(moved.to) {
+                continue;
+            }
+            for (range, listed) in held {
+                match self.is_alive(moved.to) {
+                    true => self.grant_moved(range, moved.to, generation, Reason::Migrated),
+                    false => {
+                        let released = Change::Released { range, generation: listed };
+                        self.emit(released, Reason::DestinationGone);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a process that is no member may be one that an earlier leader knew and that has yet to speak to this one.
+    pub(super) fn may_come(&self, session: SessionId) -> bool {
+        self.floor.is_some()
+            && self.now < self.live.balance_from
+            && !self.stored().sessions.contains_key(&session)
+            && !self.plants.has(Plant::MoveForgotten)
+    }
+
+    /// The keys whose state a destination says it has. It becomes a member for that, if it is none.
+    fn copies(&mut self, moved: &Move) -> RangeSet {
+        let talk = self.live.talks.get(&moved.to);
+        let Some(report) = talk.and_then(|talk| talk.report.as_ref()) else { return RangeSet::new() };
+        let of_lease = report.imports.iter().filter(|copy| copy.source == moved.lease.generation);
+        let copies: RangeSet = of_lease.map(|copy| copy.range).collect();
+        if copies.is_empty() || report.leaving || self.live.hold_is_over(moved.to, self.now) {
+            return RangeSet::new();
+        }
+        let report = report.clone();
+        if self.join(moved.to, &report) { copies } else { RangeSet::new() }
+    }
+
+    fn moves_of_members(&self) -> Vec<(SessionId, Move)> {
+        let mut all = Vec::new();
+        for session in self.live.movers.iter().filter(|session| self.stored().sessions.contains_key(session))
+        {
+            let report = self.live.talks.get(session).and_then(|talk| talk.report.as_ref());
+            all.extend(report.into_iter().flat_map(moves).map(|moved| (*session, moved)));
+        }
+        if self.plants.has(Plant::CopyTakenForMove) {
+            for (session, report) in
+                self.live.talks.iter().flat_map(|(s, talk)| talk.report.iter().map(move |r| (s, r)))
+            {
+                all.extend(report.imports.iter().map(|copy| (*session, Move::by_plant(*session, copy))));
+            }
+        }
+        all
+    }
+
+    /// What an earlier leader knew of goes on: the lease that was moved, and the one that follows it.
+    fn take_over(&mut self, source: SessionId, moved: &Move, range: KeyRange) {
+        let Move { lease: MovedLease { generation, .. }, state_since, to, .. } = *moved;
+        self.note_lease_length(moved.warrant.lease);
+        if let Some(rebuild) = &mut self.live.rebuild {
+            rebuild.note_claimed(range);
+        }
+        if !self.plants.has(Plant::CopyTakenForMove) {
+            self.emit(Change::Claimed { range, generation, state_since, session: source }, Reason::Claimed);
+        }
+        self.grant_moved(range, to, generation, Reason::Migrated);
+    }
+}
+
+impl Move {
+    /// A planted fault: a copy counts as if its source had spoken.
+    fn by_plant(session: SessionId, copy: &ImportedCopy) -> Move {
+        let ImportedCopy { range, source: generation } = *copy;
+        let lease = MovedLease { range, generation };
+        let warrant = Warrant { range, lease: Duration::ZERO, virtual_nodes: 0, code: [0; 32] };
+        Move { lease, state_since: generation, to: session, warrant }
+    }
+}

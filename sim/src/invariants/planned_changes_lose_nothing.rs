@@ -87,6 +87,8 @@ struct Custody {
     accepted: bool,
     /// The session to which the state was moved completely.
     moved_to: Option<SessionId>,
+    /// The session that moved it here. Where there is no store a new leader needs its word, until the lease is accepted.
+    moved_from: Option<SessionId>,
     cause: Option<Cause>,
     recall: Option<Recalled>,
     /// The latest reason to want it back.
@@ -243,6 +245,7 @@ impl PlannedChangesLoseNothing {
             self.change(session, lot.range, lot.generation, |custody| {
                 custody.has_state = true;
                 custody.accepted = true;
+                custody.moved_from = None;
                 custody.cause = custody.cause.filter(|cause| *cause != Cause::OutOfContact);
             });
         }
@@ -271,7 +274,8 @@ impl PlannedChangesLoseNothing {
         let Some(process) = self.processes.get(&session) else { return };
         let custody = slot(&mut self.custody, process.space);
         let concerned = |custody: &Custody| {
-            custody.cause.is_none() && (custody.session == session || custody.moved_to == Some(session))
+            let ends = [Some(custody.session), custody.moved_to, custody.moved_from];
+            custody.cause.is_none() && ends.contains(&Some(session))
         };
         if custody.values().any(concerned) {
             custody.update(KeyRange::ALL, |_, custody| {
@@ -320,7 +324,7 @@ impl PlannedChangesLoseNothing {
                 if source.is_none() {
                     self.judge_loss(now, space, (*range, None), reason, facts)?;
                 }
-                self.grant(space, *range, *generation, *session, source.is_some());
+                self.grant(space, (*range, *generation), *session, source.is_some(), facts.limits.diskless);
             }
             Change::Claimed { range, generation, session, .. } => {
                 self.claim(space, *range, *generation, *session);
@@ -356,18 +360,18 @@ impl PlannedChangesLoseNothing {
     fn grant(
         &mut self,
         space: usize,
-        range: KeyRange,
-        generation: Generation,
+        (range, generation): (KeyRange, Generation),
         session: SessionId,
         clean: bool,
+        diskless: bool,
     ) {
         let custody = slot(&mut self.custody, space);
-        let new = |has_state| Custody::new(session, generation, has_state);
-        let moved: Vec<_> = custody.overlapping(range).filter(|(_, before)| before.has_state).collect();
-        let moved: Vec<KeyRange> = moved.into_iter().map(|(part, _)| part).collect();
-        custody.insert(range, new(false));
-        if clean {
-            moved.into_iter().for_each(|part| custody.insert(part, new(true)));
+        let moved = custody.overlapping(range).filter(|(_, before)| before.has_state);
+        let moved: Vec<_> = moved.map(|(part, before)| (part, before.session)).collect();
+        custody.insert(range, Custody::new(session, generation, false));
+        for (part, from) in moved.into_iter().filter(|_| clean) {
+            let moved_from = diskless.then_some(from);
+            custody.insert(part, Custody { moved_from, ..Custody::new(session, generation, true) });
         }
     }
 
@@ -461,7 +465,7 @@ impl PlannedChangesLoseNothing {
             custody.has_state && under.is_none_or(|generation| custody.generation == generation)
         });
         let lost: Vec<(KeyRange, Custody)> = lost.map(|(part, custody)| (part, custody.clone())).collect();
-        match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody, facts)) {
+        match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody)) {
             Some((part, custody)) => {
                 let what = custody.describe_loss(part, under.is_some(), reason);
                 let key = facts
@@ -477,19 +481,16 @@ impl PlannedChangesLoseNothing {
     }
 
     /// Whether something befell those who have the state.
-    fn is_excused(&self, now: TrueTime, custody: &Custody, facts: &Facts) -> bool {
+    fn is_excused(&self, now: TrueTime, custody: &Custody) -> bool {
         let stands = |session: SessionId| {
             let process = self.processes.get(&session);
             process.is_some_and(|process| process.gone.is_none() && now < process.in_contact_until)
         };
         let can_move = self.processes.get(&custody.session).is_some_and(|process| process.migrates);
-        // A leader without a store does not learn of what was between two Owners when it came to lead (ADR 15).
-        let forgotten = facts.limits.diskless && (!custody.accepted || custody.moved_to.is_some());
         custody.cause.is_some()
-            || forgotten
             || !can_move
             || !stands(custody.session)
-            || custody.moved_to.is_some_and(|to| !stands(to))
+            || [custody.moved_to, custody.moved_from].into_iter().flatten().any(|other| !stands(other))
     }
 }
 
@@ -502,6 +503,7 @@ impl Custody {
             has_state,
             accepted: false,
             moved_to: None,
+            moved_from: None,
             cause: None,
             recall: None,
             recalled_for: None,

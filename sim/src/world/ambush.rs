@@ -1,10 +1,14 @@
 //! Faults that wait for their moment: armed like any other, they strike when something delicate has just happened.
 
-use centrifuge_core::message::{LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager};
+use centrifuge_core::id::SessionId;
+use centrifuge_core::message::{LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, Report};
 
 use crate::seen::Node;
 use crate::world::World;
+use crate::world::host::Host;
 use crate::world::network::{Body, Packet};
+use crate::world::owner_node::OwnerProcess;
+use crate::world::places::Places;
 use crate::world::plan::SECOND;
 use crate::world::queue::{Event, Undo};
 use crate::world::tally::Fault;
@@ -76,8 +80,41 @@ impl World {
         if let OwnerToManager::Report(report) = message
             && !report.released.is_empty()
         {
+            if self.ambush == Some(Moment::Release) && self.strand_move(owner, report) {
+                return;
+            }
             self.spring(Moment::Release, Node::Owner(owner));
         }
+    }
+
+    /// Cuts off the destination of a move, and perhaps its source, until a leader without a store takes them for gone. Such a leader dies
+    /// about then, so that the next one hears from both. Says whether it struck.
+    fn strand_move(&mut self, owner: usize, report: &Report) -> bool {
+        let to = report.released.iter().find_map(|release| release.clean_to);
+        let Some(to) = to.and_then(|to| self.owner_of(to)) else { return false };
+        if self.plan.diskless.is_none() || !self.faults_happen || !self.dice.chance(300) {
+            return false;
+        }
+        self.ambush = None;
+        self.tally.count(Fault::Ambush);
+        let hold = self.hold();
+        let managers = Places::below(self.managers.len());
+        let length = self.dice.between(hold * 9 / 10, hold * 5 / 4);
+        self.cut_for(length, self.bit(Node::Owner(to)), managers, true);
+        if self.dice.chance(500) {
+            let length = self.dice.between(hold * 9 / 10, hold * 5 / 4);
+            self.cut_for(length, self.bit(Node::Owner(owner)), managers, true);
+        }
+        let dies = self.now.0 + self.dice.between(hold, hold * 5 / 4);
+        self.queue.push(dies, Event::Undo(Undo::KillLeader));
+        true
+    }
+
+    fn owner_of(&self, session: SessionId) -> Option<usize> {
+        let is_it = |host: &Host<OwnerProcess>| {
+            host.process.as_ref().is_some_and(|process| process.machine.session() == session)
+        };
+        self.owners.iter().position(is_it)
     }
 
     pub(super) fn strike_from_ambush(&mut self, node: Node) {

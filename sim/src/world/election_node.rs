@@ -173,6 +173,8 @@ impl World {
             self.witness.see(self.now, &Seen::Committed { index, batch: &batch, by: manager });
             let claims = batch.records.iter().filter(|record| is_claim(record)).count();
             (0..claims).for_each(|_| self.tally.count(Fault::Claim));
+            let moves = batch.records.windows(2).filter(|pair| is_move(&pair[0], &pair[1])).count();
+            (0..moves).for_each(|_| self.tally.count(Fault::MoveLearned));
             self.spring(Moment::Commit, Node::Manager(manager));
         }
         self.manager_stepped(manager, output);
@@ -306,6 +308,19 @@ impl World {
             let by_claims = stored.is_some_and(|stored| stored.table.iter().all(|(_, entry)| claimed(entry)));
             self.tally.count(if by_claims { Fault::RebuiltByClaims } else { Fault::RebuiltByHold });
         }
+    }
+}
+
+/// Whether a lease of an earlier leader went on as the one that follows its state.
+fn is_move(record: &Record, next: &Record) -> bool {
+    let (Record::Namespace { change, .. }, Record::Namespace { change: next, .. }) = (record, next) else {
+        return false;
+    };
+    match (change, next) {
+        (Change::Claimed { range, generation, .. }, Change::Granted { range: same, source, .. }) => {
+            range == same && *source == Some(*generation)
+        }
+        _ => false,
     }
 }
 

@@ -107,7 +107,7 @@ impl World {
         self.queue.push(next, Event::Undo(Undo::KillLeaders { until }));
     }
 
-    fn hold(&self) -> u64 {
+    pub(super) fn hold(&self) -> u64 {
         u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most")
     }
 

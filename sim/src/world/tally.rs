@@ -139,6 +139,8 @@ faults! {
     Claim = "claims",
     /// A claim was refused.
     ClaimRefused = "claims_refused",
+    /// State that was between two Owners went on under a new leader.
+    MoveLearned = "moves_learned",
     /// A table was learned because every key was claimed.
     RebuiltByClaims = "rebuilds_ended_by_claims",
     /// A table was learned because a full hold had passed.

@@ -87,8 +87,8 @@ impl World {
         }
     }
 
-    /// Cuts off the destination of a move, and perhaps its source, until a leader without a store takes them for gone. Such a leader dies
-    /// about then, so that the next one hears from both. Says whether it struck.
+    /// Cuts off the destination of a move until a leader without a store takes it for gone, and kills that leader about then, so that the next
+    /// one hears from it. The source is cut off as long, or does not hear what becomes of the move. Says whether it struck.
     fn strand_move(&mut self, owner: usize, report: &Report) -> bool {
         let to = report.released.iter().find_map(|release| release.clean_to);
         let Some(to) = to.and_then(|to| self.owner_of(to)) else { return false };
@@ -98,16 +98,26 @@ impl World {
         self.ambush = None;
         self.tally.count(Fault::Ambush);
         let hold = self.hold();
-        let managers = Places::below(self.managers.len());
-        let length = self.dice.between(hold * 9 / 10, hold * 5 / 4);
-        self.cut_for(length, self.bit(Node::Owner(to)), managers, true);
+        let outlasting = |world: &mut World| world.dice.between(hold * 9 / 10, hold * 5 / 4);
+        let length = outlasting(self);
+        self.cut_owner_off(to, length);
         if self.dice.chance(500) {
-            let length = self.dice.between(hold * 9 / 10, hold * 5 / 4);
-            self.cut_for(length, self.bit(Node::Owner(owner)), managers, true);
+            let length = outlasting(self);
+            self.cut_owner_off(owner, length);
+        } else {
+            // It speaks to the leader shortly before and shortly after.
+            let (begins, length) = (self.now.0 + hold * 2 / 3, hold / 2);
+            self.queue.push(begins, Event::Undo(Undo::CutOff { owner, length }));
         }
-        let dies = self.now.0 + self.dice.between(hold, hold * 5 / 4);
+        let dies = self.now.0 + self.dice.between(hold * 9 / 10, hold * 6 / 5);
         self.queue.push(dies, Event::Undo(Undo::KillLeader));
         true
+    }
+
+    pub(super) fn cut_owner_off(&mut self, owner: usize, length: u64) {
+        if self.faults_happen {
+            self.cut_for(length, self.bit(Node::Owner(owner)), Places::below(self.managers.len()), true);
+        }
     }
 
     fn owner_of(&self, session: SessionId) -> Option<usize> {

@@ -68,6 +68,7 @@ impl World {
                 }
             }
             Undo::KillLeaders { until } => self.kill_leaders(until),
+            Undo::CutOff { owner, length } => self.cut_owner_off(owner, length),
             Undo::Unfreeze { namespace } => {
                 if self.faults_happen && !self.unfreeze(namespace) {
                     let retry = self.now.0 + 3 * SECOND;

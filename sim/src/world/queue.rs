@@ -138,6 +138,8 @@ pub(crate) enum Undo {
     KillLeader,
     /// The leader resigns.
     Resign,
+    /// An Owner is cut off from all Managers for a time.
+    CutOff { owner: usize, length: u64 },
     /// One leader after the other is killed.
     KillLeaders { until: u64 },
 }

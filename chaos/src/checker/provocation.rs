@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::births::Birth;
 use super::evidence::Evidence;
 use crate::lines::{HarnessLine, Nanos, OwnerLine};
-use crate::world::World;
 
 /// Whom a fault concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,14 +136,8 @@ fn faults(harness: &[HarnessLine]) -> Vec<Fault> {
     let mut add = |near: Option<Near>, from: Nanos, to: Nanos, is_pause: bool| {
         faults.extend(near.map(|near| Fault { near, from, to, is_pause }));
     };
-    // A leader without a store does not learn of what is between two Owners when it comes to lead (ADR 18).
-    let forgets = |line: &HarnessLine| matches!(line, HarnessLine::Plan { world: World::Diskless, .. });
-    let leaders_forget = harness.iter().any(forgets);
     for line in harness {
         match line {
-            HarnessLine::Retired { name, at, .. } if leaders_forget && leads(name) => {
-                add(Some(Near::Leaders), *at, *at, false);
-            }
             HarnessLine::Killed { name, at, .. } | HarnessLine::Died { name, at, .. } => {
                 let since = stops.remove(name.as_str()).unwrap_or(*at);
                 add(near_one(name), since, *at, false);
@@ -291,21 +284,5 @@ mod tests {
     fn among_planned_operations_alone_nothing_explains_a_loss() {
         let planned = |evidence: &mut Evidence| evidence.is_planned_only = true;
         assert_eq!(judged(killed("owner-1", 21 * S), planned), 1);
-    }
-
-    #[test]
-    fn a_leader_that_resigns_explains_a_loss_only_where_nothing_is_stored() {
-        let retired = || HarnessLine::Retired { name: "manager-1".into(), life: 1, at: 21 * S };
-        let plan = |world| HarnessLine::Plan {
-            world,
-            keys: 1,
-            contact_timeout: 0,
-            notice_bound: 0,
-            aftermath: 0,
-            harmless_pause: 0,
-            is_planned_only: false,
-        };
-        assert_ne!(false_losses(vec![plan(World::Managers), retired()]), 0);
-        assert_eq!(false_losses(vec![plan(World::Diskless), retired()]), 0);
     }
 }

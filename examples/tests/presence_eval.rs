@@ -73,3 +73,8 @@ fn restart_with_managers(store: &str) {
 fn a_rolling_restart_with_the_managers_on_etcd_loses_nothing() {
     restart_with_managers("etcd");
 }
+
+#[test]
+fn a_rolling_restart_with_managers_that_store_nothing_loses_nothing() {
+    restart_with_managers("none");
+}

@@ -98,6 +98,16 @@ impl Debts {
         self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
     }
 
+    /// The state of keys that was given up is there after all: its owner was only out of reach, and says so to a leader that
+    /// has no store. Nobody has to raise that any more; whoever did has told of a loss that had a cause.
+    pub fn forgive(&mut self, space: usize, found: &RangeSet, facts: &Facts) {
+        let concerned = |node: usize| facts.lookup(node).is_some_and(|lookup| lookup.space == space);
+        for (_, listening) in self.listeners.iter_mut().enumerate().filter(|(node, _)| concerned(*node)) {
+            let is_published = |debt: &Debt| matches!(debt.how, HowLost::Published);
+            listening.debts.retain_mut(|debt| !is_published(debt) || !debt.is_paid_by(found));
+        }
+    }
+
     /// A Manager's idea of the table may now contain losses that it did not contain before.
     pub fn note_learned(&mut self, now: TrueTime, group: &Group, facts: &Facts) {
         let unlearned = std::mem::take(&mut self.unlearned);

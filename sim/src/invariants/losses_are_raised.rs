@@ -12,6 +12,7 @@ use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::{OwnerToManager, Release};
 use centrifuge_core::owner::OwnerAction;
+use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 
@@ -19,7 +20,7 @@ use crate::seen::{Seen, TrueTime, Value};
 
 use super::committed::{How, RowChange};
 use super::debts::Debts;
-use super::{Facts, Verdict};
+use super::{Facts, Verdict, slot};
 
 /// Guards S4.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub struct LossesAreRaised {
     debts: Debts,
     /// The keys that Owners said they moved, by namespace and lease.
     moved: BTreeMap<(usize, Generation), RangeSet>,
+    /// By namespace: the last lease that was given up on each key.
+    given_up: Vec<RangeMap<Generation>>,
 }
 
 /// The value that an application left at a key last.
@@ -105,13 +108,32 @@ impl LossesAreRaised {
             judge_clean(now, change, facts)?;
             judge_claim(now, change, facts)?;
         }
+        for change in changes {
+            self.note_found(change, facts);
+        }
         for group in changes.chunk_by(|one, next| one.space == next.space) {
             let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, facts)).collect();
+            for change in group.iter().filter(|change| change.how == How::Released) {
+                slot(&mut self.given_up, change.space).insert(change.range, change.before.generation);
+            }
             if !lost.is_empty() {
                 self.debts.owe_published(now, group[0].space, lost, facts);
             }
         }
         Ok(())
+    }
+
+    /// A lease goes on whose keys an earlier leader had given up, with state that is not younger.
+    fn note_found(&mut self, change: &RowChange, facts: &Facts) {
+        if change.how != How::Claimed {
+            return;
+        }
+        let given_up = slot(&mut self.given_up, change.space);
+        let is_there = |(_, lease): &(KeyRange, &Generation)| change.after.state_since <= **lease;
+        let found: RangeSet =
+            given_up.overlapping(change.range).filter(is_there).map(|(part, _)| part).collect();
+        self.debts.forgive(change.space, &found, facts);
+        given_up.remove(change.range);
     }
 
     fn note_release(&mut self, space: usize, release: &Release) {

@@ -182,9 +182,10 @@ mod tests {
     fn service_under_a_lower_lease_is_found() {
         let scene = Scene::new();
         let mut guard = AtMostOneOwner::default();
-        assert_eq!(guard.judge_service(at(1), 0, Key(7), generation(3), &scene.facts), Ok(()));
-        assert_eq!(guard.judge_service(at(2), 0, Key(7), generation(3), &scene.facts), Ok(()));
-        assert_eq!(guard.judge_service(at(3), 0, Key(7), generation(5), &scene.facts), Ok(()));
-        assert!(guard.judge_service(at(4), 0, Key(7), generation(3), &scene.facts).is_err());
+        let by = |process, number| Served { generation: generation(number), session: session(process) };
+        assert_eq!(guard.judge_service(at(1), 0, Key(7), by(1, 3), &scene.facts), Ok(()));
+        assert_eq!(guard.judge_service(at(2), 0, Key(7), by(1, 3), &scene.facts), Ok(()));
+        assert_eq!(guard.judge_service(at(3), 0, Key(7), by(2, 5), &scene.facts), Ok(()));
+        assert!(guard.judge_service(at(4), 0, Key(7), by(1, 3), &scene.facts).is_err());
     }
 }

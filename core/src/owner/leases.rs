@@ -175,12 +175,13 @@ impl Leases {
     }
 
     /// Forgets the copies that no grant can follow, and names their keys. What came in after the report of `reported` was
-    /// sent is a later copy, of which the Manager does not speak.
+    /// sent is a later copy, of which the Manager does not speak. So may be what came in at that very instant: it is kept until
+    /// a later report has named it.
     pub fn forget_void(&mut self, void: &[ImportedCopy], reported: Instant) -> Vec<KeyRange> {
         let mut gone = Vec::new();
         for copy in void {
             let known = self.imports.overlapping(copy.range);
-            let old = known.filter(|(_, import)| import.source == copy.source && import.since <= reported);
+            let old = known.filter(|(_, import)| import.source == copy.source && import.since < reported);
             gone.extend(old.map(|(piece, _)| piece));
         }
         gone.iter().for_each(|piece| self.imports.remove(*piece));

@@ -16,9 +16,12 @@ pub(super) struct Apps {
     pub(super) tasks: BTreeSet<Task>,
     /// How many writes each probe's state has seen, by the lease under which it was held.
     writes: BTreeMap<(usize, Generation), u8>,
-    /// The copies that processes have: by place and probe, the lease of the source and the writes that are in it.
-    copies: BTreeMap<(usize, usize), (Generation, u8)>,
+    /// The copies that processes have.
+    copies: Copies,
 }
+
+/// Copies of state: by place and probe, the lease of the source and the writes that are in it.
+pub(super) type Copies = BTreeMap<(usize, usize), (Generation, u8)>;
 
 /// Something that an application does in its own time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +89,17 @@ impl Apps {
     pub(super) fn forget(&mut self, slot: usize) {
         self.tasks.retain(|task| task.slot != slot);
         self.copies.retain(|(place, _), _| *place != slot);
+    }
+
+    /// The copies that the process at a place has.
+    pub(super) fn copies_at(&self, slot: usize) -> Copies {
+        let there = self.copies.iter().filter(|((place, _), _)| *place == slot);
+        there.map(|(place, copy)| (*place, *copy)).collect()
+    }
+
+    /// A process has copies that it had before.
+    pub(super) fn put_back(&mut self, copies: &Copies) {
+        self.copies.extend(copies);
     }
 
     /// A write is served.

@@ -14,8 +14,10 @@ impl Step<'_> {
     /// The store takes or refuses a batch and says so.
     pub(super) fn append(&mut self, append: &Append) {
         let (newest, plants) = (self.state.election.term, self.stage.scenario.plants);
+        let before = self.state.store.clone();
         let (event, breach) = self.change_store(|store| store.append(append, newest, plants));
         self.blame(breach);
+        self.judge_losses(&before, append);
         self.manager(append.manager, ManagerEvent::Store(event));
     }
 
@@ -38,10 +40,13 @@ impl Step<'_> {
         let (newest, plants) = (self.state.election.term, self.stage.scenario.plants);
         let arrive = |store: &mut Store| {
             let append = store.late.remove(place);
-            store.append(&append, newest, plants)
+            let (_, breach) = store.append(&append, newest, plants);
+            (append, breach)
         };
-        let (_, breach) = self.change_store(arrive);
+        let before = self.state.store.clone();
+        let (append, breach) = self.change_store(arrive);
         self.blame(breach);
+        self.judge_losses(&before, &append);
     }
 
     /// An application does what it was asked to, if that has not become void.

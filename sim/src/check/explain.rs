@@ -68,6 +68,12 @@ impl Teller<'_> {
             Action::Start(slot) => {
                 format!("{} starts", self.names.process(*slot, before.owners[*slot].life + 1))
             }
+            Action::Break(slot) => format!("the stream of {} breaks", self.process(before, *slot)),
+            Action::Keep(slot) => format!("the state of {} is kept", self.process(before, *slot)),
+            Action::Restore(slot) => {
+                let name = self.process(before, *slot);
+                format!("{name} is restored from the state that was kept, and sees that its clock jumped")
+            }
             Action::Elect(manager) => format!("{} is elected and starts to lead", manager_id(*manager)),
         }
     }

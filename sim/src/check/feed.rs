@@ -25,6 +25,16 @@ impl Step<'_> {
         if let (Node::Owner(slot), Body::Copied { transfer, .. }) = (packet.to, &packet.body) {
             self.change_apps(|apps| apps.stop_waiting(slot, *transfer));
         }
+        if let (Node::Manager(manager), Body::ToManager(OwnerToManager::Report(report))) =
+            (packet.to, &packet.body)
+        {
+            let now = self.stage.real_time(&self.state);
+            self.change_fates(|fates| fates.hear(manager, report.session, now));
+        }
+        if self.stage.scenario.boundary.no_duplicates {
+            self.state.network.take(packet);
+        }
+        self.arrived = Some(packet.clone());
         match packet.to {
             Node::Owner(slot) => self.queue.push_back(Event::Owner(slot, Input::Packet(packet.clone()))),
             Node::Manager(manager) => {
@@ -58,6 +68,11 @@ impl Step<'_> {
                         |apps: &mut Apps| grants.iter().find_map(|grant| apps.take_up(slot, session, grant));
                     let breach = self.change_apps(take_up);
                     self.blame(breach);
+                    self.change_fates(|fates| fates.take_up(slot, grants));
+                }
+                OwnerAction::Revoked(revoked) => {
+                    let moved_to = input.confirmed_by();
+                    self.change_fates(|fates| fates.revoke(slot, revoked, moved_to));
                 }
                 action => self.tell_app(slot, action),
             }
@@ -131,6 +146,9 @@ impl Step<'_> {
             let session = assign.session;
             let missing = assign.orders.iter().find(|order| !self.state.store.has_committed(session, order));
             self.blame(missing.map(|order| Breach::NotCommitted { session, generation: order.generation }));
+            let (now, arrived) = (self.stage.real_time(&self.state), self.arrived.clone());
+            let breach = self.change_fates(|fates| fates.offer(manager, now, assign, arrived.as_deref()));
+            self.blame(breach);
         }
         let slot = usize::try_from(to.0).unwrap_or(usize::MAX);
         let (from, to) = (Node::Manager(manager), Node::Owner(slot));

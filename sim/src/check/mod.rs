@@ -8,6 +8,7 @@
 mod app;
 mod deeds;
 mod explain;
+mod fates;
 mod feed;
 mod flease;
 mod memo;

@@ -1,4 +1,4 @@
-//! The messages of a small world: once sent, always on their way.
+//! The messages of a small world: once sent, always on their way, or until they arrive where none arrives twice.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -53,6 +53,8 @@ pub(super) struct Network {
     packets: Arc<Vec<Shared<Packet>>>,
     /// The sum of all prints.
     print: u64,
+    /// How many messages were sent.
+    sent: usize,
 }
 
 impl Network {
@@ -61,13 +63,22 @@ impl Network {
         let packet = Shared::new(packet);
         if let Err(place) = self.packets.binary_search_by_key(&packet.print(), Shared::print) {
             self.print = self.print.wrapping_add(packet.print());
+            self.sent += 1;
             Arc::make_mut(&mut self.packets).insert(place, packet);
         }
     }
 
-    /// How many messages there are.
-    pub(super) fn len(&self) -> usize {
-        self.packets.len()
+    /// A message has arrived and does not arrive again.
+    pub(super) fn take(&mut self, packet: &Shared<Packet>) {
+        if let Ok(place) = self.packets.binary_search_by_key(&packet.print(), Shared::print) {
+            self.print = self.print.wrapping_sub(packet.print());
+            Arc::make_mut(&mut self.packets).remove(place);
+        }
+    }
+
+    /// How many different messages were sent.
+    pub(super) fn sent(&self) -> usize {
+        self.sent
     }
 
     /// All of them.
@@ -83,12 +94,13 @@ impl Network {
 
 impl PartialEq for Network {
     fn eq(&self, other: &Self) -> bool {
-        (self.print, self.len()) == (other.print, other.len())
+        (self.print, self.sent) == (other.print, other.sent)
     }
 }
 
 impl Hash for Network {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.print);
+        state.write_usize(self.sent);
     }
 }

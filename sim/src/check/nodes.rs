@@ -1,6 +1,6 @@
 //! The processes of a small world: the real machines, with when they want to be woken.
 
-use centrifuge_core::id::Generation;
+use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent, OwnerMachine};
@@ -35,6 +35,20 @@ impl<E: std::hash::Hash> Input<E> {
             Input::Packet(packet) => packet.print(),
             Input::Wake => 0,
             Input::Event(event) => print(event),
+        }
+    }
+}
+
+impl Input<OwnerEvent> {
+    /// The session that says that it has all of a range's state, if one does.
+    pub(super) fn confirmed_by(&self) -> Option<SessionId> {
+        match self {
+            Input::Event(OwnerEvent::TransferDone { to, .. }) => Some(*to),
+            Input::Packet(packet) => match packet.body {
+                Body::Copied { to, .. } => Some(to),
+                _ => None,
+            },
+            _ => None,
         }
     }
 }
@@ -155,6 +169,7 @@ fn matters_of_owner(action: &OwnerAction) -> bool {
         action,
         OwnerAction::ToManager { .. }
             | OwnerAction::Granted(_)
+            | OwnerAction::Revoked(_)
             | OwnerAction::StartTransfer { .. }
             | OwnerAction::Freeze { .. }
             | OwnerAction::StopTransfer(_)

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use centrifuge_core::manager::AdminCommand;
 
 use super::app::TaskKind;
+use super::fates::Fates;
 use super::network::{Network, Packet};
 use super::nodes::ManagerNode;
 use super::print::Shared;
@@ -92,12 +93,13 @@ fn blank(scenario: &Scenario) -> State {
     State {
         instant: 0,
         managers: (0..scenario.managers.len()).map(manager).collect(),
-        owners: scenario.owners.iter().map(|_| Slot { life: 0, process: None }).collect(),
+        owners: scenario.owners.iter().map(|_| Slot { life: 0, process: None, kept: None }).collect(),
         network: Network::default(),
         store: Shared::new(Store::default()),
         election: Election::default(),
         apps: Shared::new(Default::default()),
         memory: Shared::new(Memory::default()),
+        fates: Shared::new(Fates::default()),
         spent: Spent::default(),
         breach: None,
     }

@@ -53,6 +53,20 @@ pub(super) enum Breach {
         /// Since when it claims to have state.
         state_since: Generation,
     },
+    /// S4: the table gives up state that is at hand, and nothing befell those who have it.
+    LostWithoutCause {
+        /// The place of the watched key.
+        probe: usize,
+        /// The lease whose state is given up.
+        generation: Generation,
+    },
+    /// L1: a lease is offered to a process for longer than a hold, and is nobody's.
+    OfferedForTooLong {
+        /// To whom.
+        session: SessionId,
+        /// The lease.
+        generation: Generation,
+    },
     /// S5: a leader wrote after its term.
     DeposedLeaderWrote {
         /// Its term.
@@ -85,7 +99,8 @@ impl Breach {
             Breach::TwoOwners { .. } => "S1",
             Breach::GenerationNotNew { .. } => "S2",
             Breach::HeldTwice { .. } => "S3",
-            Breach::FalselyClean { .. } | Breach::HidesLoss { .. } => "S4",
+            Breach::FalselyClean { .. } | Breach::HidesLoss { .. } | Breach::LostWithoutCause { .. } => "S4",
+            Breach::OfferedForTooLong { .. } => "L1",
             Breach::DeposedLeaderWrote { .. } | Breach::TermFell { .. } => "S5",
             Breach::NotCommitted { .. } => "S6",
         }
@@ -260,5 +275,6 @@ pub(super) fn sentences() -> Vec<Property<World>> {
         Property::always("S4", |_, state| keeps(state, "S4")),
         Property::always("S5", |_, state| keeps(state, "S5")),
         Property::always("S6", |_, state| keeps(state, "S6")),
+        Property::always("L1", |_, state| keeps(state, "L1")),
     ]
 }

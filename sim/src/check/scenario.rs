@@ -61,6 +61,8 @@ pub(super) struct Scenario {
     pub(super) slow_store: bool,
     /// Whether applications take time to end operations and to copy state.
     pub(super) slow_apps: bool,
+    /// Whether every loss of state needs a cause: in worlds that give it none, state only moves.
+    pub(super) losses_need_causes: bool,
     /// What must happen somewhere, so that a world in which nothing happens does not pass for a clean one.
     pub(super) milestones: &'static [Milestone],
     /// The fault planted in every machine.
@@ -76,6 +78,8 @@ pub(super) struct Boundary {
     pub(super) instants: Vec<u64>,
     /// How many different messages may be sent.
     pub(super) messages: usize,
+    /// Whether a message arrives once at most, as on a stream. Messages may still overtake each other and be lost.
+    pub(super) no_duplicates: bool,
     /// How many hellos may arrive: each one that does opens another offer, also a repeated one.
     pub(super) hellos: u8,
     /// How many processes may die.
@@ -90,6 +94,10 @@ pub(super) struct Boundary {
     pub(super) writes: u8,
     /// How many transfers may fail.
     pub(super) failures: u8,
+    /// How many streams of Owners may break.
+    pub(super) breaks: u8,
+    /// How many processes may be restored from an earlier state, each from one that was kept at any time.
+    pub(super) restores: u8,
 }
 
 impl Default for Boundary {
@@ -97,6 +105,7 @@ impl Default for Boundary {
         Boundary {
             instants: vec![0],
             messages: 8,
+            no_duplicates: false,
             hellos: 0,
             crashes: 0,
             starts: 0,
@@ -104,6 +113,8 @@ impl Default for Boundary {
             doubts: 0,
             writes: 0,
             failures: 0,
+            breaks: 0,
+            restores: 0,
         }
     }
 }
@@ -207,6 +218,7 @@ impl Scenario {
             settings: settings(),
             slow_store: false,
             slow_apps: false,
+            losses_need_causes: false,
             milestones: &[],
             plants: Plants::NONE,
         }

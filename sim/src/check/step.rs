@@ -2,18 +2,20 @@
 
 use std::collections::VecDeque;
 
-use centrifuge_core::id::Term;
+use centrifuge_core::id::{Nonce, Term};
 use centrifuge_core::manager::{ElectionEvent, ManagerEvent};
 use centrifuge_core::owner::OwnerEvent;
 
 use super::app::{Apps, Task};
+use super::fates::Fates;
+use super::network::Packet;
 use super::nodes::{Input, ManagerNode, OwnerNode};
 use super::print::Shared;
 use super::properties::Breach;
-use super::scenario::Command;
+use super::scenario::{Command, manager_id};
 use super::stage::Stage;
 use super::store::{Append, Election, Store};
-use super::world::{Action, Slot, State};
+use super::world::{Action, Kept, Slot, State};
 
 /// A step under way: the state so far, and what follows from it at once.
 pub(super) struct Step<'a> {
@@ -23,6 +25,8 @@ pub(super) struct Step<'a> {
     pub(super) state: State,
     /// What follows at once.
     pub(super) queue: VecDeque<Event>,
+    /// The message whose arrival this step is.
+    pub(super) arrived: Option<Shared<Packet>>,
 }
 
 /// Something that follows at once.
@@ -40,7 +44,7 @@ pub(super) enum Event {
 impl<'a> Step<'a> {
     /// A step from a state.
     pub(super) fn new(stage: &'a Stage, state: State) -> Step<'a> {
-        Step { stage, state, queue: VecDeque::new() }
+        Step { stage, state, queue: VecDeque::new(), arrived: None }
     }
 
     /// Does one action.
@@ -81,6 +85,18 @@ impl<'a> Step<'a> {
             Action::Start(slot) => {
                 spent.starts += 1;
                 self.start(*slot);
+            }
+            Action::Break(slot) => {
+                spent.breaks += 1;
+                self.break_stream(*slot);
+            }
+            Action::Keep(slot) => {
+                spent.keeps += 1;
+                self.keep(*slot);
+            }
+            Action::Restore(slot) => {
+                spent.restores += 1;
+                self.restore(*slot);
             }
             Action::Elect(manager) => {
                 spent.elections += 1;
@@ -129,6 +145,17 @@ impl<'a> Step<'a> {
         result
     }
 
+    /// Changes what the oracle knows of where state is, where that matters.
+    pub(super) fn change_fates<T: Default>(&mut self, change: impl FnOnce(&mut Fates) -> T) -> T {
+        if !self.stage.scenario.losses_need_causes {
+            return T::default();
+        }
+        let mut fates = self.state.fates.clone_inner();
+        let result = change(&mut fates);
+        self.state.fates = Shared::new(fates);
+        result
+    }
+
     /// Changes the store.
     pub(super) fn change_store<T>(&mut self, change: impl FnOnce(&mut Store) -> T) -> T {
         let mut store = self.state.store.clone_inner();
@@ -161,15 +188,43 @@ impl<'a> Step<'a> {
 
     fn crash(&mut self, slot: usize) {
         self.state.owners[slot].process = None;
+        self.state.owners[slot].kept = None;
         self.change_apps(|apps| apps.forget(slot));
+        self.change_fates(|fates| fates.end_all(slot));
         self.look(slot);
     }
 
     fn start(&mut self, slot: usize) {
         let life = self.state.owners[slot].life + 1;
         let node = OwnerNode::new(&self.stage.scenario, slot, life).share();
-        self.state.owners[slot] = Slot { life, process: Some(node) };
+        self.state.owners[slot] = Slot { life, process: Some(node), kept: None };
         self.look(slot);
         self.owner(slot, OwnerEvent::Start);
+    }
+
+    /// The process sees that its stream broke, whichever Manager it goes to.
+    fn break_stream(&mut self, slot: usize) {
+        for manager in 0..self.state.managers.len() {
+            self.owner(slot, OwnerEvent::Disconnected(manager_id(manager)));
+        }
+    }
+
+    fn keep(&mut self, slot: usize) {
+        let Some(process) = self.state.owners[slot].process.clone() else { return };
+        let copies = self.state.apps.copies_at(slot);
+        self.state.owners[slot].kept = Some(Shared::new(Kept { process, copies }));
+    }
+
+    /// The process goes on from the state that was kept, and sees at once that its clock jumped.
+    fn restore(&mut self, slot: usize) {
+        let Some(kept) = self.state.owners[slot].kept.take() else { return };
+        self.state.owners[slot].process = Some(kept.process.clone());
+        self.change_apps(|apps| {
+            apps.forget(slot);
+            apps.put_back(&kept.copies);
+        });
+        self.change_fates(|fates| fates.end_all(slot));
+        let fresh = Nonce(u128::from(0xf0 + self.state.spent.restores));
+        self.owner(slot, OwnerEvent::ClockJumped { fresh });
     }
 }

@@ -75,6 +75,16 @@ impl Names {
                     "{session} takes up lease {generation} empty, but it claims state since {state_since}"
                 )
             }
+            Breach::LostWithoutCause { probe, generation } => {
+                format!(
+                    "the state of key {} under lease {generation} is given up without a cause",
+                    PROBES[probe]
+                )
+            }
+            Breach::OfferedForTooLong { session, generation } => {
+                let session = self.session(session);
+                format!("lease {generation} is still on offer to {session} after a hold, and is nobody's")
+            }
             Breach::DeposedLeaderWrote { term, newest } => {
                 format!("a batch of term {term} is committed though term {newest} has begun")
             }

@@ -3,8 +3,9 @@
 use centrifuge_core::message::OwnerToManager;
 use stateright::{Model, Property};
 
-use super::app::{Apps, Task, TaskKind};
+use super::app::{Apps, Copies, Task, TaskKind};
 use super::explain;
+use super::fates::Fates;
 use super::network::{Body, Network, Node, Packet};
 use super::nodes::{ManagerNode, OwnerNode};
 use super::prelude::play;
@@ -44,8 +45,10 @@ pub(super) struct State {
     pub(super) election: Election,
     /// The applications.
     pub(super) apps: Shared<Apps>,
-    /// What the oracle remembers.
+    /// What the oracle remembers of who held what.
     pub(super) memory: Shared<Memory>,
+    /// What the oracle remembers of where state is.
+    pub(super) fates: Shared<Fates>,
     /// What has happened of that which the boundary counts.
     pub(super) spent: Spent,
     /// The sentence that is broken, if one is: nothing happens after that.
@@ -59,6 +62,17 @@ pub(super) struct Slot {
     pub(super) life: u8,
     /// The process, if it lives.
     pub(super) process: Option<Shared<OwnerNode>>,
+    /// An earlier state of the process, from which it may be restored.
+    pub(super) kept: Option<Shared<Kept>>,
+}
+
+/// An earlier state of a process, with its application's copies.
+#[derive(Clone, Hash)]
+pub(super) struct Kept {
+    /// The process.
+    pub(super) process: Shared<OwnerNode>,
+    /// The copies of its application.
+    pub(super) copies: Copies,
 }
 
 /// What the boundary counts.
@@ -78,6 +92,12 @@ pub(super) struct Spent {
     pub(super) writes: u8,
     /// Transfers that failed.
     pub(super) failures: u8,
+    /// Streams that broke.
+    pub(super) breaks: u8,
+    /// Processes that were kept, to be restored later.
+    pub(super) keeps: u8,
+    /// Processes that were restored.
+    pub(super) restores: u8,
     /// Commands of the operator.
     pub(super) commands: usize,
     /// Wishes of applications, one bit each.
@@ -113,6 +133,12 @@ pub(super) enum Action {
     Crash(usize),
     /// A process starts at a place.
     Start(usize),
+    /// The stream of the process at a place breaks.
+    Break(usize),
+    /// The state of the process at a place is kept.
+    Keep(usize),
+    /// The process at a place is restored from the state that was kept, and sees that its clock jumped.
+    Restore(usize),
     /// A Manager wins an election; if it led before, it died and this is its next process.
     Elect(usize),
 }
@@ -184,6 +210,15 @@ impl World {
             if slot.process.is_none() && spent.starts < boundary.starts {
                 actions.push(Action::Start(place));
             }
+            if slot.process.is_some() && spent.breaks < boundary.breaks {
+                actions.push(Action::Break(place));
+            }
+            if slot.process.is_some() && spent.keeps < boundary.restores {
+                actions.push(Action::Keep(place));
+            }
+            if slot.process.is_some() && slot.kept.is_some() {
+                actions.push(Action::Restore(place));
+            }
         }
         if spent.elections < boundary.elections {
             let only = state.managers.len() == 1;
@@ -238,7 +273,7 @@ impl Model for World {
     }
 
     fn within_boundary(&self, state: &State) -> bool {
-        state.network.len() <= self.start.network.len() + self.boundary().messages
+        state.network.sent() <= self.start.network.sent() + self.boundary().messages
     }
 }
 

@@ -32,6 +32,10 @@ pub(super) fn all() -> Vec<Scenario> {
         transfers::recopied(),
         transfers::overdue(),
         transfers::handover(),
+        transfers::relieved(),
+        transfers::rejoined(),
+        transfers::restored(),
+        transfers::late(),
         time::drift(),
     ]
 }

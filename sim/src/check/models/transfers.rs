@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::check::properties::Milestone;
-use crate::check::scenario::{Boundary, ManagerPlan, Scenario, move_all};
+use crate::check::scenario::{Boundary, Command, ManagerPlan, Scenario, move_all};
 
 use super::pair;
 
@@ -39,6 +39,7 @@ pub(super) fn recopied() -> Scenario {
 /// A move that takes longer than it may becomes a plain recall, and that is not renewed after its time.
 pub(super) fn overdue() -> Scenario {
     let mut overdue = movers("overdue", "a move that takes longer than it may");
+    overdue.losses_need_causes = false;
     overdue.settings.migration_timeout = Duration::from_secs(1);
     overdue.settings.recall_timeout = Duration::from_secs(1);
     overdue.boundary =
@@ -63,6 +64,68 @@ pub(super) fn handover() -> Scenario {
     handover
 }
 
+/// The leader resigns or dies in the middle of a move, and its next process goes on with it. An Owner sees at once that
+/// its stream broke, or finds out later.
+pub(super) fn relieved() -> Scenario {
+    let mut relieved = movers("relieved", "a leader that resigns or dies in the middle of a move");
+    relieved.commands = vec![move_all("b"), Command::Resign];
+    relieved.boundary = Boundary {
+        instants: vec![0, 1_000],
+        messages: 13,
+        no_duplicates: true,
+        hellos: 2,
+        elections: 1,
+        breaks: 1,
+        ..Boundary::default()
+    };
+    relieved.milestones = &[Milestone::HeldClean, Milestone::NewLeaderGrants];
+    relieved
+}
+
+/// The stream of either end breaks in the middle of a move, and that end asks for another conversation. What was said in
+/// the first may still arrive.
+pub(super) fn rejoined() -> Scenario {
+    let mut rejoined = movers("rejoined", "streams that break in the middle of a move");
+    rejoined.boundary = Boundary {
+        instants: vec![0, 1_000],
+        messages: 14,
+        no_duplicates: true,
+        hellos: 2,
+        breaks: 2,
+        writes: 1,
+        ..Boundary::default()
+    };
+    rejoined.milestones = &[Milestone::HeldClean];
+    rejoined
+}
+
+/// Either end of a move is restored from an earlier state, with the copies that it had then, perhaps while the leader
+/// changes. It goes on as another session; what its earlier one said and was granted may still arrive.
+pub(super) fn restored() -> Scenario {
+    let mut restored = movers("restored", "an end of a move that is restored from an earlier state");
+    restored.boundary = Boundary {
+        instants: vec![0],
+        messages: 18,
+        no_duplicates: true,
+        hellos: 3,
+        elections: 1,
+        restores: 1,
+        writes: 1,
+        ..Boundary::default()
+    };
+    restored.milestones = &[Milestone::HeldClean, Milestone::HeldAgain];
+    restored
+}
+
+/// Messages take as long as a lease lasts. What they offer is neither taken up nor refused, and ends with the hold.
+pub(super) fn late() -> Scenario {
+    let mut late = movers("late", "grants that arrive when their lease time is over");
+    late.slow_apps = false;
+    late.boundary = Boundary { instants: vec![0, 12_000, 13_000], messages: 10, ..Boundary::default() };
+    late.milestones = &[Milestone::HeldClean, Milestone::Lost];
+    late
+}
+
 /// Two Owners whose applications move state in their own time, and an operator who wants a move.
 fn movers(name: &'static str, covers: &'static str) -> Scenario {
     let mut scenario = pair(name, covers);
@@ -71,6 +134,7 @@ fn movers(name: &'static str, covers: &'static str) -> Scenario {
         plan.takes_over = true;
     }
     scenario.slow_apps = true;
+    scenario.losses_need_causes = true;
     scenario.commands = vec![move_all("b")];
     scenario
 }

@@ -189,6 +189,12 @@ plants! {
     ReleasedUnderOneNumber = "released-under-one-number" breaks "S4",
     /// A committed grant that its session's reports do not list is taken for dropped once the conversation has changed.
     UnlistedTakenForDropped = "unlisted-taken-for-dropped" breaks "S4",
+    /// An Owner refuses a message's grants because its lease time ran out on the way.
+    LateMessageRefuses = "late-message-refuses" breaks "S4",
+    /// A grant that its session neither lists nor refuses stays on offer for as long as the session is heard.
+    OfferNeverEnds = "offer-never-ends" breaks "L1",
+    /// A process whose clock jumped, or that was restored, goes on as the session that it was, with the copies it had.
+    JumpKeepsSession = "jump-keeps-session" breaks "S3",
     /// An Owner takes itself for drained as soon as it is told of no lease, whatever is on its way to it.
     DrainedTooEarly = "drained-too-early" breaks "S4",
     /// A straggling copy takes the place of a later one.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use centrifuge_core::plant::Plant;
-use centrifuge_sim::campaign::plants::{self, Search};
+use centrifuge_sim::campaign::plants::{self, Found, Search};
 use centrifuge_sim::campaign::{self, Campaign, GapLengths, Summary, WorldKind};
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, Size, drift_control};
@@ -313,9 +313,12 @@ fn describe_search(search: &Search) -> String {
     let (name, breaks) = (plant.name(), plant.invariant());
     let late = if search.is_well() { String::new() } else { format!(", but must be within {bound}") };
     match found {
-        Some((_, failure)) => {
+        Some(Found::Seed(_, failure)) => {
             let found_as = failure.violation.invariant;
             format!("{name:<30} breaks {breaks}: found as {found_as} after {seeds} seeds{late}")
+        }
+        Some(Found::Model { model, sentence, steps }) => {
+            format!("{name:<30} breaks {breaks}: found as {sentence} in {steps} steps by model {model}")
         }
         None => format!("{name:<30} breaks {breaks}: NOT FOUND in {seeds} seeds"),
     }
@@ -326,7 +329,11 @@ fn search_json(search: &Search) -> serde_json::Value {
         "name": search.plant.name(),
         "invariant": search.plant.invariant(),
         "found": search.found.is_some(),
-        "found_as": search.found.as_ref().map(|(_, failure)| failure.violation.invariant),
+        "found_as": search.found.as_ref().map(Found::invariant),
+        "model": match &search.found {
+            Some(Found::Model { model, .. }) => Some(*model),
+            _ => None,
+        },
         "seeds": search.seeds,
         "bound": search.bound,
     })

@@ -453,7 +453,8 @@ pub(super) fn reconcile(
         if plants.has(Plant::AcceptedTwice) {
             continue;
         }
-        let ends_after = (reading.now, reading.hold);
+        let endless = plants.has(Plant::OfferNeverEnds);
+        let ends_after = (reading.now, if endless { Duration::MAX } else { reading.hold });
         let mut over = talk.offers.dropped(range, entry.numbers(), report.applied, ends_after);
         if plants.has(Plant::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
             over = RangeSet::from_ranges([range]);

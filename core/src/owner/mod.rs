@@ -268,7 +268,7 @@ impl OwnerMachine {
         let base = if from_receipt { now } else { talk.sent_at };
         self.lease = assign.lease;
         self.renewal = assign.renewal;
-        if now >= base + assign.lease {
+        if now >= base + assign.lease && !self.plants.has(Plant::LateMessageRefuses) {
             // It could give nothing but leases that are over. What it offers is offered again, with time left.
             self.settle_pending(assign, out);
             return self.answer(now, true, out);

@@ -151,6 +151,19 @@ impl OwnerMachine {
     /// another session, which nothing was ever granted to, and keeps no copy that a grant to the first could ask for.
     pub(super) fn start_over(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
+        if !self.plants.has(Plant::JumpKeepsSession) {
+            self.change_session(now, fresh, out);
+        }
+        let talk = self.talk.take();
+        self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
+        let has_begun = talk.is_some() | self.seeking.take().is_some();
+        self.timers.clear(&Timer::Report);
+        if has_begun {
+            self.seek(now, out);
+        }
+    }
+
+    fn change_session(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
         let discarded = self.leases.drop_imports();
         out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
         self.released.clear();
@@ -162,13 +175,6 @@ impl OwnerMachine {
         }
         self.started_at = now;
         out.push(OwnerAction::SessionChanged(self.session));
-        let talk = self.talk.take();
-        self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
-        let has_begun = talk.is_some() | self.seeking.take().is_some();
-        self.timers.clear(&Timer::Report);
-        if has_begun {
-            self.seek(now, out);
-        }
     }
 
     pub(super) fn on_hello_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {

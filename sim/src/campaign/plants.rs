@@ -1,8 +1,10 @@
-//! Looks for each planted fault, and says how many seeds it takes: the fewer, the sharper the simulator.
+//! Looks for each planted fault, and says how many seeds it takes: the fewer, the sharper the simulator. A fault that needs
+//! more of a coincidence than seeds bring about is found by the small world that was made for it.
 
 use centrifuge_core::plant::Plant;
 
 use super::{Campaign, WorldKind, run_one};
+use crate::check;
 use crate::trace::Trace;
 use crate::world::Failure;
 
@@ -19,6 +21,13 @@ const BOUNDS: &[(Plant, u64)] = &[
     (Plant::StaleCopyNoted, 12_000),
 ];
 
+/// Faults that seeds do not find, and the small worlds whose exhaustion does.
+const BY_MODEL: &[(Plant, &str)] = &[
+    (Plant::LateMessageRefuses, "late"),
+    (Plant::OfferNeverEnds, "late"),
+    (Plant::JumpKeepsSession, "restored"),
+];
+
 /// How a search for a planted fault went.
 #[derive(Debug)]
 pub struct Search {
@@ -28,8 +37,35 @@ pub struct Search {
     pub seeds: u64,
     /// Within how many seeds it must be found.
     pub bound: u64,
-    /// The seed that found it, and how.
-    pub found: Option<(u64, Failure)>,
+    /// What found it.
+    pub found: Option<Found>,
+}
+
+/// What found a planted fault.
+#[derive(Debug)]
+pub enum Found {
+    /// A seed, and how it fails.
+    Seed(u64, Failure),
+    /// A small world, and the shortest way to break a sentence there.
+    Model {
+        /// The world.
+        model: &'static str,
+        /// The sentence.
+        sentence: &'static str,
+        /// How many steps it takes.
+        steps: usize,
+    },
+}
+
+impl Found {
+    /// The invariant as whose breach it was found.
+    #[must_use]
+    pub fn invariant(&self) -> &'static str {
+        match self {
+            Found::Seed(_, failure) => failure.violation.invariant,
+            Found::Model { sentence, .. } => sentence,
+        }
+    }
 }
 
 impl Search {
@@ -40,11 +76,16 @@ impl Search {
     }
 }
 
-/// Runs seeds with a planted fault until one fails that holds without it.
+/// Runs seeds with a planted fault until one fails that holds without it; or exhausts the small world that is to find it.
 #[must_use]
 pub fn search(plant: Plant, most: u64, jobs: usize, progress: bool) -> Search {
     let world = WorldKind::of(plant);
     let mut search = Search { plant, seeds: 0, bound: bound(plant).min(most), found: None };
+    if let Some((_, model)) = BY_MODEL.iter().find(|(of, _)| *of == plant) {
+        let shortest = check::shortest_breach(plant, model);
+        search.found = shortest.map(|(sentence, steps)| Found::Model { model, sentence, steps });
+        return search;
+    }
     while search.seeds < most {
         let campaign = Campaign {
             first: search.seeds + 1,
@@ -62,7 +103,7 @@ pub fn search(plant: Plant, most: u64, jobs: usize, progress: bool) -> Search {
         };
         search.seeds = seed;
         if run_one(seed, None, world, Trace::Off).failure.is_none() {
-            search.found = Some((seed, failure));
+            search.found = Some(Found::Seed(seed, failure));
             break;
         }
     }
@@ -80,9 +121,22 @@ mod tests {
     #[test]
     fn a_search_counts_its_seeds_and_ends_at_the_first_that_only_the_fault_explains() {
         let search = search(Plant::GrantBeforeRelease, 100, 1, false);
-        let (seed, _) = search.found.as_ref().expect("it is easily found");
+        let Some(Found::Seed(seed, _)) = &search.found else { panic!("it is easily found by seeds") };
         assert_eq!(*seed, search.seeds);
         assert!(search.is_well() && search.bound == 100);
         assert!(run_one(*seed, None, WorldKind::of(search.plant), Trace::Off).failure.is_none());
+    }
+
+    #[test]
+    fn a_fault_that_seeds_do_not_find_is_found_by_its_model() {
+        let search = search(Plant::OfferNeverEnds, 100, 1, false);
+        assert!(search.is_well() && search.seeds == 0);
+        let found = search.found.expect("the model finds it");
+        assert!(matches!(found, Found::Model { model: "late", sentence: "L1", .. }), "{found:?}");
+    }
+
+    #[test]
+    fn the_models_that_find_faults_exist() {
+        assert!(BY_MODEL.iter().all(|(_, model)| check::names().contains(model)));
     }
 }

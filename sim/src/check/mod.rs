@@ -107,6 +107,14 @@ pub fn names() -> Vec<&'static str> {
     all().map(|model| model.name()).collect()
 }
 
+/// The shortest way in which a model shows a planted fault, if it does: the sentence that is broken, and the steps.
+#[must_use]
+pub fn shortest_breach(plant: Plant, model: &str) -> Option<(&'static str, usize)> {
+    let model = all().find(|small| small.name() == model && small.can_show(plant))?;
+    let example = model.plant(plant).hunt().example?;
+    Some((example.sentence, example.steps))
+}
+
 /// Exhausts the chosen models, or, with a planted fault, looks for one among them that finds it.
 ///
 /// Fails if a model is not what it should be or is not exhausted; with a planted fault, if no model finds it.

@@ -11,7 +11,7 @@ use centrifuge_core::time::Instant;
 use super::models;
 use super::network::{Body, Network, Node, Packet};
 use super::nodes::{Input, OwnerNode};
-use super::runner::{self, Findings};
+use super::runner::{self, Example, Findings};
 use super::scenario::{Expect, Scenario, manager_id};
 use super::store::{Append, Store};
 use super::world::World;
@@ -55,6 +55,22 @@ fn a_planted_fault_is_found() {
     assert_eq!(planted("recopied", Plant::GrantBeforeRelease).broken, ["S1"]);
     assert_eq!(planted("doubt", Plant::UnknownThenNextIndex).broken, ["S6"]);
     assert_eq!(planted("recopied", Plant::TransferWithoutFreeze).broken, ["S4"]);
+}
+
+#[test]
+fn a_loss_that_nothing_explains_is_found() {
+    let planted =
+        |name, plant| hunt(Scenario { plants: Plants::only(plant), slow_apps: false, ..model(name) });
+    assert_eq!(planted("rejoined", Plant::UnlistedTakenForDropped).broken, ["S4"]);
+    assert_eq!(planted("late", Plant::LateMessageRefuses).broken, ["S4"]);
+}
+
+#[test]
+fn a_restored_process_that_goes_on_as_the_same_session_is_found() {
+    let restored = Scenario { plants: Plants::only(Plant::JumpKeepsSession), ..model("restored") };
+    let Example { sentence, story, .. } = hunt(restored).example.expect("a way to break it");
+    assert_eq!(sentence, "S3");
+    assert!(story.contains("b is restored from the state that was kept"), "{story}");
 }
 
 #[test]

@@ -71,27 +71,39 @@ pub fn change() -> impl Strategy<Value = Change> {
         Just(Change::Unfrozen),
         (range(), option::of(owner())).prop_map(|(range, to)| Change::Pinned { range, to }),
     ];
-    let many = prop_oneof![
-        1 => (session(), info()).prop_map(|(session, info)| Change::SessionStarted { session, info }),
-        1 => (session(), info()).prop_map(|(session, info)| Change::SessionChanged { session, info }),
-        1 => session().prop_map(|session| Change::SessionEnded { session }),
-        6 => (range(), generation(), session(), option::of(generation()), option::of(generation())).prop_map(
-            |(range, generation, session, source, state_since)| {
-                Change::Granted { range, generation, session, source, state_since }
-            }
-        ),
-        1 => (range(), generation(), generation(), session()).prop_map(
-            |(range, generation, state_since, session)| Change::Claimed { range, generation, state_since, session }
-        ),
-        1 => (range(), generation()).prop_map(|(range, generation)| Change::Released { range, generation }),
-        1 => (range(), generation(), option::of(session()))
-            .prop_map(|(range, generation, to)| Change::Recalled { range, generation, to }),
-        1 => (range(), generation())
-            .prop_map(|(range, generation)| Change::RecallCancelled { range, generation }),
-        1 => (range(), generation()).prop_map(|(range, generation)| Change::MergeBegun { range, generation }),
-        1 => (range(), generation()).prop_map(|(range, generation)| Change::Merged { range, generation }),
+    let sessions = prop_oneof![
+        (session(), info()).prop_map(|(session, info)| Change::SessionStarted { session, info }),
+        (session(), info()).prop_map(|(session, info)| Change::SessionChanged { session, info }),
+        session().prop_map(|session| Change::SessionEnded { session }),
     ];
-    prop_oneof![1 => few, 3 => many]
+    let granted = (range(), generation(), session(), option::of(generation()), option::of(generation()))
+        .prop_map(|(range, generation, session, source, state_since)| Change::Granted {
+            range,
+            generation,
+            session,
+            source,
+            state_since,
+        });
+    let claimed = (range(), generation(), generation(), session()).prop_map(
+        |(range, generation, state_since, session)| Change::Claimed {
+            range,
+            generation,
+            state_since,
+            session,
+        },
+    );
+    let recalled = (range(), generation(), option::of(session()))
+        .prop_map(|(range, generation, to)| Change::Recalled { range, generation, to });
+    let of_lease = (range(), generation(), 0..4).prop_map(|(range, generation, which)| match which {
+        0 => Change::Released { range, generation },
+        1 => Change::RecallCancelled { range, generation },
+        2 => Change::MergeBegun { range, generation },
+        _ => Change::Merged { range, generation },
+    });
+    // Boxed, because strategies are values, and one of all of these would not fit on a test's stack.
+    let (few, sessions, granted) = (few.boxed(), sessions.boxed(), granted.boxed());
+    let (claimed, recalled, of_lease) = (claimed.boxed(), recalled.boxed(), of_lease.boxed());
+    prop_oneof![5 => few, 3 => sessions, 6 => granted, 1 => claimed, 1 => recalled, 4 => of_lease].boxed()
 }
 
 pub fn reason() -> impl Strategy<Value = Reason> {

@@ -69,7 +69,7 @@ fn a_loss_that_nothing_explains_is_found() {
 fn a_restored_process_that_goes_on_as_the_same_session_is_found() {
     let restored = Scenario { plants: Plants::only(Plant::JumpKeepsSession), ..model("restored") };
     let Example { sentence, story, .. } = hunt(restored).example.expect("a way to break it");
-    assert_eq!(sentence, "S3");
+    assert!(["S3", "S4"].contains(&sentence), "{sentence}: {story}");
     assert!(story.contains("b is restored from the state that was kept"), "{story}");
 }
 

@@ -234,7 +234,7 @@ plants! {
     /// Without a store: a source repeats that it moved state though its contact lapsed meanwhile.
     MoveRepeatedAfterLapse = "move-repeated-after-lapse" breaks "S1",
     /// Without a store: a new leader takes a copy of state for the source's word that it moved it.
-    CopyTakenForMove = "copy-taken-for-move" breaks "S1",
+    CopyTakenForMove = "copy-taken-for-move" breaks "S4",
     /// Without a store: keys are granted while their source would tell the next leader that it moved them elsewhere.
     GrantedBeforeTakenBack = "granted-before-taken-back" breaks "S1",
     /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides.

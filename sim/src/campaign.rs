@@ -48,7 +48,7 @@ pub enum WorldKind {
 }
 
 /// The planted faults of Managers that have no store.
-const OF_DISKLESS: [Plant; 10] = [
+const OF_DISKLESS: [Plant; 16] = [
     Plant::ClaimFromBeforeTerm,
     Plant::UnclaimedReleaseHonoured,
     Plant::UnclaimedGrantedEarly,
@@ -59,6 +59,12 @@ const OF_DISKLESS: [Plant; 10] = [
     Plant::TermAnnouncedTwice,
     Plant::TermAnnouncedEarly,
     Plant::RenewalByOldRound,
+    Plant::MoveForgotten,
+    Plant::MoveSettledUnlisted,
+    Plant::DrainedWithItsWord,
+    Plant::MoveRepeatedAfterLapse,
+    Plant::CopyTakenForMove,
+    Plant::GrantedBeforeTakenBack,
 ];
 
 impl WorldKind {

@@ -19,6 +19,12 @@ const BOUNDS: &[(Plant, u64)] = &[
     (Plant::WithdrawnForAnyLease, 100),
     (Plant::EvictionForgotten, 200),
     (Plant::StaleCopyNoted, 12_000),
+    (Plant::MoveForgotten, 100),
+    (Plant::MoveSettledUnlisted, 100),
+    (Plant::CopyTakenForMove, 100),
+    (Plant::DrainedWithItsWord, 1_500),
+    (Plant::MoveRepeatedAfterLapse, 1_000),
+    (Plant::GrantedBeforeTakenBack, 2_000),
 ];
 
 /// Faults that seeds do not find, and the small worlds whose exhaustion does.

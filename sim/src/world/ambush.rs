@@ -30,6 +30,8 @@ pub(crate) enum Moment {
     Commit,
     /// A Manager without a store begins to lead; only a fault that wants it waits for this.
     Lead,
+    /// An Owner says that it moved a range; only a fault that wants it waits for this.
+    Move,
 }
 
 const MOMENTS: [Moment; 6] =
@@ -39,6 +41,12 @@ impl World {
     /// Waits for one of the moments from now on.
     pub(super) fn arm_ambush(&mut self) -> bool {
         self.ambush = Some(self.dice.pick(&MOMENTS));
+        true
+    }
+
+    /// Waits for a move to strand.
+    pub(super) fn await_move(&mut self) -> bool {
+        self.ambush = Some(Moment::Move);
         true
     }
 
@@ -80,38 +88,34 @@ impl World {
         if let OwnerToManager::Report(report) = message
             && !report.released.is_empty()
         {
-            if self.ambush == Some(Moment::Release) && self.strand_move(owner, report) {
-                return;
-            }
+            self.strand_move(owner, report);
             self.spring(Moment::Release, Node::Owner(owner));
         }
     }
 
     /// Cuts off the destination of a move until a leader without a store takes it for gone, and kills that leader about then, so that the next
-    /// one hears from it. The source is cut off as long, or does not hear what becomes of the move. Says whether it struck.
-    fn strand_move(&mut self, owner: usize, report: &Report) -> bool {
+    /// one hears from it. The source is cut off as long, or does not hear what becomes of the move.
+    fn strand_move(&mut self, owner: usize, report: &Report) {
         let to = report.released.iter().find_map(|release| release.clean_to);
-        let Some(to) = to.and_then(|to| self.owner_of(to)) else { return false };
-        if self.plan.diskless.is_none() || !self.faults_happen || !self.dice.chance(300) {
-            return false;
+        let Some(to) = to.and_then(|to| self.owner_of(to)) else { return };
+        if self.ambush != Some(Moment::Move) || !self.faults_happen {
+            return;
         }
         self.ambush = None;
         self.tally.count(Fault::Ambush);
         let hold = self.hold();
-        let outlasting = |world: &mut World| world.dice.between(hold * 9 / 10, hold * 5 / 4);
-        let length = outlasting(self);
+        let length = self.dice.between(hold, hold * 5 / 4);
         self.cut_owner_off(to, length);
         if self.dice.chance(500) {
-            let length = outlasting(self);
+            let length = self.dice.between(hold, hold * 5 / 4);
             self.cut_owner_off(owner, length);
         } else {
-            // It speaks to the leader shortly before and shortly after.
-            let (begins, length) = (self.now.0 + hold * 2 / 3, hold / 2);
+            // It has spoken to this leader before, and speaks to the next without a lapse.
+            let (begins, length) = (self.now.0 + hold * 7 / 10, hold * 4 / 10);
             self.queue.push(begins, Event::Undo(Undo::CutOff { owner, length }));
         }
-        let dies = self.now.0 + self.dice.between(hold * 9 / 10, hold * 6 / 5);
+        let dies = self.now.0 + self.dice.between(hold * 97 / 100, hold * 11 / 10);
         self.queue.push(dies, Event::Undo(Undo::KillLeader));
-        true
     }
 
     pub(super) fn cut_owner_off(&mut self, owner: usize, length: u64) {

@@ -33,8 +33,13 @@ const OF_STORES: [Fault; 7] = [
 /// What ends a leadership.
 const CHANGES_LEADER: [Fault; 3] = [Fault::Resign, Fault::PlannedManagers, Fault::LeaderDies];
 
-const OF_LEADERS: [(Fault, u64); 4] =
-    [(Fault::LeaderAndOwner, 6), (Fault::LeaderTwice, 4), (Fault::LossUnseen, 4), (Fault::CutPeers, 4)];
+const OF_LEADERS: [(Fault, u64); 5] = [
+    (Fault::LeaderAndOwner, 6),
+    (Fault::LeaderTwice, 4),
+    (Fault::LossUnseen, 4),
+    (Fault::CutPeers, 4),
+    (Fault::MoveStranded, 6),
+];
 
 impl Plan {
     /// A usual plan, most often with shorter leases, so that more leaders come to learn more tables.

@@ -85,6 +85,7 @@ impl World {
             Fault::Weight => self.strike_one(is_owner, World::change_weight),
             Fault::LeaderAndOwner => self.strike_leader_and_owner(),
             Fault::LeaderTwice => self.strike_two_leaders(),
+            Fault::MoveStranded => self.await_move(),
             Fault::LossUnseen => self.hide_loss(namespace),
             Fault::CutPeers => self.cut_peers(),
             Fault::LeaderDies => self.strike_leader_alone(),

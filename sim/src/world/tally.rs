@@ -125,6 +125,8 @@ faults! {
     LeaderAndOwner = "leader_and_owner",
     /// The leader dies, and the next one while it learns the table.
     LeaderTwice = "leader_twice",
+    /// A move's destination is cut off until it counts as gone, and the leader dies about then.
+    MoveStranded = "move_stranded",
     /// An Owner dies and a Lookup is cut off; the leader dies about when the loss is published.
     LossUnseen = "loss_unseen",
     /// The leader dies where nothing else fails, which must cost no lease.

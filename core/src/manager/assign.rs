@@ -1,5 +1,6 @@
 //! Who should have what: the partitioner's wish, recalls towards it, grants of what nobody has, and their limits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::id::{Generation, SessionId};
@@ -276,19 +277,30 @@ impl Decision<'_> {
     }
 
     /// A migration that takes too long becomes a plain recall; a plain recall that takes too long is not renewed. A
-    /// migration whose destination has not been heard since its time ran out waits for that word; to a process that is out
-    /// of contact it is given up instead, and begun anew: its holder is not to blame.
+    /// migration whose destination is not known to have been alive when its time ran out waits for an answer to a message sent
+    /// after that; to a process that is out of contact it is given up instead, and begun anew: its holder is not to blame.
     pub(super) fn time_out_recalls(&mut self) {
         let mut over = Vec::new();
+        let mut unsure = BTreeSet::new();
         for (range, entry, deadline) in self.stored().table.overlay(&self.live.recall_deadlines) {
             let Some(recall) = entry.recall.filter(|recall| deadline.is_of(entry, *recall)) else { continue };
             if self.now < deadline.at {
                 continue;
             }
-            let answers = |to: SessionId| self.live.heard.get(&to).is_some_and(|heard| *heard >= deadline.at);
-            let undecided = |to: SessionId| !answers(to) && !self.is_out_of_contact(to);
-            if !recall.to.is_some_and(undecided) || self.plants.has(Plant::StaleRecallStands) {
-                over.push((range, entry.generation, recall.to, entry.owner));
+            let answers =
+                |to: SessionId| self.live.talks.get(&to).is_some_and(|talk| talk.alive_at >= deadline.at);
+            let undecided = |to: &SessionId| !answers(*to) && !self.is_out_of_contact(*to);
+            match recall.to.filter(undecided) {
+                Some(to) if !self.plants.has(Plant::StaleRecallStands) => {
+                    unsure.insert((to, deadline.at));
+                }
+                _ => over.push((range, entry.generation, recall.to, entry.owner)),
+            }
+        }
+        for (to, deadline) in unsure {
+            if let Some(talk) = self.live.talks.get_mut(&to).filter(|talk| talk.sent_at < deadline) {
+                talk.probed = true;
+                talk.push_due = true;
             }
         }
         for (range, generation, to, owner) in over {

@@ -258,7 +258,7 @@ impl Leader {
         // Whoever has yet to be heard would take an answer without its leases for their end.
         let diskless = context.config.diskless.is_some();
         let due = |talk: &Talk| {
-            (talk.reply_due || (talk.push_due && (!talk.awaiting || unlimited)))
+            (talk.reply_due || (talk.push_due && (!talk.is_unanswered() || unlimited)))
                 && (!diskless || talk.applied > Seq::ZERO)
         };
         let mut to_send = Vec::new();
@@ -283,9 +283,10 @@ impl Leader {
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
-        let unanswered = talk.awaiting || talk.skipped;
+        let unanswered = talk.is_unanswered();
         let stops = talk.stop_moves(&repeat, context.now);
-        let wants_answer = unanswered || stops || orders.iter().any(is_grant) || has_news(&orders, talk);
+        let wants_answer =
+            unanswered || talk.probed || stops || orders.iter().any(is_grant) || has_news(&orders, talk);
         // Whoever goes waits for the word that it has nothing left.
         let is_gone =
             |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
@@ -307,6 +308,7 @@ impl Leader {
         talk.sent_at = context.now;
         talk.reply_due = false;
         talk.push_due = false;
+        talk.probed = false;
         talk.told_drained = drained;
         talk.awaiting = wants_answer;
         talk.note_orders(orders.clone());
@@ -318,7 +320,7 @@ impl Leader {
             seq,
             heard: talk.heard,
             applied: talk.applied,
-            lease: stored.settings.lease,
+            lease: talk.lease_to_tell(stored.settings.lease),
             renewal: stored.settings.renewal,
             orders,
             wants_answer,

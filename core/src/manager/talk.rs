@@ -33,6 +33,13 @@ pub(super) struct Talk {
     pub(super) sent_at: Instant,
     /// The highest number heard from the Owner.
     pub(super) heard: Seq,
+    /// The lease length that went out with the first message to acknowledge a report, and which report that was.
+    lease_told: (Seq, Duration),
+    /// When the message was sent that the latest report acknowledged: the process was alive after that, however long the report
+    /// itself was on its way.
+    pub(super) alive_at: Instant,
+    /// Somebody waits for a sign that the Owner is alive now.
+    pub(super) probed: bool,
     /// The last report whose effects are committed.
     pub(super) applied: Seq,
     /// The latest message that wants an answer has none yet.
@@ -65,6 +72,7 @@ pub(super) struct Talk {
 impl Talk {
     /// A conversation that begins with the first report that took up `offer`.
     pub(super) fn open(offer: Offer, peer: Peer, before: Option<&Talk>, now: Instant) -> Talk {
+        let alive_at = offer.made_at;
         Talk {
             id: offer.id,
             peer,
@@ -72,6 +80,9 @@ impl Talk {
             seq: Seq::ZERO,
             sent_at: now,
             heard: Seq::ZERO,
+            lease_told: (Seq::ZERO, Duration::ZERO),
+            alive_at,
+            probed: false,
             applied: Seq::ZERO,
             awaiting: false,
             stumbles: 0,
@@ -89,15 +100,32 @@ impl Talk {
         }
     }
 
+    /// The Owner has yet to answer, or its answer crossed a message: a push now would cross its next report.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.awaiting || self.skipped
+    }
+
     /// The Owner answered the latest message.
     pub(super) fn answered(&mut self, now: Instant) {
         if self.awaiting {
             let sample = now.since(self.sent_at);
             self.round_trip = (self.round_trip * 7 + sample) / 8;
         }
+        if self.seq > Seq::ZERO {
+            self.alive_at = self.sent_at;
+        }
         self.awaiting = false;
         self.skipped = false;
         self.stumbles = 0;
+    }
+
+    /// The lease length that the next message carries. It counts from the send of the report that is acknowledged, so that a length which was
+    /// shortened since would end leases before their holder could renew them: it begins with the next report.
+    pub(super) fn lease_to_tell(&mut self, setting: Duration) -> Duration {
+        if self.lease_told.0 != self.heard {
+            self.lease_told = (self.heard, setting);
+        }
+        self.lease_told.1
     }
 
     /// A report crossed the latest message: the round trip is longer than the time since that was sent.

@@ -400,8 +400,9 @@ impl OwnerMachine {
         let to = talk.manager.clone();
         out.push(OwnerAction::ToManager { to, message: OwnerToManager::Report(report) });
         let longest = self.longest_backoff();
-        let pause = self.random.around(longest);
-        self.timers.set(Timer::Report, now + pause);
+        // A report that leaves before the answer to the last one can have come would cross it.
+        let pause = self.random.around(longest).max(self.round_trip * 9 / 8);
+        self.timers.set(Timer::Report, now + pause.min(self.lease / 4));
     }
 
     /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease. After a race

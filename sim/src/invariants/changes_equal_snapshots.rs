@@ -125,9 +125,11 @@ impl Reference {
             if let Some(wrong) = judge_part(range, known, row, raised) {
                 return Some(wrong);
             }
-            if row.state_since <= known || known == NOTHING || raised.any.contains_range(range) {
+            // A loss that is told of keys without an owner is told again when they have one, to whom it can be published.
+            let is_settled = row.owner.is_some() && raised.any.contains_range(range);
+            if row.state_since <= known || known == NOTHING || is_settled {
                 push(&mut next, range, known.max(row.generation));
-            } else if raised.any.is_empty() {
+            } else if raised.any.is_empty() || row.owner.is_none() {
                 push(&mut next, range, known);
             } else {
                 split(&mut next, range, &raised.any, known, row.generation);
@@ -304,6 +306,13 @@ mod tests {
         let lost = || raised(&[], &[range(0, 9)]);
         let again = travel(1, vec![(4, lost()), (4, lost())]);
         assert!(matches!(again, Some(Wrong::MerelyMoved { key: Key(0), .. })), "{again:?}");
+    }
+
+    #[test]
+    fn a_loss_told_without_an_owner_may_be_told_again_with_one() {
+        let lost = || raised(&[], &[range(0, 9)]);
+        let unowned = raised(&[range(0, 9)], &[]);
+        assert_eq!(travel(1, vec![(3, unowned), (4, lost())]), None);
     }
 
     #[test]

@@ -98,6 +98,17 @@ fn centrifuge_2_2_a_clean_migration_is_no_loss() {
     }
     assert!(cluster.is_current(lookup));
     assert_eq!(cluster.losses(lookup, Instant::ZERO), []);
+    // Nor is it one where the destination's stream breaks before it has heard of its lease.
+    let mut cluster = Cluster::sliced();
+    let ([_, b], lookup) = (cluster.owners(["a", "b"]), cluster.lookup());
+    cluster.run_for(secs(20));
+    let (before, mark) = (cluster.entry(Key::MIN), cluster.mark());
+    cluster.move_unheard("b", b);
+    cluster.tell(b, OwnerEvent::Disconnected(manager_id(0)));
+    cluster.run_until(secs(40), |cluster| cluster.holds(b, KeyRange::one(Key::MIN)));
+    cluster.run_for(secs(100));
+    assert_eq!(cluster.entry(Key::MIN).state_since, before.state_since);
+    assert_eq!((cluster.owners_of(Key::MIN), cluster.losses(lookup, mark)), (vec![b], vec![]));
 }
 
 // ---- §2.2.1: changes and snapshots

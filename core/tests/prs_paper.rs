@@ -10,7 +10,7 @@ use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::lookup::{LookupAction, LossWhy};
-use centrifuge_core::manager::{AdminCommand, ManagerAction, RoleName};
+use centrifuge_core::manager::{AdminCommand, ManagerAction, ManagerEvent, RoleName};
 use centrifuge_core::message::{ManagerToOwner, UpdateBody};
 use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent};
 use centrifuge_core::partition::{Assignment, PartitionOwner, Partitioner, PartitionerKind};
@@ -273,6 +273,20 @@ fn prs_2_4_a_clean_migration_is_told_to_owners_and_not_to_lookups() {
     cluster.run_for(secs(70));
     assert!(cluster.upcalls(a, mark).iter().any(|action| matches!(action, OwnerAction::Granted(_))));
     assert_eq!(cluster.lost_keys(lookup, mark), RangeSet::from_ranges([halves().1]));
+    // A leader that resigns inside the migration changes nothing about that.
+    let mut cluster = Cluster::sliced_with_managers(2);
+    let [a, b] = cluster.owners(["a", "b"]);
+    let lookup = cluster.lookup();
+    cluster.run_for(secs(20));
+    let mark = cluster.mark();
+    cluster.move_unheard("b", b);
+    cluster.tell(M1, ManagerEvent::Resign);
+    cluster.run_until(secs(40), |cluster| cluster.holds(b, KeyRange::one(Key::MIN)));
+    cluster.run_for(secs(100));
+    let told = |owner, what: fn(&OwnerAction) -> bool| cluster.upcalls(owner, mark).into_iter().any(what);
+    assert!(told(a, |action| matches!(action, OwnerAction::Revoked(_))));
+    assert!(told(b, |action| matches!(action, OwnerAction::Granted(_))));
+    assert_eq!(cluster.losses(lookup, mark), []);
 }
 
 /// PRS §2.4.
@@ -666,6 +680,21 @@ fn prs_4_4_a_leader_without_a_store_learns_the_table_from_the_owners() {
     assert_eq!(cluster.losses(lookup, mark), []);
     cluster.run_for(secs(60));
     assert_eq!(cluster.lost_keys(lookup, mark), lost);
+    // State that was between two Owners when the leader died is learned from both, and is not lost.
+    let mut cluster = Cluster::with(Options { managers: 3, diskless: true, ..Options::default() });
+    let owners = cluster.owners(["a", "b"]);
+    let lookup = cluster.lookup();
+    cluster.run_for(secs(120));
+    let (before, mark) = (cluster.entry(Key::MIN), cluster.mark());
+    let (name, b) =
+        if cluster.owners_of(Key::MIN) == [owners[0]] { ("b", owners[1]) } else { ("a", owners[0]) };
+    cluster.move_unheard(name, b);
+    let leader = cluster.leader();
+    cluster.crash(leader);
+    cluster.run_until(secs(120), |cluster| cluster.holds(b, KeyRange::one(Key::MIN)));
+    cluster.run_for(secs(100));
+    assert_eq!(cluster.entry(Key::MIN).state_since, before.state_since);
+    assert_eq!(cluster.losses(lookup, mark), []);
 }
 
 /// PRS §4.4.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
-use centrifuge_core::key::KeyRange;
+use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
@@ -278,6 +278,20 @@ impl Cluster {
         let to = Some(OwnerName::new(owner).expect("a name"));
         let command = AdminCommand::Move { namespace: pool(), range, to, why: "a test".into() };
         self.admin(command).expect("an Owner to move it to");
+    }
+
+    /// The lowest key moves to an Owner of that name, which does not hear that it has it: what the leader says to it is lost.
+    pub fn move_unheard(&mut self, name: &str, to: Node) {
+        let leader = self.leader();
+        self.cut(leader, to);
+        self.cut(to, leader);
+        self.pin(KeyRange::one(Key::MIN), name);
+        self.run_for(secs(1));
+        self.mend(leader, to);
+        self.mend(to, leader);
+        let granted = self.entry(Key::MIN);
+        assert!(granted.owner == Some(self.session(to)) && granted.source.is_some(), "{granted:?}");
+        assert_eq!(self.owners_of(Key::MIN), []);
     }
 
     fn random(&mut self) -> Random {

@@ -91,7 +91,7 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// One running Owner process, named by the nonce it drew at its start; a restart is a new session.
+/// One running Owner process. Its id follows from the secret that it drew at its start; a restart is a new session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SessionId(pub Nonce);
@@ -105,6 +105,50 @@ impl fmt::Debug for SessionId {
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s{}", self.0)
+    }
+}
+
+/// What shows Managers that a process speaks for its session: the session's id follows from it, and nobody can go back from the id.
+///
+/// It goes to Managers and to nobody else. It is never shown, and a recording has nothing of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Secret(pub [u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        serde::Deserialize::deserialize(deserializer).map(|()| Secret::default())
+    }
+}
+
+/// A session and its secret. The core carries the secret unread: it is made and checked where messages leave and enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Credential {
+    /// The session.
+    pub session: SessionId,
+    /// What proves it.
+    pub secret: Secret,
+}
+
+impl Credential {
+    /// A session without a secret, for worlds in which nobody claims to be somebody else. No real Manager believes it.
+    #[must_use]
+    pub fn unproven(nonce: Nonce) -> Credential {
+        Credential { session: SessionId(nonce), secret: Secret::default() }
     }
 }
 

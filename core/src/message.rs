@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url};
+use crate::id::{Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url};
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
 use crate::table::PublishedEntry;
@@ -24,8 +24,11 @@ pub enum OwnerToManager {
 pub struct Hello {
     /// The pool the Owner belongs to.
     pub namespace: Namespace,
-    /// The Owner's process, by the nonce it drew at its start.
+    /// The Owner's process.
     pub session: SessionId,
+    /// What proves that the sender is that process. Only hellos have it: reports count by the conversation that they opened.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub secret: Secret,
     /// Which of this session's hellos this is; the welcome names it.
     pub number: u64,
     /// The Owner's name, which its restarts share.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Seq, SessionId, Term};
+use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
     ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
@@ -80,6 +80,7 @@ impl Leading {
         let hello = Hello {
             namespace: namespace(),
             session: session(number),
+            secret: Secret::default(),
             number: 1,
             name: name(number),
             url: "somewhere".into(),

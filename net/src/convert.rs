@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use centrifuge_core::group::Stored;
 use centrifuge_core::id::{
-    Generation, Index, Lsn, ManagerId, NameError, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url,
+    Generation, Index, Lsn, ManagerId, NameError, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term,
+    Url,
 };
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
@@ -34,6 +35,7 @@ use prost::bytes::Bytes;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use tonic::{Code, Status};
 
+use crate::credential;
 use crate::limits;
 use crate::proto::{encode, v1};
 
@@ -61,6 +63,15 @@ pub enum Problem {
     /// No kind of this message is set, or none that this version knows.
     #[error("has no kind that this version knows")]
     NoKind,
+    /// The peer speaks an earlier version.
+    #[error("is of an earlier version than {at_least}: bring the library of this Owner up to date")]
+    Version {
+        /// The earliest version that is understood.
+        at_least: u32,
+    },
+    /// A session is not proven.
+    #[error("is not the secret from which the session's id follows: only the session's own process knows it")]
+    Secret,
     /// A nonce has another length.
     #[error("has {len} bytes; a nonce has 16")]
     Nonce {
@@ -150,6 +161,9 @@ impl From<ConvertError> for Status {
         Status::invalid_argument(error.to_string())
     }
 }
+
+/// The version of the protocol between Owners and Managers.
+const OWNER_VERSION: u32 = 2;
 
 type Converted<T> = Result<T, ConvertError>;
 
@@ -341,13 +355,20 @@ fn write_hello(hello: &Hello) -> v1::Hello {
         formerly: hello.formerly.map(write_session),
         age_nanos: write_nanos(hello.age),
         term: hello.term.0,
+        secret: Bytes::copy_from_slice(&hello.secret.0),
+        version: OWNER_VERSION,
     }
 }
 
 fn read_hello(wire: v1::Hello) -> Converted<Hello> {
+    if wire.version < OWNER_VERSION {
+        return refuse("version", Problem::Version { at_least: OWNER_VERSION });
+    }
+    let session = read_session("session", &wire.session)?;
     Ok(Hello {
         namespace: read_namespace("namespace", &wire.namespace)?,
-        session: read_session("session", &wire.session)?,
+        session,
+        secret: read_secret("secret", &wire.secret, session)?,
         number: wire.number,
         name: read_owner_name("name", &wire.name)?,
         url: read_url("url", &wire.url)?,
@@ -356,6 +377,14 @@ fn read_hello(wire: v1::Hello) -> Converted<Hello> {
         age: Duration::from_nanos(wire.age_nanos),
         term: Term(wire.term),
     })
+}
+
+/// What proves a session; anything else is not told apart from nothing.
+fn read_secret(field: &str, wire: &[u8], session: SessionId) -> Converted<Secret> {
+    match <[u8; 32]>::try_from(wire).map(Secret) {
+        Ok(secret) if credential::session_of(&secret) == session => Ok(secret),
+        _ => refuse(field, Problem::Secret),
+    }
 }
 
 fn write_report(report: &Report) -> v1::Report {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::flease::FleaseEvent;
-use centrifuge_core::id::Nonce;
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::ManagerEvent;
@@ -13,6 +12,7 @@ use centrifuge_core::time::Instant;
 use tokio::sync::mpsc;
 
 use crate::clock::{self, JumpWatch};
+use crate::credential;
 
 /// A machine that was suspended is late by at most this much once it runs again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -27,10 +27,9 @@ pub trait DrivenEvent {
 
 impl DrivenEvent for OwnerEvent {
     fn clock_jumped() -> Self {
-        let mut fresh = [0; 16];
         // Without a session of its own the process must not go on; its leases end with it.
-        getrandom::fill(&mut fresh).expect("the operating system has random bits");
-        OwnerEvent::ClockJumped { fresh: Nonce(u128::from_le_bytes(fresh)) }
+        let fresh = credential::draw().expect("the operating system has random bits");
+        OwnerEvent::ClockJumped { fresh }
     }
 }
 

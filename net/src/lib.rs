@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod convert;
+pub mod credential;
 pub mod dial;
 pub mod driver;
 pub mod flease;

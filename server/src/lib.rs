@@ -19,6 +19,7 @@ pub mod quiet_log;
 pub mod rate;
 pub mod service;
 pub mod shared;
+pub mod speakers;
 pub mod status;
 pub mod stop;
 pub mod store;

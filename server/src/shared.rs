@@ -19,6 +19,7 @@ use crate::history::History;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::quiet_log::QuietLog;
+use crate::speakers::Speakers;
 use crate::view::View;
 
 /// One Manager's shared parts.
@@ -40,6 +41,8 @@ pub struct Shared {
     pub quiet: QuietLog,
     /// Who may connect.
     pub admission: Admission,
+    /// Which streams speak for which sessions.
+    pub speakers: Speakers,
     /// The ways back to Owners.
     pub owners: Arc<Peers<ManagerToOwner>>,
     /// The ways back to Lookups.
@@ -63,6 +66,7 @@ impl Shared {
             metrics: Metrics::new(),
             quiet: QuietLog::default(),
             admission: Admission::new(limits.clone()),
+            speakers: Speakers::default(),
             owners: Arc::new(Peers::new(Arc::clone(&next))),
             lookups: Arc::new(Peers::new(next)),
             replies: Replies::default(),

@@ -4,6 +4,9 @@ mod support;
 
 use std::net::SocketAddr;
 
+use centrifuge_core::id::Secret;
+use centrifuge_net::convert::write_session;
+use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::Limits;
 use centrifuge_server::{Config, RunningManager};
@@ -38,7 +41,9 @@ async fn refused(at: SocketAddr, messages: Vec<v1::OwnerMessage>) -> Status {
 fn hello(change: impl FnOnce(&mut v1::Hello)) -> v1::OwnerMessage {
     let mut hello = v1::Hello {
         namespace: "presence".into(),
-        session: vec![1; 16].into(),
+        session: write_session(credential::session_of(&Secret([1; 32]))),
+        secret: vec![1; 32].into(),
+        version: 2,
         number: 1,
         name: "mallory".into(),
         ..v1::Hello::default()
@@ -50,7 +55,7 @@ fn hello(change: impl FnOnce(&mut v1::Hello)) -> v1::OwnerMessage {
 fn report(change: impl FnOnce(&mut v1::Report)) -> v1::OwnerMessage {
     let mut report = v1::Report {
         namespace: "presence".into(),
-        session: vec![1; 16].into(),
+        session: write_session(credential::session_of(&Secret([1; 32]))),
         conversation: vec![2; 16].into(),
         seq: 1,
         ..v1::Report::default()

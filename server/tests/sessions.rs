@@ -2,7 +2,10 @@
 
 mod support;
 
+use centrifuge_core::id::Secret;
 use centrifuge_core::message::{ManagerToLookup, RefusedWhy, Update, UpdateBody};
+use centrifuge_net::convert::write_session;
+use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 use centrifuge_server::Config;
 use centrifuge_server::config::Limits;
@@ -239,7 +242,9 @@ async fn a_stream_by_hand_gets_a_welcome() {
     let (sender, stream) = tokio::sync::mpsc::channel(4);
     let hello = v1::Hello {
         namespace: "presence".into(),
-        session: vec![9; 16].into(),
+        session: write_session(credential::session_of(&Secret([9; 32]))),
+        secret: vec![9; 32].into(),
+        version: 2,
         number: 1,
         name: "by-hand".into(),
         url: "http://by-hand".into(),
@@ -255,6 +260,157 @@ async fn a_stream_by_hand_gets_a_welcome() {
     drop(sender);
     assert!(within(answers.message()).await.expect("a good end").is_none());
     manager.shutdown().await;
+}
+
+/// A stream on which a test speaks as an Owner does.
+struct ByHand {
+    sender: tokio::sync::mpsc::Sender<v1::OwnerMessage>,
+    answers: Streaming<v1::ManagerMessage>,
+}
+
+impl ByHand {
+    async fn open(at: std::net::SocketAddr, first: v1::owner_message::Kind) -> ByHand {
+        let (sender, stream) = tokio::sync::mpsc::channel(4);
+        sender.send(v1::OwnerMessage { kind: Some(first) }).await.expect("room");
+        let answers = support::owner(at).await.session(ReceiverStream::new(stream)).await;
+        ByHand { sender, answers: answers.expect("a session").into_inner() }
+    }
+
+    async fn say(&self, kind: v1::owner_message::Kind) {
+        self.sender.send(v1::OwnerMessage { kind: Some(kind) }).await.expect("room");
+    }
+
+    async fn answer(&mut self) -> Result<v1::manager_message::Kind, tonic::Status> {
+        let answer = within(self.answers.message()).await?;
+        Ok(answer.and_then(|answer| answer.kind).expect("an answer of some kind"))
+    }
+
+    /// The conversation that the answer offers.
+    async fn welcome(&mut self) -> v1::Welcome {
+        match self.answer().await.expect("no end") {
+            v1::manager_message::Kind::Welcome(welcome) => welcome,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A hello of the process whose secret consists of this byte.
+fn hello(secret: u8, number: u64) -> v1::Hello {
+    v1::Hello {
+        namespace: "presence".into(),
+        session: write_session(credential::session_of(&Secret([secret; 32]))),
+        secret: vec![secret; 32].into(),
+        version: 2,
+        number,
+        name: format!("by-hand-{secret}"),
+        url: "http://by-hand".into(),
+        ..v1::Hello::default()
+    }
+}
+
+fn report(welcome: &v1::Welcome, seq: u64) -> v1::owner_message::Kind {
+    v1::owner_message::Kind::Report(v1::Report {
+        namespace: "presence".into(),
+        session: welcome.session.clone(),
+        conversation: welcome.conversation.clone(),
+        seq,
+        weight: 100,
+        ..v1::Report::default()
+    })
+}
+
+/// Session ids are published to every Lookup; none of what they allow reaches the session.
+#[tokio::test]
+async fn who_knows_a_session_does_not_speak_for_it() {
+    use v1::manager_message::Kind as Answer;
+    use v1::owner_message::Kind;
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let at = manager.grpc_addr();
+    create(at, "presence").await;
+    let mut victim = ByHand::open(at, Kind::Hello(hello(1, 1))).await;
+    let welcome = victim.welcome().await;
+    // Neither without a secret, nor with another one, nor in an earlier version that had none.
+    let without = v1::Hello { secret: Default::default(), ..hello(1, 9) };
+    let with_another = v1::Hello { secret: vec![2; 32].into(), ..hello(1, 9) };
+    let earlier = v1::Hello { version: 0, ..hello(1, 9) };
+    for wrong in [without, with_another, earlier] {
+        let refused = ByHand::open(at, Kind::Hello(wrong)).await.answer().await.expect_err("refused");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    }
+    // Nor by a report, even one that has the conversation: on another stream, or on that of another session.
+    let mut stranger = ByHand::open(at, report(&welcome, 1)).await;
+    assert!(matches!(stranger.answer().await.expect("no end"), Answer::UnknownConversation(_)));
+    let mut mallory = ByHand::open(at, Kind::Hello(hello(2, 1))).await;
+    mallory.welcome().await;
+    mallory.say(report(&welcome, 1)).await;
+    assert!(matches!(mallory.answer().await.expect("no end"), Answer::UnknownConversation(_)));
+    // The process itself is heard.
+    victim.say(report(&welcome, 1)).await;
+    assert!(matches!(victim.answer().await.expect("no end"), Answer::Assign(_)));
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_process_and_its_copy_end_one_anothers_claim() {
+    use v1::owner_message::Kind;
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let at = manager.grpc_addr();
+    create(at, "presence").await;
+    let mut process = ByHand::open(at, Kind::Hello(hello(1, 1))).await;
+    process.welcome().await;
+    let mut copy = ByHand::open(at, Kind::Hello(hello(1, 2))).await;
+    copy.welcome().await;
+    process.say(Kind::Hello(hello(1, 3))).await;
+    for mut either in [process, copy] {
+        let status = either.answer().await.expect_err("an end");
+        assert_eq!(status.code(), Code::Aborted, "{status}");
+    }
+    assert!(
+        metric(manager.http_addr(), "centrifuge_hostile_input_total{kind=\"cloned-session\"}").await > 0.0
+    );
+    manager.shutdown().await;
+}
+
+/// A process that was another session says so on the stream on which that session spoke; on any other it ends nobody.
+#[tokio::test]
+async fn nobody_ends_a_session_by_naming_it() {
+    use v1::owner_message::Kind;
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let at = manager.grpc_addr();
+    create(at, "presence").await;
+    let mut owner = TestOwner::start(at, "presence", "alpha");
+    owner.until(Seen::holds_everything).await;
+    let watch = lookup(at).await.watch(watch_request("presence", 1)).await;
+    let rows = entries(&mut watch.expect("watched").into_inner()).await;
+    let session = rows[0].owner.as_ref().expect("alpha").session;
+    let named = v1::Hello { name: "alpha".into(), formerly: Some(write_session(session)), ..hello(3, 1) };
+    let mut mallory = ByHand::open(at, Kind::Hello(named)).await;
+    let answer = mallory.answer().await.expect("no end");
+    assert!(matches!(answer, v1::manager_message::Kind::Refused(_)), "{answer:?}");
+    assert_eq!(owner.seen.borrow().revoked, 0);
+    manager.shutdown().await;
+}
+
+/// A recording has nothing from which a secret follows.
+#[tokio::test]
+async fn a_recording_has_no_secret() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("record");
+    let manager = start(folder.path(), Config { record: Some(record.clone()), ..config() }).await;
+    let at = manager.grpc_addr();
+    create(at, "presence").await;
+    let mut process = ByHand::open(at, v1::owner_message::Kind::Hello(hello(0xab, 1))).await;
+    process.welcome().await;
+    manager.shutdown().await;
+    let text = std::fs::read_to_string(record).expect("a recording");
+    assert!(text.contains("by-hand-171") && text.contains("\"secret\":null"), "the hello is there");
+    let secret = [0xab_u8; 32];
+    let as_hex = "ab".repeat(8);
+    let as_numbers = serde_json::to_string(&secret[..8]).expect("JSON");
+    assert!(!text.contains(&as_hex) && !text.contains(as_numbers.trim_matches(['[', ']'])));
 }
 
 #[tokio::test]

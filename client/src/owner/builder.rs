@@ -13,6 +13,7 @@ use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_net::clock;
+use centrifuge_net::credential;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::Recorder;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -262,7 +263,9 @@ impl OwnerBuilder {
     pub async fn join(self) -> Result<Owner, JoinError> {
         let managers = self.managers.read()?;
         let asked = managers::names(&managers);
-        let config = self.config(managers)?;
+        let mut config = self.config(managers)?;
+        let credential = credential::draw().map_err(|error| JoinError::Randomness(error.to_string()))?;
+        config.credential = Some(credential);
         let seed = crate::seed::draw().map_err(JoinError::Randomness)?;
         let recorder =
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
@@ -300,6 +303,7 @@ impl OwnerBuilder {
             takes_over_previous: self.takes_over_previous,
             weight: self.weight,
             migrates: self.migrate_out.is_some(),
+            credential: None,
         })
     }
 

@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 use centrifuge_core::id::ManagerId;
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
 use centrifuge_core::owner::OwnerEvent;
+use centrifuge_net::credential;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 
 use super::Shared;
 use super::host::Links;
@@ -57,8 +59,15 @@ impl ManagerLinks {
         let (dialer, manager) = (self.dialer.clone(), to.clone());
         let silence = Arc::clone(self.silences.entry(to.clone()).or_default());
         let task = tokio::spawn(async move {
-            if let Err(status) = converse(&dialer, &manager, messages, &events, &shared, &silence).await {
+            let outcome = converse(&dialer, &manager, messages, &events, &shared, &silence).await;
+            if let Err(status) = outcome {
                 tracing::debug!(%manager, %status, "the stream to a Manager ended");
+                if status.code() == Code::Aborted {
+                    tracing::error!(%manager, "{}; everything held is given up", status.message());
+                    // Without a session of its own the process must not go on; its leases end with it.
+                    let fresh = credential::draw().expect("the operating system has random bits");
+                    let _ = events.send(OwnerEvent::Cloned { fresh }).await;
+                }
             }
             let _ = events.send(OwnerEvent::Disconnected(manager)).await;
         });

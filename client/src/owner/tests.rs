@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term};
+use centrifuge_core::id::{
+    Credential, Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term,
+};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::message::{
@@ -113,6 +115,7 @@ impl World {
             takes_over_previous: false,
             weight: 100,
             migrates: true,
+            credential: None,
         };
         let machine = OwnerMachine::new(config, Random::from_number(1), Plants::NONE);
         let shared = Arc::new(shared(machine.session()));
@@ -267,7 +270,9 @@ impl World {
                 self.feed(Some(OwnerEvent::TransferDone { transfer, to: SessionId(Nonce(2)) }));
             }
             Step::Quiesced => self.feed(Some(OwnerEvent::Quiesced(transfer))),
-            Step::ClockJumped => self.feed(Some(OwnerEvent::ClockJumped { fresh: Nonce(0xa2) })),
+            Step::ClockJumped => {
+                self.feed(Some(OwnerEvent::ClockJumped { fresh: Credential::unproven(Nonce(0xa2)) }))
+            }
         }
     }
 

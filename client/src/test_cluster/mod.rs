@@ -203,6 +203,7 @@ impl TestCluster {
             takes_over_previous: false,
             weight: 100,
             migrates: state.is_some(),
+            credential: None,
         };
         let machine = OwnerMachine::new(config, self.random(), Plants::NONE);
         let session = machine.session();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{Generation, ManagerId, Nonce, SessionId};
+use crate::id::{Credential, Generation, ManagerId, SessionId};
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
 use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedWhy};
@@ -63,9 +63,14 @@ pub enum OwnerEvent {
     Leave,
     /// The clock stood still or jumped, or the process was restored from an earlier state: no lease can be relied on.
     ClockJumped {
-        /// Names the session that the process is from now on. Drawn from the operating system now: a generator in the
+        /// The session that the process is from now on. Drawn from the operating system now: a generator in the
         /// process's memory may have been restored with it.
-        fresh: Nonce,
+        fresh: Credential,
+    },
+    /// A Manager heard two processes speak for this session: one is a copy of the other, and neither may rely on what both hold.
+    Cloned {
+        /// The session that this process is from now on, as after a jump of the clock.
+        fresh: Credential,
     },
 }
 
@@ -183,4 +188,6 @@ pub enum RevokedWhy {
     GivenBack,
     /// The clock stood still or jumped.
     ClockJumped,
+    /// Another process is a copy of this one and speaks for the same session.
+    Cloned,
 }

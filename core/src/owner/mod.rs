@@ -11,7 +11,9 @@ use std::time::Duration;
 pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedWhy, TransferId};
 pub use leases::{Lease, Leases};
 
-use crate::id::{Generation, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url};
+use crate::id::{
+    Credential, Generation, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
+};
 use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
@@ -43,6 +45,9 @@ pub struct OwnerConfig {
     pub weight: u32,
     /// Whether the application can move state; if not, every recall is a plain one.
     pub migrates: bool,
+    /// Which session it is, with the proof; `None`: it draws one that only machines in tests believe.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub credential: Option<Credential>,
 }
 
 /// The Owner as a pure machine.
@@ -55,6 +60,8 @@ pub struct OwnerConfig {
 pub struct OwnerMachine {
     config: OwnerConfig,
     session: SessionId,
+    /// What proves to Managers that it is that session.
+    secret: Secret,
     /// The session that it was before its clock jumped, and that may still have its name.
     formerly: Option<SessionId>,
     /// A Manager has committed something that this session said.
@@ -133,10 +140,12 @@ impl OwnerMachine {
     /// An Owner that begins with [`OwnerEvent::Start`].
     #[must_use]
     pub fn new(config: OwnerConfig, mut random: Random, plants: Plants) -> OwnerMachine {
-        let session = SessionId(random.nonce());
+        let drawn = Credential::unproven(random.nonce());
+        let Credential { session, secret } = config.credential.unwrap_or(drawn);
         OwnerMachine {
             config,
             session,
+            secret,
             formerly: None,
             is_member: false,
             random,
@@ -449,6 +458,11 @@ impl Machine for OwnerMachine {
                 let dropped = self.leases.drop_all(RevokedWhy::ClockJumped);
                 self.revoked(dropped, &mut out);
                 self.start_over(now, fresh, &mut out);
+            }
+            OwnerEvent::Cloned { fresh } => {
+                let dropped = self.leases.drop_all(RevokedWhy::Cloned);
+                self.revoked(dropped, &mut out);
+                self.start_over_beside_a_copy(now, fresh, &mut out);
             }
         }
         self.finish(out)

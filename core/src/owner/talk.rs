@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{ManagerId, Nonce, Seq, SessionId, Term};
+use crate::id::{Credential, ManagerId, Nonce, Seq, SessionId, Term};
 use crate::key::Key;
 use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
 use crate::plant::Plant;
@@ -149,11 +149,29 @@ impl OwnerMachine {
     ///
     /// The process may be an earlier state of itself, restored, and not know what it has held since. So it goes on as
     /// another session, which nothing was ever granted to, and keeps no copy that a grant to the first could ask for.
-    pub(super) fn start_over(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
+    pub(super) fn start_over(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
         if !self.plants.has(Plant::JumpKeepsSession) {
             self.change_session(now, fresh, out);
         }
+        self.join_anew(now, out);
+    }
+
+    /// Another process speaks for the session too. It may hold the session's leases still, and they must run out: this process does not
+    /// say which session it was.
+    pub(super) fn start_over_beside_a_copy(
+        &mut self,
+        now: Instant,
+        fresh: Credential,
+        out: &mut Vec<OwnerAction>,
+    ) {
+        self.config.takes_over_previous = false;
+        self.change_session(now, fresh, out);
+        self.formerly = None;
+        self.join_anew(now, out);
+    }
+
+    fn join_anew(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         let talk = self.talk.take();
         self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
         let has_begun = talk.is_some() | self.seeking.take().is_some();
@@ -163,12 +181,13 @@ impl OwnerMachine {
         }
     }
 
-    fn change_session(&mut self, now: Instant, fresh: Nonce, out: &mut Vec<OwnerAction>) {
+    fn change_session(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
         let discarded = self.leases.drop_imports();
         out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
         self.released.clear();
         self.refused.clear();
-        let earlier = std::mem::replace(&mut self.session, SessionId(fresh));
+        let earlier = std::mem::replace(&mut self.session, fresh.session);
+        self.secret = fresh.secret;
         // A session that no Manager took never had the name: the one before it may have it still.
         if std::mem::take(&mut self.is_member) || self.formerly.is_none() {
             self.formerly = Some(earlier);
@@ -189,6 +208,7 @@ impl OwnerMachine {
         let hello = Hello {
             namespace: self.config.namespace.clone(),
             session: self.session,
+            secret: self.secret,
             number: self.hello,
             name: self.config.name.clone(),
             url: self.config.url.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Seq, Term};
+use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Secret, Seq, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
@@ -289,6 +289,7 @@ impl ManagerStage {
         Ok(Hello {
             namespace: namespace(name)?,
             session: self.aliases.session(session),
+            secret: Secret::default(),
             number: words.number("hello", number)?,
             name: OwnerName::new(owner).map_err(|error| error.to_string())?,
             url: session.into(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Seq, SessionId, Term};
+use centrifuge_core::id::{Credential, Generation, ManagerId, Namespace, OwnerName, Seq, SessionId, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{
@@ -132,7 +132,12 @@ impl OwnerStage {
             "clock-jumped" => {
                 let alias = words.value("as").unwrap_or_else(|| "later".into());
                 let SessionId(fresh) = self.aliases.session(&alias);
-                OwnerEvent::ClockJumped { fresh }
+                OwnerEvent::ClockJumped { fresh: Credential::unproven(fresh) }
+            }
+            "cloned" => {
+                let alias = words.value("as").unwrap_or_else(|| "later".into());
+                let SessionId(fresh) = self.aliases.session(&alias);
+                OwnerEvent::Cloned { fresh: Credential::unproven(fresh) }
             }
             _ => return Err("no such command".into()),
         };
@@ -152,6 +157,7 @@ impl OwnerStage {
             takes_over_previous: words.flag("takeover"),
             weight: 100,
             migrates: !words.flag("cannot-migrate"),
+            credential: None,
         };
         let seed = self.aliases.nonce(&format!("seed of {alias}")).0 as u64;
         let machine = OwnerMachine::new(config, Random::from_number(seed), Plants::NONE);

@@ -203,6 +203,7 @@ impl Cluster {
             takes_over_previous: false,
             weight: 100,
             migrates: true,
+            credential: None,
         };
         set(&mut config);
         let machine = OwnerMachine::new(config, self.random(), Plants::NONE);

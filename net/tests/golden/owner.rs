@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, ManagerId, Seq, Term};
+use centrifuge_core::id::{Generation, ManagerId, Secret, Seq, Term};
 use centrifuge_core::key::Key;
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, MovedLease, OrderKind, OwnerToManager,
     RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Warrant, Welcome,
 };
+use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 
 use super::files::Golden;
@@ -52,7 +53,8 @@ fn down(golden: &mut Golden, name: &str, message: ManagerToOwner) {
 fn hello() -> Hello {
     Hello {
         namespace: namespace(),
-        session: session(1),
+        session: credential::session_of(&Secret([1; 32])),
+        secret: Secret([1; 32]),
         number: 3,
         name: name("server-1"),
         url: "http://10.0.0.1:8080".into(),

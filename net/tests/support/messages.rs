@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{
-    Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Seq, SessionId, Term, Url,
+    Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
 };
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
@@ -16,6 +16,7 @@ use centrifuge_core::message::{
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
+use centrifuge_net::credential;
 use centrifuge_net::limits;
 use proptest::collection::vec;
 use proptest::option::of;
@@ -80,11 +81,12 @@ pub(crate) fn owner_to_manager() -> impl Strategy<Value = OwnerToManager> {
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
-    let names = (namespace(), session(), any::<u64>(), owner_name(), url());
+    let names = (namespace(), any::<[u8; 32]>(), any::<u64>(), owner_name(), url());
     (names, any::<bool>(), any::<u64>(), term()).prop_map(
-        |((namespace, session, number, name, url), takes_over_previous, age, term)| Hello {
+        |((namespace, secret, number, name, url), takes_over_previous, age, term)| Hello {
             namespace,
-            session,
+            session: credential::session_of(&Secret(secret)),
+            secret: Secret(secret),
             number,
             name,
             url,

@@ -85,6 +85,7 @@ impl Trio {
             takes_over_previous: false,
             weight: 100,
             migrates: true,
+            credential: None,
         };
         let mut trio = Trio {
             manager: Recorded::new(&folder.join("manager"), ManagerConfig::new(id.clone()), 1),

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use centrifuge_core::id::{Secret, SessionId};
 use centrifuge_core::manager::{ManagerEvent, Peer};
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager, Report};
 use centrifuge_net::proto::v1;
@@ -19,10 +20,14 @@ use super::{Held, OpenStream, admit, remote};
 use crate::inbox::Inbox;
 use crate::rate::Bucket;
 use crate::shared::Shared;
+use crate::speakers::Spoken;
 use crate::view::RoleView;
 
 /// How long a stream may be open before its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+
+/// How many sessions may say hello on one stream.
+const MAX_SESSIONS: usize = 64;
 
 /// Where Owners meet this Manager.
 #[derive(Clone, Debug)]
@@ -84,6 +89,8 @@ struct Reader {
     reports: Bucket,
     counts: Counts,
     roles: watch::Receiver<RoleView>,
+    /// The sessions that have said hello on this stream: one process, and a few more if its clock jumped.
+    sessions: Vec<SessionId>,
     /// The last message, if it is a hello that came while this Manager did not lead.
     unheard: Option<OwnerToManager>,
 }
@@ -114,6 +121,7 @@ impl Reader {
                 report_bytes: metrics.bytes_received.with(["report"]),
             },
             roles: shared.view.roles(),
+            sessions: Vec::new(),
             unheard: None,
         }
     }
@@ -123,6 +131,7 @@ impl Reader {
             status = self.read(messages) => status,
             _ = ended => None,
         };
+        self.shared.speakers.forget(&self.sessions, self.peer);
         self.shared.owners.end(self.peer, status);
     }
 
@@ -168,8 +177,14 @@ impl Reader {
 
     async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
         let bytes = message.encoded_len() as u64;
-        let message = OwnerToManager::try_from(message)
+        let mut message = OwnerToManager::try_from(message)
             .map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
+        if let OwnerToManager::Report(report) = &message {
+            self.check_size(report)?;
+        }
+        if !self.is_from_its_session(&mut message)? {
+            return Ok(());
+        }
         let from = self.peer;
         self.unheard = None;
         let sent = match message {
@@ -189,7 +204,6 @@ impl Reader {
             OwnerToManager::Report(mut report) => {
                 self.counts.reports.inc();
                 self.counts.report_bytes.inc_by(bytes);
-                self.check_size(&report)?;
                 while let Err(wait) = self.reports.take(Instant::now()) {
                     self.slow_down("report-rate", wait).await;
                 }
@@ -199,6 +213,54 @@ impl Reader {
             }
         };
         sent.map_err(|stopped| Status::unavailable(stopped.to_string()))
+    }
+
+    /// Whether a message comes from the process that it speaks for. A hello has proven that by its secret, which ends here; a report
+    /// counts on the stream on which its session said hello.
+    fn is_from_its_session(&mut self, message: &mut OwnerToManager) -> Result<bool, Status> {
+        match message {
+            OwnerToManager::Hello(hello) => {
+                hello.secret = Secret::default();
+                let speakers = &self.shared.speakers;
+                hello.formerly = hello.formerly.filter(|former| speakers.speaks(*former, self.peer));
+                match speakers.hear(hello.session, self.peer, hello.number) {
+                    Spoken::Speaks => self.note_session(hello.session)?,
+                    Spoken::Stale => return Ok(false),
+                    Spoken::Cloned(other) => {
+                        let status = Status::aborted(format!(
+                            "two processes speak for the session {}: one is a copy of the other; both have to begin anew",
+                            hello.session
+                        ));
+                        self.shared.owners.end(other, Some(status.clone()));
+                        return Err(self.refuse("cloned-session", status));
+                    }
+                }
+                Ok(true)
+            }
+            OwnerToManager::Report(report) if self.shared.speakers.speaks(report.session, self.peer) => {
+                Ok(true)
+            }
+            OwnerToManager::Report(report) => {
+                let (session, conversation) = (report.session, report.conversation);
+                let words = format!("a report of {session}, which has not said hello on this stream");
+                self.shared.refused_input("unproven-session", &self.from, &words);
+                // A process that lost its stream says hello; one that is full of messages has other worries.
+                let _ = self.shared.owners.send(self.peer, ManagerToOwner::Unknown { session, conversation });
+                Ok(false)
+            }
+        }
+    }
+
+    fn note_session(&mut self, session: SessionId) -> Result<(), Status> {
+        if self.sessions.contains(&session) {
+            return Ok(());
+        }
+        if self.sessions.len() >= MAX_SESSIONS {
+            let words = format!("{MAX_SESSIONS} sessions have said hello on one stream: open another");
+            return Err(self.refuse("too-many-sessions", Status::resource_exhausted(words)));
+        }
+        self.sessions.push(session);
+        Ok(())
     }
 
     /// Rests, so that the stream fills up and its sender has to wait: that costs nobody else anything.

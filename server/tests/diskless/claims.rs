@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, Nonce, OwnerName, Seq, SessionId, Term};
+use centrifuge_core::id::{Generation, Nonce, OwnerName, Secret, Seq, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::{
     Assign, HeldLease, Hello, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, Report, Warrant,
 };
+use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 use centrifuge_net::warrants::WarrantKey;
 use centrifuge_server::RunningManager;
@@ -30,10 +31,13 @@ struct Claimant {
 impl Claimant {
     /// Says hello, and is welcome.
     async fn greet(at: SocketAddr, number: u128) -> Claimant {
-        let session = SessionId(Nonce(number));
+        let mut secret = Secret::default();
+        secret.0[..16].copy_from_slice(&number.to_be_bytes());
+        let session = credential::session_of(&secret);
         let hello = Hello {
             namespace: pool(),
             session,
+            secret,
             number: 1,
             name: OwnerName::new(&format!("claimant-{number}")).expect("a name"),
             url: "http://claimant".into(),

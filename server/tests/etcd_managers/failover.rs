@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use centrifuge_core::id::{Namespace, Term};
+use centrifuge_core::id::{Namespace, Secret, Term};
 use centrifuge_core::key::KeyRange;
+use centrifuge_net::convert::write_session;
+use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 use centrifuge_server::{Config, RunningManager};
 use tokio_stream::StreamExt;
@@ -122,7 +124,9 @@ async fn a_hello_to_a_standby_is_answered_when_it_leads() {
     support::create(first.grpc_addr(), POOL).await;
     let hello = v1::Hello {
         namespace: POOL.to_owned(),
-        session: vec![7; 16].into(),
+        session: write_session(credential::session_of(&Secret([7; 32]))),
+        secret: vec![7; 32].into(),
+        version: 2,
         number: 1,
         name: "one".to_owned(),
         url: "http://127.0.0.1:1".to_owned(),

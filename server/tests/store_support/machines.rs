@@ -54,6 +54,7 @@ impl World {
             takes_over_previous: false,
             weight: 100,
             migrates: false,
+            credential: None,
         };
         let mut world = World {
             store,

@@ -14,6 +14,7 @@ use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine}
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
+use centrifuge_net::credential;
 use centrifuge_net::driver::{Driver, Host};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
@@ -169,6 +170,7 @@ impl TestOwner {
             takes_over_previous: false,
             weight: 100,
             migrates: false,
+            credential: Some(credential::draw().expect("random bits")),
         };
         let number = name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
         let machine = OwnerMachine::new(config, Random::from_number(number), Plants::NONE);

@@ -85,6 +85,7 @@ impl Teller<'_> {
             OwnerEvent::Leave => format!("{name} leaves"),
             OwnerEvent::Drain => format!("{name} wants to be emptied"),
             OwnerEvent::ClockJumped { .. } => format!("{name} sees that its clock jumped"),
+            OwnerEvent::Cloned { .. } => format!("{name} hears that it has a copy"),
             OwnerEvent::Undrain => format!("{name} wants to keep what it has"),
             event => format!("{name} is told {event:?}"),
         }

@@ -58,7 +58,7 @@ impl Fates {
     pub(super) fn revoke(&mut self, slot: usize, revoked: &[Revocation], moved_to: Option<SessionId>) {
         for Revocation { range, generation, why } in revoked {
             let fate = match why {
-                RevokedWhy::Expired | RevokedWhy::ClockJumped => Fate::Ended,
+                RevokedWhy::Expired | RevokedWhy::ClockJumped | RevokedWhy::Cloned => Fate::Ended,
                 RevokedWhy::Moved => Fate::Moved(slot, moved_to),
                 RevokedWhy::Withdrawn | RevokedWhy::GivenBack => Fate::GivenUp,
             };

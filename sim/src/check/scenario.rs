@@ -235,6 +235,7 @@ impl Scenario {
             takes_over_previous: plan.takes_over,
             weight: 100,
             migrates: plan.migrates,
+            credential: None,
         }
     }
 

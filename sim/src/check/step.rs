@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use centrifuge_core::id::{Nonce, Term};
+use centrifuge_core::id::{Credential, Nonce, Term};
 use centrifuge_core::manager::{ElectionEvent, ManagerEvent};
 use centrifuge_core::owner::OwnerEvent;
 
@@ -225,6 +225,6 @@ impl<'a> Step<'a> {
         });
         self.change_fates(|fates| fates.end_all(slot));
         let fresh = Nonce(u128::from(0xf0 + self.state.spent.restores));
-        self.owner(slot, OwnerEvent::ClockJumped { fresh });
+        self.owner(slot, OwnerEvent::ClockJumped { fresh: Credential::unproven(fresh) });
     }
 }

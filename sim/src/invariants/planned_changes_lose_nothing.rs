@@ -232,7 +232,7 @@ impl PlannedChangesLoseNothing {
             RevokedWhy::Expired => {
                 custody.cause.get_or_insert(Cause::OutOfContact);
             }
-            RevokedWhy::ClockJumped => {
+            RevokedWhy::ClockJumped | RevokedWhy::Cloned => {
                 custody.cause.get_or_insert(Cause::Suspended);
             }
             RevokedWhy::Withdrawn | RevokedWhy::GivenBack => {}

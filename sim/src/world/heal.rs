@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use centrifuge_core::election::ElectionRequest;
+use centrifuge_core::id::Credential;
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::manager::ManagerEvent;
 use centrifuge_core::owner::OwnerEvent;
@@ -136,7 +137,7 @@ impl World {
                 let waiting = self.owners[number].resume(self.now);
                 if suspended {
                     let fresh = self.random().nonce();
-                    self.feed_owner(number, OwnerEvent::ClockJumped { fresh });
+                    self.feed_owner(number, OwnerEvent::ClockJumped { fresh: Credential::unproven(fresh) });
                     self.witness.see(self.now, &Seen::OwnerSuspended { node: number, suspended: false });
                 }
                 waiting

@@ -40,6 +40,7 @@ impl World {
             takes_over_previous: takes_over,
             weight: plan.weight,
             migrates: plan.migrates,
+            credential: None,
         };
         let machine = OwnerMachine::new(config, self.random(), self.plants);
         let session = machine.session();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge_core::id::Nonce;
+use centrifuge_core::id::{Credential, Nonce};
 use centrifuge_core::owner::OwnerEvent;
 
 use crate::check::properties::Milestone;
@@ -88,7 +88,7 @@ pub(super) fn evicted() -> Scenario {
 /// An Owner's clock jumps, so that it drops its leases and its conversation, while its range moves.
 pub(super) fn jumped() -> Scenario {
     let mut jumped = pair("jumped", "an Owner whose clock jumps while its range moves");
-    jumped.wishes = vec![(0, OwnerEvent::ClockJumped { fresh: Nonce(0xa2) })];
+    jumped.wishes = vec![(0, OwnerEvent::ClockJumped { fresh: Credential::unproven(Nonce(0xa2)) })];
     jumped.commands = vec![move_all("b")];
     jumped.boundary = Boundary { instants: vec![0, 1_000], messages: 9, hellos: 1, ..Boundary::default() };
     jumped.milestones = &[Milestone::Moved, Milestone::HeldAgain];

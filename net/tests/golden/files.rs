@@ -1,4 +1,4 @@
-//! Files with the bytes of messages: `v1` is kept and read for ever, `next` is what the feature `next-version` makes of it.
+//! Files with the bytes of messages: `v2` is kept and read for ever, `next` is what the feature `next-version` makes of it.
 //!
 //! A file is written once, by a run with `CENTRIFUGE_WRITE_GOLDEN` set while it is missing, and never replaced.
 
@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The version that this build writes.
-const WRITES: &str = if cfg!(feature = "next-version") { "next" } else { "v1" };
+const WRITES: &str = if cfg!(feature = "next-version") { "next" } else { "v2" };
 
 /// The files that were compared.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Golden {
         if is_writing() {
             return write_once(&folder(WRITES).join(&name), written);
         }
-        let [first, next] = ["v1", "next"].map(|version| {
+        let [first, next] = ["v2", "next"].map(|version| {
             let file = folder(version).join(&name);
             let bytes = fs::read(&file).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
             assert_eq!(&read(&bytes), value, "{version}/{name} is read as something else");
@@ -45,7 +45,7 @@ impl Golden {
 
     /// There are no other files: each is read.
     pub(crate) fn are_all(&self) {
-        let versions = if is_writing() { &[][..] } else { &["v1", "next"] };
+        let versions = if is_writing() { &[][..] } else { &["v2", "next"] };
         for version in versions {
             let files = fs::read_dir(folder(version)).expect("a folder");
             let names: BTreeSet<String> = files

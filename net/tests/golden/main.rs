@@ -1,4 +1,4 @@
-//! Every message of the wire, as version 1 writes it: it is read for ever, and so is a next version with more in it.
+//! Every message of the wire, as version 2 writes it: it is read for ever, and so is a next version with more in it.
 
 mod admin;
 mod files;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use centrifuge_core::id::NameError;
 
-use super::FORMAT;
+use super::{FORMAT, OLDEST};
 
 /// Why a store or a backup cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +45,9 @@ pub enum StoreError {
         /// What is seen instead.
         found: &'static str,
     },
-    /// The file was written by a later version.
+    /// The file was written by a version that is too new, or too old.
     #[error(
-        "{} has format {found} and this version reads formats up to {FORMAT}: run the version that wrote it. Nothing \
+        "{} has format {found} and this version reads formats {OLDEST} to {FORMAT}: run the version that wrote it. Nothing \
          was changed",
         file.display()
     )]
@@ -163,9 +163,9 @@ pub enum StoreError {
         /// Who leads.
         leader: String,
     },
-    /// A later version wrote what is in etcd.
+    /// A version that is too new, or too old, wrote what is in etcd.
     #[error(
-        "the store under {prefix} has format {found} and this version reads formats up to {FORMAT}: run the version \
+        "the store under {prefix} has format {found} and this version reads formats {OLDEST} to {FORMAT}: run the version \
          that wrote it. Nothing was changed"
     )]
     EtcdNewer {

@@ -35,7 +35,7 @@ pub use encode::{encode_batch, encode_group};
 pub use error::{DecodeError, StoreError};
 pub use etcd::EtcdOptions;
 pub use none::{PeerKey, PeerOptions};
-pub use seal::{FORMAT, Kind, READABLE_FROM, seal, unseal};
+pub use seal::{FORMAT, Kind, OLDEST, READABLE_FROM, seal, unseal};
 
 /// How many batches are kept as history behind the last one.
 pub const HISTORY: u64 = 10_000;

@@ -9,11 +9,15 @@ use super::error::DecodeError;
 
 pub use centrifuge_net::proto::store::v1::Kind;
 
-/// The format that this version writes. It reads this one and all before it, and of later ones what says that it can.
-pub const FORMAT: u32 = if cfg!(feature = "next-version") { 2 } else { 1 };
+/// The format that this version writes. It reads this one and all before it from [`OLDEST`] on, and of later ones what says that it
+/// can.
+pub const FORMAT: u32 = if cfg!(feature = "next-version") { 3 } else { 2 };
 
 /// The earliest format whose readers understand what this version writes. See ADR 12 before it is raised.
-pub const READABLE_FROM: u32 = 1;
+pub const READABLE_FROM: u32 = 2;
+
+/// The earliest format that is read. Format 1 was never released: it knew nothing of leases that become one.
+pub const OLDEST: u32 = 2;
 
 /// Encodes a message and seals it.
 #[must_use]
@@ -34,7 +38,7 @@ pub fn unseal<M: Message + Default>(kind: Kind, bytes: &[u8]) -> Result<M, Decod
     if sealed.readable_from > u32::from(u16::MAX) || checksum(kind, &sealed) != sealed.checksum {
         return Err(DecodeError::Checksum);
     }
-    let known = 1..=FORMAT;
+    let known = OLDEST..=FORMAT;
     if !known.contains(&sealed.format) && !known.contains(&sealed.readable_from) {
         return Err(DecodeError::Format(sealed.format));
     }
@@ -84,16 +88,17 @@ mod tests {
             let bytes = sealed(Kind::Standing, format, readable_from, standing.encode_to_vec());
             unseal::<stored::Standing>(Kind::Standing, &bytes)
         };
-        for format in 1..=FORMAT {
+        for format in OLDEST..=FORMAT {
             assert_eq!(open(format, 0), Ok(standing));
         }
-        for readable_from in 1..=FORMAT {
+        for readable_from in OLDEST..=FORMAT {
             assert_eq!(open(FORMAT + 1, readable_from), Ok(standing));
             assert_eq!(open(u32::MAX, readable_from), Ok(standing));
         }
         assert_eq!(open(FORMAT + 1, 0), Err(DecodeError::Format(FORMAT + 1)));
         assert_eq!(open(FORMAT + 2, FORMAT + 1), Err(DecodeError::Format(FORMAT + 2)));
         assert_eq!(open(0, 0), Err(DecodeError::Format(0)), "no version writes format 0");
+        assert_eq!(open(OLDEST - 1, 0), Err(DecodeError::Format(OLDEST - 1)), "it was never released");
     }
 
     #[test]

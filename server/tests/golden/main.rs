@@ -1,4 +1,4 @@
-//! Everything that is stored, as version 1 writes it: it is read for ever, and so is a next version with more in it.
+//! Everything that is stored, as version 2 writes it: it is read for ever, and so is a next version with more in it.
 
 #[path = "../../../net/tests/golden/files.rs"]
 mod files;

@@ -12,7 +12,7 @@ use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 
-/// When the backup of version 1 was taken.
+/// When the backup was taken.
 pub(super) const BACKUP_TAKEN_AT_MICROS: u64 = 1_794_790_426_570_894;
 
 pub(super) fn time(micros: u64) -> SystemTime {
@@ -36,8 +36,17 @@ pub(super) fn batch() -> Batch {
 }
 
 /// What the batch does not contain: the end, what is in no store, and what is younger than the batch's file.
-const AFTER: [&str; 5] =
-    ["leader-resigned", "removed", "created-above", "claimed", "session-changed-drain-ordered"];
+const AFTER: [&str; 9] = [
+    "leader-resigned",
+    "removed",
+    "created-above",
+    "claimed",
+    "merge-begun",
+    "merged",
+    "granted-of-one-age",
+    "session-changed-evicted",
+    "session-changed-drain-ordered",
+];
 
 /// Every record, with a name of its own.
 pub(super) fn records() -> Vec<(&'static str, Record)> {
@@ -62,6 +71,22 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
         session: session(1),
     };
     records.push(("claimed", about("presence", claimed, Reason::Claimed)));
+    let (keys, generation) = (range(0, 99), Generation(12));
+    let begun = Change::MergeBegun { range: keys, generation };
+    records.push(("merge-begun", about("presence", begun, Reason::Neighbours)));
+    let merged = Change::Merged { range: keys, generation };
+    records.push(("merged", about("presence", merged, Reason::Reported)));
+    let of_one_age = Change::Granted {
+        range: keys,
+        generation: Generation(11),
+        session: session(1),
+        source: None,
+        state_since: Some(Generation(10)),
+    };
+    records.push(("granted-of-one-age", about("presence", of_one_age, Reason::Unowned)));
+    let evicted = SessionInfo { evicted: true, ..info("server-3", false) };
+    let evicted = Change::SessionChanged { session: session(3), info: evicted };
+    records.push(("session-changed-evicted", about("presence", evicted, Reason::Operator("hung".into()))));
     records.push(("removed", about("gone", Change::Removed, Reason::Operator("no longer used".into()))));
     records
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use centrifuge_core::id::{Generation, SessionId, Url};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::owner::{Grant, OwnerAction, TransferId};
+use centrifuge_core::owner::{Grant, OwnerAction, Renumbered, TransferId};
 
 use super::properties::Breach;
 use super::scenario::PROBES;
@@ -16,6 +16,8 @@ pub(super) struct Apps {
     pub(super) tasks: BTreeSet<Task>,
     /// How many writes each probe's state has seen, by the lease under which it was held.
     writes: BTreeMap<(usize, Generation), u8>,
+    /// By probe and lease: under which number a lease went on that became one with its neighbours.
+    later: BTreeMap<(usize, Generation), Generation>,
     /// The copies that processes have.
     copies: Copies,
 }
@@ -107,6 +109,18 @@ impl Apps {
         *self.writes.entry((probe, generation)).or_default() += 1;
     }
 
+    /// Leases go on under other numbers, and so does what was written under them.
+    pub(super) fn renumber(&mut self, renumbered: &[Renumbered]) {
+        for Renumbered { range, from, to } in renumbered {
+            for (probe, _) in probes_in(*range) {
+                self.later.insert((probe, *from), *to);
+                if let Some(writes) = self.writes.remove(&(probe, *from)) {
+                    self.writes.insert((probe, *to), writes);
+                }
+            }
+        }
+    }
+
     /// The process at a place gets all of a range's state.
     pub(super) fn copy(&mut self, to: usize, range: KeyRange, source: Generation) {
         for (probe, _) in probes_in(range) {
@@ -142,7 +156,11 @@ impl Apps {
         })
     }
 
-    fn writes_under(&self, probe: usize, generation: Generation) -> u8 {
+    /// The writes that the state has seen that was held under this number, also since it has another.
+    fn writes_under(&self, probe: usize, mut generation: Generation) -> u8 {
+        while let Some(later) = self.later.get(&(probe, generation)) {
+            generation = *later;
+        }
         self.writes.get(&(probe, generation)).copied().unwrap_or_default()
     }
 }

@@ -6,7 +6,8 @@ use centrifuge_core::owner::{OwnerEvent, TransferId};
 
 use super::app::{Task, TaskKind};
 use super::network::{Body, Node, Packet};
-use super::scenario::{PROBES, address};
+use super::print::Shared;
+use super::scenario::{PROBES, address, namespace};
 use super::step::Step;
 use super::store::{Append, Store};
 
@@ -18,6 +19,7 @@ impl Step<'_> {
         let (event, breach) = self.change_store(|store| store.append(append, newest, plants));
         self.blame(breach);
         self.judge_losses(&before, append);
+        self.publish(&before, append);
         self.manager(append.manager, ManagerEvent::Store(event));
     }
 
@@ -47,6 +49,21 @@ impl Step<'_> {
         let (append, breach) = self.change_store(arrive);
         self.blame(breach);
         self.judge_losses(&before, &append);
+        self.publish(&before, &append);
+    }
+
+    /// Shows the Lookups a batch, if the store has just taken it.
+    fn publish(&mut self, before: &Shared<Store>, append: &Append) {
+        if !self.stage.scenario.lookups || before.index() == self.state.store.index() {
+            return;
+        }
+        let store = self.state.store.clone();
+        let Some(stored) = store.group.namespaces.get(&namespace()) else { return };
+        let mut lookups = self.state.lookups.clone_inner();
+        let plants = self.stage.scenario.plants;
+        let breach = lookups.see(&append.batch, stored, &store.published, plants);
+        self.state.lookups = lookups.share();
+        self.blame(breach);
     }
 
     /// An application does what it was asked to, if that has not become void.

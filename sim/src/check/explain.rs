@@ -151,7 +151,8 @@ impl Teller<'_> {
                 Some(None) => ", recalled".into(),
                 Some(Some(to)) => format!(", recalled for {}", self.names.session(to)),
             };
-            format!("{owner} has lease {} on {}{recall}", entry.generation, keys(range))
+            let merge = entry.merge.map_or(String::new(), |merge| format!(", to become lease {merge}"));
+            format!("{owner} has lease {} on {}{merge}{recall}", entry.generation, keys(range))
         }))
     }
 }

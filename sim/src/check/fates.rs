@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::message::{Assign, OrderKind, OwnerToManager};
-use centrifuge_core::owner::{Grant, Revocation, RevokedWhy};
+use centrifuge_core::owner::{Grant, Renumbered, Revocation, RevokedWhy};
 use centrifuge_core::record::{Change, Record};
 use centrifuge_core::table::Entry;
 
@@ -66,6 +66,22 @@ impl Fates {
                 self.leases.insert((probe, *generation), fate);
             }
         }
+    }
+
+    /// The process at a place holds leases on under other numbers.
+    pub(super) fn renumber(&mut self, slot: usize, renumbered: &[Renumbered]) {
+        for Renumbered { range, from, to } in renumbered {
+            for (probe, _) in probes_in(*range) {
+                self.leases.remove(&(probe, *from));
+                self.leases.insert((probe, *to), Fate::Held(slot));
+            }
+        }
+    }
+
+    /// What became of a lease, under whichever of its numbers it was held.
+    fn of(&self, probe: usize, entry: &Entry) -> Option<Fate> {
+        let numbers = [entry.merge, Some(entry.generation)];
+        numbers.iter().flatten().find_map(|number| self.leases.get(&(probe, *number)).copied())
     }
 
     /// The process at a place is gone, or has forgotten what it held and what it moved.
@@ -150,12 +166,12 @@ impl Step<'_> {
         if self.is_over(fates.heard.get(&(manager, session)).copied()) {
             return false;
         }
-        match fates.leases.get(&(probe, entry.generation)) {
+        match fates.of(probe, entry) {
             Some(Fate::Ended) => false,
             Some(Fate::GivenUp) => true,
             Some(Fate::Held(slot)) => {
-                let now = self.stage.owner_time(&self.state, *slot);
-                let process = self.state.owners[*slot].process.as_ref();
+                let now = self.stage.owner_time(&self.state, slot);
+                let process = self.state.owners[slot].process.as_ref();
                 process.is_some_and(|node| node.holds(now, probe).is_some())
             }
             Some(Fate::Moved(_, to)) => to.is_some_and(|to| self.is_member(manager, to)),

@@ -74,6 +74,13 @@ impl Step<'_> {
                     let moved_to = input.confirmed_by();
                     self.change_fates(|fates| fates.revoke(slot, revoked, moved_to));
                 }
+                OwnerAction::Renumbered(renumbered) => {
+                    self.change_apps(|apps| apps.renumber(renumbered));
+                    self.change_fates(|fates| fates.renumber(slot, renumbered));
+                    let mut memory = self.state.memory.clone_inner();
+                    memory.renumber(slot, renumbered);
+                    self.state.memory = Shared::new(memory);
+                }
                 action => self.tell_app(slot, action),
             }
         }

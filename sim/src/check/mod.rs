@@ -11,6 +11,7 @@ mod explain;
 mod fates;
 mod feed;
 mod flease;
+mod lookups;
 mod memo;
 mod models;
 mod network;
@@ -157,9 +158,9 @@ fn find(json: bool, plant: Plant, chosen: Chosen) -> bool {
         let searched = if found.exhausted { "exhausted" } else { "searched" };
         match &found.example {
             Some(Example { sentence, steps, .. }) => {
-                println!("  {:<10} finds it: {sentence} is broken in {steps} steps", found.name);
+                println!("  {:<11} finds it: {sentence} is broken in {steps} steps", found.name);
             }
-            None => println!("  {:<10} does not show it: {} states {searched}", found.name, found.states),
+            None => println!("  {:<11} does not show it: {} states {searched}", found.name, found.states),
         }
     }
     match shortest {
@@ -172,7 +173,7 @@ fn find(json: bool, plant: Plant, chosen: Chosen) -> bool {
 /// Says which model is done, to somebody who watches.
 fn progress(json: bool, found: &Findings) {
     if !json && std::io::stderr().is_terminal() {
-        eprintln!("{:<10} {:>9} states in {:.1} s", found.name, found.states, found.took.as_secs_f64());
+        eprintln!("{:<11} {:>9} states in {:.1} s", found.name, found.states, found.took.as_secs_f64());
     }
 }
 
@@ -188,7 +189,7 @@ fn tell(found: &Findings) {
 
 fn table(findings: &[Findings]) -> String {
     let mut text = format!(
-        "{:<10} {:<10} {:>9} {:>8}  {:<14} covers\n",
+        "{:<11} {:<10} {:>9} {:>8}  {:<14} covers\n",
         "model", "expect", "states", "seconds", "found"
     );
     for found in findings {
@@ -198,7 +199,7 @@ fn table(findings: &[Findings]) -> String {
             (true, false) => "not exhausted".to_owned(),
         };
         text.push_str(&format!(
-            "{:<10} {:<10} {:>9} {:>8.1}  {result:<14} {}\n",
+            "{:<11} {:<10} {:>9} {:>8.1}  {result:<14} {}\n",
             found.name,
             expectation(found),
             found.states,

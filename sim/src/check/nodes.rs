@@ -170,6 +170,7 @@ fn matters_of_owner(action: &OwnerAction) -> bool {
         OwnerAction::ToManager { .. }
             | OwnerAction::Granted(_)
             | OwnerAction::Revoked(_)
+            | OwnerAction::Renumbered(_)
             | OwnerAction::StartTransfer { .. }
             | OwnerAction::Freeze { .. }
             | OwnerAction::StopTransfer(_)

@@ -6,6 +6,7 @@ use centrifuge_core::manager::AdminCommand;
 
 use super::app::TaskKind;
 use super::fates::Fates;
+use super::lookups::Lookups;
 use super::network::{Network, Packet};
 use super::nodes::ManagerNode;
 use super::print::Shared;
@@ -100,6 +101,7 @@ fn blank(scenario: &Scenario) -> State {
         apps: Shared::new(Default::default()),
         memory: Shared::new(Memory::default()),
         fates: Shared::new(Fates::default()),
+        lookups: Lookups::default().share(),
         spent: Spent::default(),
         breach: None,
     }

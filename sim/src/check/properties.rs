@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::manager::MessageSkip;
+use centrifuge_core::owner::Renumbered;
+use centrifuge_core::record::Change;
 use centrifuge_core::time::Instant;
 use stateright::Property;
 
+use super::app::probes_in;
 use super::nodes::OwnerNode;
 use super::scenario::{PROBES, namespace};
 use super::world::{State, World};
@@ -35,6 +38,13 @@ pub(super) enum Breach {
         /// The lease.
         generation: Generation,
     },
+    /// S3: a process denies that it has held a key without a gap since it held it under an earlier number.
+    DeniesContinuity {
+        /// The place of the process.
+        slot: usize,
+        /// The number.
+        generation: Generation,
+    },
     /// S4: a lease was taken up as if its state had come with it, and it had not.
     FalselyClean {
         /// Who took it up.
@@ -58,6 +68,24 @@ pub(super) enum Breach {
         /// The place of the watched key.
         probe: usize,
         /// The lease whose state is given up.
+        generation: Generation,
+    },
+    /// S4: a Lookup tells that state is lost which is still there.
+    FalseLoss {
+        /// The place of the watched key.
+        probe: usize,
+        /// The lease under which the Lookup knew it.
+        known: Generation,
+        /// The lease that the Lookup is shown.
+        generation: Generation,
+    },
+    /// S4: a Lookup does not tell that state is lost though the key has an owner again.
+    MissedLoss {
+        /// The place of the watched key.
+        probe: usize,
+        /// The lease under which the Lookup knew it.
+        known: Generation,
+        /// The lease that the Lookup is shown.
         generation: Generation,
     },
     /// L1: a lease is offered to a process for longer than a hold, and is nobody's.
@@ -98,8 +126,9 @@ impl Breach {
         match self {
             Breach::TwoOwners { .. } => "S1",
             Breach::GenerationNotNew { .. } => "S2",
-            Breach::HeldTwice { .. } => "S3",
+            Breach::HeldTwice { .. } | Breach::DeniesContinuity { .. } => "S3",
             Breach::FalselyClean { .. } | Breach::HidesLoss { .. } | Breach::LostWithoutCause { .. } => "S4",
+            Breach::FalseLoss { .. } | Breach::MissedLoss { .. } => "S4",
             Breach::OfferedForTooLong { .. } => "L1",
             Breach::DeposedLeaderWrote { .. } | Breach::TermFell { .. } => "S5",
             Breach::NotCommitted { .. } => "S6",
@@ -114,6 +143,8 @@ pub(super) struct Memory {
     held: Vec<[Option<Generation>; PROBES.len()]>,
     /// Leases that the process at a place held on a watched key and holds no more.
     past: BTreeSet<(usize, usize, Generation)>,
+    /// Earlier numbers of the leases that the process at a place holds on a watched key: those have not ended.
+    earlier: BTreeSet<(usize, usize, Generation)>,
 }
 
 impl Memory {
@@ -122,8 +153,22 @@ impl Memory {
         let Some(held) = self.held.get(slot) else { return false };
         let holds = |probe| owner.and_then(|(node, now)| node.holds(now, probe));
         let same = (0..PROBES.len()).all(|probe| holds(probe) == held[probe]);
-        let claims = |probe| owner.and_then(|(node, now)| self.again(slot, probe, node, now));
+        let claims = |probe| owner.and_then(|(node, now)| self.judge(slot, probe, node, now));
         same && owner.is_some() && (0..PROBES.len()).all(|probe| claims(probe).is_none())
+    }
+
+    /// The process at a place holds leases on under other numbers, without a gap.
+    pub(super) fn renumber(&mut self, slot: usize, renumbered: &[Renumbered]) {
+        for Renumbered { range, from, to } in renumbered {
+            for (probe, _) in probes_in(*range) {
+                if let Some(held) = self.held.get_mut(slot)
+                    && held[probe] == Some(*from)
+                {
+                    held[probe] = Some(*to);
+                    self.earlier.insert((slot, probe, *from));
+                }
+            }
+        }
     }
 
     /// Looks at the process at a place; it must not hold again what it held before.
@@ -134,6 +179,7 @@ impl Memory {
         let Some((node, now)) = owner else {
             self.held[slot] = Default::default();
             self.past.retain(|(place, ..)| *place != slot);
+            self.earlier.retain(|(place, ..)| *place != slot);
             return None;
         };
         let mut breach = None;
@@ -141,11 +187,27 @@ impl Memory {
             let holds = node.holds(now, probe);
             let before = std::mem::replace(&mut self.held[slot][probe], holds);
             if let Some(ended) = before.filter(|_| before != holds) {
+                let is_of = |(place, key, _): &(usize, usize, Generation)| (*place, *key) == (slot, probe);
+                self.past.extend(self.earlier.extract_if(.., |number| is_of(number)));
                 self.past.insert((slot, probe, ended));
             }
-            breach = breach.or_else(|| self.again(slot, probe, node, now));
+            breach = breach.or_else(|| self.judge(slot, probe, node, now));
         }
         breach
+    }
+
+    fn judge(&self, slot: usize, probe: usize, node: &OwnerNode, now: Instant) -> Option<Breach> {
+        self.again(slot, probe, node, now).or_else(|| self.denied(slot, probe, node, now))
+    }
+
+    /// Held without a gap is what is held, under the number that it has and every one that it had.
+    fn denied(&self, slot: usize, probe: usize, node: &OwnerNode, now: Instant) -> Option<Breach> {
+        let held = self.held[slot][probe].filter(|held| node.holds(now, probe) == Some(*held))?;
+        let earlier = self.earlier.iter().filter(|(place, key, _)| (*place, *key) == (slot, probe));
+        let mut numbers = earlier.map(|(_, _, generation)| *generation).chain([held]);
+        let denies = |number: &Generation| !node.machine.check_lease_continuous(now, PROBES[probe], *number);
+        let generation = numbers.find(denies)?;
+        Some(Breach::DeniesContinuity { slot, generation })
     }
 
     fn again(&self, slot: usize, probe: usize, node: &OwnerNode, now: Instant) -> Option<Breach> {
@@ -208,6 +270,18 @@ pub(super) enum Milestone {
     Lost,
     /// The store left a batch in doubt.
     InDoubt,
+    /// Neighbours begin to become one lease.
+    MergeBegun,
+    /// Neighbours have become one lease.
+    Merged,
+    /// A leader goes on with what an earlier one began: neighbours have become one lease.
+    MergedByNextLeader,
+    /// A lease that became one with its neighbour moved with its state, in whole or in part.
+    MergedMoved,
+    /// A Lookup that knew a lease by an earlier number sees that it is one with its neighbours.
+    SeenMerged,
+    /// The same, but the state was lost since the Lookup looked before.
+    SeenLostAndMerged,
 }
 
 impl Milestone {
@@ -257,10 +331,42 @@ impl Milestone {
             Milestone::Lost => ("a lease ends without its state", |_, state| {
                 state.managers.iter().any(|node| node.machine.counters().losses > 0)
             }),
+            Milestone::MergeBegun => ("neighbours begin to become one lease", |_, state| {
+                state.store.has_change_after(Term::ZERO, |change| matches!(change, Change::MergeBegun { .. }))
+            }),
+            Milestone::Merged => {
+                ("neighbours have become one lease", |_, state| has_merged(state, Term::ZERO))
+            }
+            Milestone::MergedByNextLeader => {
+                ("a new leader makes neighbours one lease that another began to", |world, state| {
+                    let first = world.start.election.term;
+                    let began = |change: &Change| matches!(change, Change::MergeBegun { .. });
+                    has_merged(state, first) && !state.store.has_change_after(first, began)
+                })
+            }
+            Milestone::MergedMoved => ("what became one lease moves with its state", |_, state| {
+                let table = state.store.group.namespaces.get(&namespace()).map(|stored| &stored.table);
+                let entry = table.map(|table| *table.get(PROBES[1]).1);
+                has_merged(state, Term::ZERO)
+                    && entry.is_some_and(|entry| {
+                        entry.source.is_some() && state.memory.holds(1, 1) == Some(entry.generation)
+                    })
+            }),
+            Milestone::SeenMerged => {
+                ("a Lookup sees that neighbours have become one lease", |_, state| state.lookups.met.merge)
+            }
+            Milestone::SeenLostAndMerged => {
+                ("a Lookup sees a merge and a loss at once", |_, state| state.lookups.met.loss_and_merge)
+            }
             Milestone::InDoubt => ("a batch is in doubt", |_, state| !state.store.late.is_empty()),
         };
         Property::sometimes(name, condition)
     }
+}
+
+/// Whether neighbours have become one lease in a term above one.
+fn has_merged(state: &State, term: Term) -> bool {
+    state.store.has_change_after(term, |change| matches!(change, Change::Merged { .. }))
 }
 
 /// The sentences, as properties of every state.

@@ -63,6 +63,8 @@ pub(super) struct Scenario {
     pub(super) slow_apps: bool,
     /// Whether every loss of state needs a cause: in worlds that give it none, state only moves.
     pub(super) losses_need_causes: bool,
+    /// Whether there are Lookups: all that there could be, each as stale as it may be.
+    pub(super) lookups: bool,
     /// What must happen somewhere, so that a world in which nothing happens does not pass for a clean one.
     pub(super) milestones: &'static [Milestone],
     /// The fault planted in every machine.
@@ -219,6 +221,7 @@ impl Scenario {
             slow_store: false,
             slow_apps: false,
             losses_need_causes: false,
+            lookups: false,
             milestones: &[],
             plants: Plants::NONE,
         }
@@ -294,8 +297,19 @@ pub(super) fn manager_id(manager: usize) -> ManagerId {
 
 /// An operator's wish that all keys be at an Owner.
 pub(super) fn move_all(to: &str) -> Command {
+    move_range(Key::MIN, Key::MAX, to)
+}
+
+/// An operator's wish that the upper half of the keys be at an Owner.
+pub(super) fn move_upper(to: &str) -> Command {
+    move_range(Key(1 << 63), Key::MAX, to)
+}
+
+/// An operator's wish that some keys be at an Owner.
+pub(super) fn move_range(first: Key, last: Key, to: &str) -> Command {
     let (namespace, to, why) = (namespace(), Some(owner_name(to)), by_hand());
-    Command::Admin(AdminCommand::Move { namespace, range: KeyRange::ALL, to, why })
+    let range = KeyRange::new(first, last).expect("ranges begin before they end");
+    Command::Admin(AdminCommand::Move { namespace, range, to, why })
 }
 
 /// An operator's wish that an Owner give everything back and go.

@@ -9,6 +9,7 @@ use centrifuge_core::manager::StoreEvent;
 use centrifuge_core::message::LeaseOrder;
 use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Record};
+use centrifuge_core::table::{Entry, PublishedEntry};
 
 use super::properties::Breach;
 use super::scenario::namespace;
@@ -20,6 +21,8 @@ pub(super) struct Store {
     /// What the log adds up to, for those who apply it as the Managers do.
     pub(super) group: Arc<Group>,
     leases: Vec<Lease>,
+    /// What the latest batch changed of what Lookups see.
+    pub(super) published: Vec<PublishedEntry>,
     /// Batches that the store works on; their senders wait.
     pub(super) pending: Vec<Append>,
     /// Batches that the store left in doubt and that may still get to the log.
@@ -85,42 +88,46 @@ impl Store {
     fn put(&mut self, batch: &Arc<Batch>, plants: Plants) {
         self.log.push(Arc::clone(batch));
         let group = Arc::make_mut(&mut self.group);
-        group.apply(batch, plants);
+        self.published = group.apply(batch, plants).remove(&namespace()).unwrap_or_default();
         let Some(stored) = group.namespaces.get(&namespace()) else { return };
-        for record in &batch.records {
-            if let Record::Namespace { change: Change::Granted { range, generation, session, .. }, .. } =
-                record
-            {
-                let parts = stored.table.overlapping(*range).map(|(range, entry)| (range, entry.state_since));
-                let lease = |(range, state_since)| Lease {
-                    range,
-                    generation: *generation,
-                    session: *session,
-                    state_since,
-                };
-                self.leases.extend(parts.map(lease));
-            }
+        for (range, generation) in batch.records.iter().filter_map(number) {
+            let parts = stored.table.overlapping(range);
+            let lease = |(range, entry): (KeyRange, &Entry)| {
+                Some(Lease { range, generation, session: entry.owner?, state_since: entry.state_since })
+            };
+            self.leases.extend(parts.filter_map(lease));
         }
+    }
+
+    /// Whether the log has a change of a kind, in a term above one.
+    pub(super) fn has_change_after(&self, term: Term, is_one: impl Fn(&Change) -> bool) -> bool {
+        let later = self.log.iter().filter(|batch| batch.term > term);
+        later.flat_map(|batch| &batch.records).any(|record| match record {
+            Record::Namespace { change, .. } => is_one(change),
+            _ => false,
+        })
     }
 
     /// Says what is wrong with a grant whose generation is not new.
     fn used_before(&self, record: &Record) -> Option<Breach> {
-        let Record::Namespace { change: Change::Granted { range, generation, .. }, .. } = record else {
-            return None;
-        };
+        let (range, generation) = number(record)?;
         let clashes = |lease: &&Lease| {
-            lease.generation == *generation
-                || (lease.generation > *generation && lease.range.overlaps(*range))
+            lease.generation == generation || (lease.generation > generation && lease.range.overlaps(range))
         };
         let before = self.leases.iter().find(clashes)?;
-        Some(Breach::GenerationNotNew { generation: *generation, before: before.generation })
+        Some(Breach::GenerationNotNew { generation, before: before.generation })
     }
 
-    /// Whether an order names a lease that was committed as the order says.
+    /// Whether an order names a lease that was committed as the order says, under both of its numbers if it has two.
     pub(super) fn has_committed(&self, session: SessionId, order: &LeaseOrder) -> bool {
+        let mut numbers = [Some(order.generation), order.merge].into_iter().flatten();
+        numbers.all(|generation| self.has_committed_under(session, order, generation))
+    }
+
+    fn has_committed_under(&self, session: SessionId, order: &LeaseOrder, generation: Generation) -> bool {
         let mut missing = centrifuge_core::range_set::RangeSet::from_ranges([order.range]);
         for lease in &self.leases {
-            let same = lease.generation == order.generation
+            let same = lease.generation == generation
                 && lease.session == session
                 && lease.state_since == order.state_since;
             if same {
@@ -128,6 +135,17 @@ impl Store {
             }
         }
         missing.is_empty()
+    }
+}
+
+/// The number that a record gives to keys, if it gives one: to a lease, or to several that become one.
+fn number(record: &Record) -> Option<(KeyRange, Generation)> {
+    match record {
+        Record::Namespace {
+            change: Change::Granted { range, generation, .. } | Change::MergeBegun { range, generation },
+            ..
+        } => Some((*range, *generation)),
+        _ => None,
     }
 }
 

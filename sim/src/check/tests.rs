@@ -66,6 +66,29 @@ fn a_loss_that_nothing_explains_is_found() {
 }
 
 #[test]
+fn what_is_wrong_with_leases_that_become_one_is_found() {
+    let planted = |name, plant| hunt(Scenario { plants: Plants::only(plant), ..model(name) });
+    assert_eq!(planted("merge-torn", Plant::RenumberedTakenForUnlisted).broken, ["S4"]);
+    assert_eq!(planted("merge-torn", Plant::ContinuousByNumber).broken, ["S3"]);
+    assert_eq!(planted("merge-torn", Plant::ContinuousSinceAnyNumber).broken, ["S3"]);
+}
+
+#[test]
+fn a_stale_lookup_that_misses_a_loss_is_found() {
+    let planted = |plant| {
+        let lost = Scenario { plants: Plants::only(plant), ..model("merge-lost") };
+        hunt(lost).example.expect("a way to break it").story
+    };
+    let unequal = planted(Plant::MergesUnequalAges);
+    let missed = "a Lookup that knew lease 2 is shown lease 6 and does not tell that the state of key";
+    assert!(unequal.contains(missed), "{unequal}");
+    for plant in [Plant::SharedAgeTooLow, Plant::SnapshotHidesLoss, Plant::CatchingUpHidesLoss] {
+        let story = planted(plant);
+        assert!(story.contains("and does not tell that the state of key"), "{story}");
+    }
+}
+
+#[test]
 fn a_restored_process_that_goes_on_as_the_same_session_is_found() {
     let restored = Scenario { plants: Plants::only(Plant::JumpKeepsSession), ..model("restored") };
     let Example { sentence, story, .. } = hunt(restored).example.expect("a way to break it");

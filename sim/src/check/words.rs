@@ -63,6 +63,20 @@ impl Names {
             Breach::HeldTwice { slot, generation } => {
                 format!("the process at {} holds lease {generation} again after a gap", self.places[slot])
             }
+            Breach::DeniesContinuity { slot, generation } => {
+                let name = &self.places[slot];
+                format!("the process at {name} denies that it has held on since it had lease {generation}")
+            }
+            Breach::FalseLoss { probe, known, generation } => format!(
+                "a Lookup that knew lease {known} is shown lease {generation} and tells that the state of key {} is lost, \
+                 which it is not",
+                PROBES[probe]
+            ),
+            Breach::MissedLoss { probe, known, generation } => format!(
+                "a Lookup that knew lease {known} is shown lease {generation} and does not tell that the state of key {} \
+                 is lost",
+                PROBES[probe]
+            ),
             Breach::FalselyClean { session, generation, source } => {
                 let session = self.session(session);
                 format!(
@@ -167,6 +181,9 @@ impl Names {
         text.push_str(&lease(order.generation, order.range));
         if let OrderKind::Grant { source: Some(source) } = order.kind {
             let _ = write!(text, " with the state of lease {source}");
+        }
+        if let Some(merge) = order.merge {
+            let _ = write!(text, ", from now on lease {merge}");
         }
         if let Some(recall) = &order.recall {
             text.push_str(", recalled");

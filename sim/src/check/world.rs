@@ -6,6 +6,7 @@ use stateright::{Model, Property};
 use super::app::{Apps, Copies, Task, TaskKind};
 use super::explain;
 use super::fates::Fates;
+use super::lookups::Lookups;
 use super::network::{Body, Network, Node, Packet};
 use super::nodes::{ManagerNode, OwnerNode};
 use super::prelude::play;
@@ -49,6 +50,8 @@ pub(super) struct State {
     pub(super) memory: Shared<Memory>,
     /// What the oracle remembers of where state is.
     pub(super) fates: Shared<Fates>,
+    /// The Lookups, where there are any.
+    pub(super) lookups: Shared<Lookups>,
     /// What has happened of that which the boundary counts.
     pub(super) spent: Spent,
     /// The sentence that is broken, if one is: nothing happens after that.

@@ -5,6 +5,7 @@
 
 mod conversation;
 mod leaders;
+mod merges;
 mod time;
 mod transfers;
 
@@ -36,6 +37,14 @@ pub(super) fn all() -> Vec<Scenario> {
         transfers::rejoined(),
         transfers::restored(),
         transfers::late(),
+        merges::merged(),
+        merges::merge_moved(),
+        merges::merge_back(),
+        merges::merge_torn(),
+        merges::merge_slow(),
+        merges::merge_led(),
+        merges::merge_two(),
+        merges::merge_lost(),
         time::drift(),
     ]
 }

@@ -127,7 +127,7 @@ pub(super) fn late() -> Scenario {
 }
 
 /// Two Owners whose applications move state in their own time, and an operator who wants a move.
-fn movers(name: &'static str, covers: &'static str) -> Scenario {
+pub(super) fn movers(name: &'static str, covers: &'static str) -> Scenario {
     let mut scenario = pair(name, covers);
     for plan in &mut scenario.owners {
         plan.migrates = true;

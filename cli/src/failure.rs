@@ -7,6 +7,8 @@ use centrifuge::lookup::ConnectError;
 use centrifuge::owner::JoinError;
 use tonic::{Code, Status};
 
+use crate::output::shown_lines;
+
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -63,7 +65,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&shown_lines(&self.what))
     }
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod commands;
 mod dev;
 mod failure;
+mod logging;
 mod output;
 mod sources;
 mod words;

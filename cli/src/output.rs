@@ -2,10 +2,13 @@
 
 use std::io::{ErrorKind, Write};
 
+use centrifuge_core::text::Escaped;
 use clap::ValueEnum;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde_json::Value;
+
+use crate::logging::escape_json;
 
 /// How a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,16 +23,31 @@ impl Output {
     /// Prints one object as JSON, or what `table` makes of it.
     pub(crate) fn print(self, json: &Value, table: impl FnOnce() -> String) {
         match self {
-            Output::Json => line(&json.to_string()),
+            Output::Json => json_line(json),
             Output::Table => line(table().trim_end()),
         }
     }
 }
 
+/// Prints a line of JSON.
+pub(crate) fn json_line(json: &Value) {
+    line(&escape_json(&json.to_string()));
+}
+
+/// A text of a peer as people may see it: one line, and nothing that a terminal would obey.
+pub(crate) fn shown(text: &str) -> String {
+    Escaped(text).to_string()
+}
+
+/// Several lines of our own words, in which a peer's may stand: whatever is no line break is escaped.
+pub(crate) fn shown_lines(text: &str) -> String {
+    text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
+}
+
 /// Prints a line. A reader that has seen enough, as `head` does, ends the command without a fuss.
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    match writeln!(out, "{}", shown_lines(text)).and_then(|()| out.flush()) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
@@ -49,7 +67,8 @@ pub(crate) fn table_or(nothing: &str, head: &[&str], rows: impl IntoIterator<Ite
 pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(head.iter().map(|name| name.to_uppercase()));
-    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
     let is_number = |column: usize| {
         !rows.is_empty()
             && rows.iter().all(|row| row[column].chars().all(|c| c.is_ascii_digit() || ".,%-".contains(c)))
@@ -64,4 +83,18 @@ pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) 
         first.set_padding((0, 1));
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_one_line_and_holds_nothing_that_a_terminal_obeys() {
+        let text =
+            table(&["owner", "url"], [vec!["a\u{202e}b".to_owned(), "http://x\nforged\u{1b}[2J".to_owned()]]);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("a\\u{202e}b") && text.contains("http://x\\nforged\\u{1b}[2J"), "{text}");
+        assert_eq!(shown_lines("one\n\u{9b}two"), "one\n\\u{9b}two");
+    }
 }

@@ -16,6 +16,8 @@ pub(crate) fn of(setting: &str, matches: Option<&ArgMatches>, file: Option<&Path
         (Some(ValueSource::CommandLine), _) => format!(" (set by --{})", setting.replace('_', "-")),
         (Some(ValueSource::EnvVariable), _) => format!(" (set by {} in the environment)", variable(setting)),
         (_, Some(file)) if is_in(file, setting) => format!(" (set in {})", file.display()),
+        // What is no section of the file is from a flag with another name.
+        _ if setting.starts_with("namespaces.") => of("namespace", matches, None),
         _ => " (the default)".to_owned(),
     }
 }
@@ -39,7 +41,9 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
 /// Whether a configuration file sets it.
 fn is_in(file: &Path, setting: &str) -> bool {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    text.lines().filter_map(|line| line.split_once('=')).any(|(name, _)| name.trim() == setting)
+    let section = format!("[{setting}]");
+    let sets = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == setting);
+    text.lines().any(|line| sets(line) || line.trim() == section)
 }
 
 /// The variable of a setting or a flag.

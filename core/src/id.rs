@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::text::unprintable_in;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -208,6 +210,11 @@ pub enum NameError {
     },
     /// The name has a character other than a lower-case letter, a digit or an inner hyphen.
     Character,
+    /// The name has a character that acts on the text around it instead of being read.
+    Unprintable {
+        /// The first of them.
+        character: char,
+    },
 }
 
 impl fmt::Display for NameError {
@@ -217,6 +224,11 @@ impl fmt::Display for NameError {
             NameError::Character => {
                 f.write_str("a name has lower-case letters, digits and hyphens, and no hyphen at either end")
             }
+            NameError::Unprintable { character } => write!(
+                f,
+                "a name has no control characters and none that change the direction of text, as U+{:04X} does",
+                u32::from(*character)
+            ),
         }
     }
 }
@@ -244,15 +256,15 @@ impl OwnerName {
     /// The most bytes of an Owner's name.
     pub const MAX_LEN: usize = 253;
 
-    /// Checks that `name` is not empty, not too long and has no control character.
+    /// Checks that `name` is not empty, not too long and has no unprintable character.
     pub fn new(name: &str) -> Result<OwnerName, NameError> {
         if name.is_empty() || name.len() > Self::MAX_LEN {
             return Err(NameError::Length { at_most: Self::MAX_LEN });
         }
-        if name.chars().any(char::is_control) {
-            return Err(NameError::Character);
+        match unprintable_in(name) {
+            Some(character) => Err(NameError::Unprintable { character }),
+            None => Ok(OwnerName(name.into())),
         }
-        Ok(OwnerName(name.into()))
     }
 }
 

@@ -23,5 +23,6 @@ pub mod record;
 pub mod recording;
 pub mod settings;
 pub mod table;
+pub mod text;
 pub mod time;
 pub mod timers;

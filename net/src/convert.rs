@@ -29,6 +29,7 @@ use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{Entry, PublishedEntry, PublishedOwner};
+use centrifuge_core::text::unprintable_in;
 use centrifuge_core::time::Instant;
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -119,6 +120,14 @@ pub enum Problem {
         /// The highest that is allowed.
         at_most: u64,
     },
+    /// A number is too low.
+    #[error("is {value}; at least {at_least} is allowed")]
+    TooLow {
+        /// The number.
+        value: u64,
+        /// The lowest that is allowed.
+        at_least: u64,
+    },
     /// A number is 0.
     #[error("is 0 or absent; numbers of this kind start at 1")]
     Zero,
@@ -129,8 +138,20 @@ pub enum Problem {
         value: i32,
     },
     /// A text has a character that it must not have.
-    #[error("has a space or a control character")]
+    #[error("has a space")]
     Character,
+    /// A text has a character that acts on the text around it instead of being read.
+    #[error(
+        "has the character U+{:04X}: control characters and characters that change the direction of text are refused",
+        u32::from(*character)
+    )]
+    Unprintable {
+        /// The first of them.
+        character: char,
+    },
+    /// A range overlaps the one before it in its list, or belongs before it.
+    #[error("overlaps the range before it, or is not in key order")]
+    Overlap,
     /// A list is not in order, or has something twice.
     #[error("does not rise from each item to the next")]
     OutOfOrder,
@@ -239,14 +260,16 @@ pub fn read_owner_name(field: &str, wire: &str) -> Result<OwnerName, ConvertErro
     match OwnerName::new(wire) {
         Ok(name) => Ok(name),
         Err(_) if wire.is_empty() => refuse(field, Problem::Absent),
-        Err(NameError::Character) => refuse(field, Problem::Character),
+        Err(NameError::Unprintable { character }) => refuse(field, Problem::Unprintable { character }),
         Err(error) => refuse(field, Problem::Name(error)),
     }
 }
 
+/// Any text of a peer that is no name: not too long, and nothing in it that a terminal or a log would obey.
 fn read_text<'a>(field: &str, wire: &'a str, at_most: usize) -> Converted<&'a str> {
-    match wire.len() {
-        len if len > at_most => refuse(field, Problem::TooLong { len, at_most }),
+    match (wire.len(), unprintable_in(wire)) {
+        (len, _) if len > at_most => refuse(field, Problem::TooLong { len, at_most }),
+        (_, Some(character)) => refuse(field, Problem::Unprintable { character }),
         _ => Ok(wire),
     }
 }
@@ -261,7 +284,7 @@ pub fn read_manager(field: &str, wire: &str) -> Result<ManagerId, ConvertError> 
     if address.is_empty() {
         return refuse(field, Problem::Absent);
     }
-    if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
+    if address.chars().any(char::is_whitespace) {
         return refuse(field, Problem::Character);
     }
     Ok(ManagerId::from(address))
@@ -278,6 +301,14 @@ fn read_positive(field: &str, wire: u64) -> Converted<u64> {
 
 fn read_generation(field: &str, wire: u64) -> Converted<Generation> {
     read_positive(field, wire).map(Generation)
+}
+
+/// The generation at which the state of a lease under `generation` began: none that came later.
+fn read_state_since(wire: u64, generation: u64) -> Converted<Generation> {
+    if wire > generation {
+        return refuse("state_since", Problem::TooHigh { value: wire, at_most: generation });
+    }
+    Ok(Generation(wire))
 }
 
 fn read_seq(field: &str, wire: u64) -> Converted<Seq> {
@@ -416,7 +447,7 @@ fn read_report(wire: v1::Report) -> Converted<Report> {
         heard: Seq(wire.heard),
         applied: Seq(wire.applied),
         age: Duration::from_nanos(wire.age_nanos),
-        held: read_bounded("held", wire.held, read_held)?,
+        held: read_all_held(wire.held)?,
         released: read_bounded("released", wire.released, read_release)?,
         refused: read_bounded("refused", wire.refused, read_refusal)?,
         imports: read_bounded("imports", wire.imports, read_import)?,
@@ -437,11 +468,23 @@ fn write_held(lease: &HeldLease) -> v1::HeldLease {
     }
 }
 
+/// What an Owner holds is in key order, and no key is in it twice.
+fn read_all_held(wire: Vec<v1::HeldLease>) -> Converted<Vec<HeldLease>> {
+    let held = read_bounded("held", wire, read_held)?;
+    let overlaps = |pair: &[HeldLease]| pair[0].range.last() >= pair[1].range.first();
+    match held.windows(2).position(overlaps) {
+        Some(place) => refuse(&format!("held[{}]", place + 1), Problem::Overlap),
+        None => Ok(held),
+    }
+}
+
 fn read_held(wire: v1::HeldLease) -> Converted<HeldLease> {
+    let generation = read_generation("generation", wire.generation)?;
+    read_generation("state_since", wire.state_since)?;
     Ok(HeldLease {
         range: read_range(wire.first, wire.last)?,
-        generation: read_generation("generation", wire.generation)?,
-        state_since: read_generation("state_since", wire.state_since)?,
+        generation,
+        state_since: read_state_since(wire.state_since, wire.generation)?,
         warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
     })
 }
@@ -478,15 +521,14 @@ fn write_release(release: &Release) -> v1::Release {
 }
 
 fn read_release(wire: v1::Release) -> Converted<Release> {
-    let state_since = match wire.warrant {
-        Some(_) => read_generation("state_since", wire.state_since)?,
-        None => Generation(wire.state_since),
-    };
+    if wire.warrant.is_some() {
+        read_generation("state_since", wire.state_since)?;
+    }
     Ok(Release {
         range: read_range(wire.first, wire.last)?,
         generation: read_generation("generation", wire.generation)?,
         clean_to: wire.clean_to.map(|session| read_session("clean_to", &session)).transpose()?,
-        state_since,
+        state_since: read_state_since(wire.state_since, wire.generation)?,
         warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
     })
 }
@@ -721,10 +763,11 @@ fn read_order(wire: v1::LeaseOrder) -> Converted<LeaseOrder> {
     if merge.is_some_and(|merge| merge <= generation) {
         return refuse("merge", Problem::Contradiction { other: "generation" });
     }
+    read_generation("state_since", wire.state_since)?;
     Ok(LeaseOrder {
         range: read_range(wire.first, wire.last)?,
         generation,
-        state_since: read_generation("state_since", wire.state_since)?,
+        state_since: read_state_since(wire.state_since, wire.generation)?,
         kind,
         merge,
         recall: wire.recall.map(|recall| read_in("recall", recall, read_recall)).transpose()?,
@@ -1090,7 +1133,7 @@ fn read_entry(wire: v1::TableEntry, owners: &[PublishedOwner]) -> Converted<Publ
         range: read_range(wire.first, wire.last)?,
         owner,
         generation: Generation(wire.generation),
-        state_since: Generation(wire.state_since),
+        state_since: read_state_since(wire.state_since, wire.generation)?,
     })
 }
 
@@ -1306,9 +1349,9 @@ impl From<&Settings> for v1::Settings {
 pub fn read_settings(wire: &v1::Settings, base: &Settings) -> Result<Settings, ConvertError> {
     let count = |wire: Option<u32>, base: usize| wire.map_or(base, |count| count as usize);
     Ok(Settings {
-        lease: read_millis("lease_ms", wire.lease_ms, base.lease)?,
-        hold: read_millis("hold_ms", wire.hold_ms, base.hold)?,
-        renewal: read_millis("renewal_ms", wire.renewal_ms, base.renewal)?,
+        lease: read_millis_from(limits::SHORTEST_LEASE, "lease_ms", wire.lease_ms, base.lease)?,
+        hold: read_millis_from(limits::SHORTEST_LEASE, "hold_ms", wire.hold_ms, base.hold)?,
+        renewal: read_millis_from(limits::SHORTEST_RENEWAL, "renewal_ms", wire.renewal_ms, base.renewal)?,
         answer_allowance: read_millis(
             "answer_allowance_ms",
             wire.answer_allowance_ms,
@@ -1340,6 +1383,20 @@ fn read_millis(field: &str, wire: Option<u64>, base: Duration) -> Converted<Dura
         None => Ok(base),
         Some(value) if value > at_most => refuse(field, Problem::TooHigh { value, at_most }),
         Some(value) => Ok(Duration::from_millis(value)),
+    }
+}
+
+/// A time that must not be shorter than another. The machine itself takes any, as simulations do.
+fn read_millis_from(
+    shortest: Duration,
+    field: &str,
+    wire: Option<u64>,
+    base: Duration,
+) -> Converted<Duration> {
+    let at_least = write_millis(shortest);
+    match wire {
+        Some(value) if value < at_least => refuse(field, Problem::TooLow { value, at_least }),
+        wire => read_millis(field, wire, base),
     }
 }
 
@@ -1594,6 +1651,9 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
         AdminError::NamespaceExists => {
             Status::already_exists(format!("there is a namespace `{namespace}` already"))
         }
+        AdminError::TooManyNamespaces { at_most } => Status::resource_exhausted(format!(
+            "there are {at_most} namespaces already: delete one, or raise max_namespaces"
+        )),
         AdminError::NoSuchNamespace => Status::not_found(format!(
             "there is no namespace `{namespace}`: create it, or list those that exist"
         )),

@@ -26,6 +26,12 @@ pub const WORDS_LEN: usize = 1_024;
 /// The longest time that can be set: beyond it a setting is a mistake.
 pub const LONGEST_SETTING: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// The shortest lease that can be set, and the shortest hold: below it a busy machine or a network loses leases all the time.
+pub const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+/// The shortest time between two reports of an Owner that can be set: below it reports are all that a Manager does.
+pub const SHORTEST_RENEWAL: Duration = Duration::from_millis(50);
+
 /// The most virtual nodes that an Owner can be given at its start.
 pub const VIRTUAL_NODES: u32 = 1 << 16;
 

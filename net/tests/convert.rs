@@ -152,6 +152,11 @@ fn nonce(number: u128) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
 
+/// A lease on ten keys.
+fn held(first: u64) -> v1::HeldLease {
+    v1::HeldLease { first, last: first + 9, generation: 3, state_since: 2, warrant: None }
+}
+
 /// A report without a fault.
 fn report() -> v1::Report {
     v1::Report {
@@ -159,7 +164,7 @@ fn report() -> v1::Report {
         session: nonce(1),
         conversation: nonce(2),
         seq: 1,
-        held: vec![v1::HeldLease { first: 0, last: 9, generation: 3, state_since: 2, warrant: None }; 4],
+        held: (0..4).map(|place| held(place * 10)).collect(),
         ..Default::default()
     }
 }
@@ -186,8 +191,8 @@ fn a_refusal_names_the_field_and_what_is_wrong() {
     );
     assert_eq!(told(|report| report.seq = 0), "report.seq: is 0 or absent; numbers of this kind start at 1");
     assert_eq!(
-        told(|report| report.held[3].first = 10),
-        "report.held[3].last: ends before it starts: first 000000000000000a, last 0000000000000009"
+        told(|report| report.held[3].first = 40),
+        "report.held[3].last: ends before it starts: first 0000000000000028, last 0000000000000027"
     );
     let clean_to = v1::Release { generation: 1, clean_to: Some(Bytes::new()), ..Default::default() };
     assert_eq!(
@@ -211,6 +216,98 @@ fn a_refusal_names_the_field_and_what_is_wrong() {
 }
 
 #[test]
+fn ranges_that_overlap_and_ages_from_the_future_are_refused() {
+    let told = |spoil: fn(&mut v1::Report)| refusal(spoil).to_string();
+    let overlaps = "overlaps the range before it, or is not in key order";
+    assert_eq!(told(|report| report.held[2].first = 19), format!("report.held[2]: {overlaps}"));
+    assert_eq!(told(|report| report.held.swap(0, 1)), format!("report.held[1]: {overlaps}"));
+    assert_eq!(told(|report| report.held[1] = report.held[0].clone()), format!("report.held[1]: {overlaps}"));
+    assert_eq!(
+        told(|report| report.held[3].state_since = 4),
+        "report.held[3].state_since: is 4; at most 3 is allowed"
+    );
+    let release = |state_since| v1::Release { generation: 3, state_since, ..Default::default() };
+    let refused = refusal(|report| report.released.push(release(4)));
+    assert_eq!(refused.to_string(), "report.released[0].state_since: is 4; at most 3 is allowed");
+
+    let order = v1::LeaseOrder { generation: 2, state_since: 3, ..Default::default() };
+    let assign = v1::Assign {
+        namespace: "chat".to_owned(),
+        session: nonce(1),
+        conversation: nonce(2),
+        seq: 1,
+        lease_nanos: 1,
+        renewal_nanos: 1,
+        orders: vec![order],
+        ..Default::default()
+    };
+    let assign = v1::ManagerMessage { kind: Some(v1::manager_message::Kind::Assign(assign)) };
+    let refused = ManagerToOwner::try_from(assign).expect_err("state from the future");
+    assert_eq!(refused.to_string(), "assign.orders[0].state_since: is 3; at most 2 is allowed");
+
+    let entries = vec![v1::TableEntry { generation: 5, state_since: 6, ..Default::default() }];
+    let body = Some(v1::news::Body::Snapshot(v1::Snapshot { lsn: 1, owners: Vec::new(), entries }));
+    let news = v1::News { namespace: "chat".to_owned(), term: 1, log: nonce(4), body };
+    let update = v1::Update { lookup: nonce(5), echo: 1, news: news.encode_to_vec().into() };
+    let reply = v1::WatchReply { kind: Some(v1::watch_reply::Kind::Update(update)) };
+    let refused = ManagerToLookup::try_from(reply).expect_err("state from the future");
+    assert_eq!(
+        refused.to_string(),
+        "update.news.snapshot.entries[0].state_since: is 6; at most 5 is allowed"
+    );
+}
+
+/// One of every kind of character that acts on the text around it.
+const UNPRINTABLE: [char; 16] = [
+    '\n', '\r', '\t', '\u{0}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}',
+    '\u{2029}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{feff}',
+];
+
+#[test]
+fn characters_that_act_on_terminals_are_refused_in_every_text() {
+    let hello = |name: &str, url: &str| {
+        let (name, url) = (name.to_owned(), url.to_owned());
+        let hello =
+            v1::Hello { namespace: "chat".to_owned(), session: nonce(1), name, url, ..Default::default() };
+        OwnerToManager::try_from(v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) })
+    };
+    assert!(hello("größe-東京 1", "http://größe.example/東京?a=b c").is_ok(), "people's letters are allowed");
+    for character in UNPRINTABLE {
+        let text = format!("a{character}b");
+        let namespace = || "chat".to_owned();
+        let words = || text.clone();
+        let move_to = v1::MoveRequest {
+            namespace: namespace(),
+            range: Some(v1::KeyRange { first: 0, last: 1 }),
+            to: Some(words()),
+            why: String::new(),
+        };
+        let (owner, why) = ("a".to_owned(), words());
+        let refused = [
+            ("hello.name", hello(&text, "").map(drop)),
+            ("hello.url", hello("a", &text).map(drop)),
+            (
+                "why",
+                AdminCommand::try_from(v1::FreezeRequest { namespace: namespace(), why: words() }).map(drop),
+            ),
+            (
+                "why",
+                AdminCommand::try_from(v1::DrainRequest { namespace: namespace(), owner, why }).map(drop),
+            ),
+            ("to", AdminCommand::try_from(move_to).map(drop)),
+            ("leader", convert::read_manager("leader", &text).map(drop)),
+        ];
+        for (field, result) in refused {
+            let error = result.expect_err("refused");
+            assert_eq!(error.field, field, "{character:?}");
+            let shown = format!("U+{:04X}", u32::from(character));
+            assert!(error.to_string().contains(&shown), "{error} names {shown}");
+            assert!(!error.to_string().contains(character), "the refusal does not repeat it");
+        }
+    }
+}
+
+#[test]
 fn long_lists_and_texts_are_refused() {
     let many = limits::MOST_ITEMS + 1;
     let refused = refusal(|report| report.held = vec![report.held[0].clone(); many]);
@@ -227,7 +324,10 @@ fn long_lists_and_texts_are_refused() {
     let refused = hello("a".repeat(254), String::new()).expect_err("a long name");
     assert_eq!(refused.to_string(), "hello.name: a name has 1 to 253 characters");
     let refused = hello("a\nb".to_owned(), String::new()).expect_err("a line break");
-    assert_eq!((refused.field.as_str(), refused.problem), ("hello.name", Problem::Character));
+    assert_eq!(
+        (refused.field.as_str(), refused.problem),
+        ("hello.name", Problem::Unprintable { character: '\n' })
+    );
 }
 
 #[test]
@@ -239,7 +339,7 @@ fn managers_that_talk_nonsense_are_refused() {
 
     let leader = Some("two words:1".to_owned());
     let error = read(v1::manager_message::Kind::NotLeader(v1::NotLeader { leader })).expect_err("no address");
-    assert_eq!(error.to_string(), "not_leader.leader: has a space or a control character");
+    assert_eq!(error.to_string(), "not_leader.leader: has a space");
 
     let order = v1::LeaseOrder { generation: 2, state_since: 1, source: Some(1), ..Default::default() };
     let assign = v1::Assign {
@@ -375,6 +475,14 @@ fn absurd_wishes_of_operators_are_refused() {
         format!("settings.lease_ms: is {}; at most 31536000000 is allowed", u64::MAX)
     );
     assert_eq!(
+        settings(v1::Settings { lease_ms: Some(5), ..Default::default() }),
+        "settings.lease_ms: is 5; at least 1000 is allowed"
+    );
+    assert_eq!(
+        settings(v1::Settings { renewal_ms: Some(1), ..Default::default() }),
+        "settings.renewal_ms: is 1; at least 50 is allowed"
+    );
+    assert_eq!(
         settings(v1::Settings { virtual_nodes: Some(u32::MAX), ..Default::default() }),
         format!("settings.virtual_nodes: is {}; at most 65536 is allowed", u32::MAX)
     );
@@ -405,6 +513,7 @@ fn refusals_of_a_manager_have_a_code_and_name_the_leader() {
     let codes = [
         (AdminError::Unknown, Code::Unavailable),
         (AdminError::NamespaceExists, Code::AlreadyExists),
+        (AdminError::TooManyNamespaces { at_most: 2 }, Code::ResourceExhausted),
         (AdminError::NoSuchNamespace, Code::NotFound),
         (AdminError::NamespaceInUse, Code::FailedPrecondition),
         (AdminError::NoSuchOwner, Code::NotFound),

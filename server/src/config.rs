@@ -29,6 +29,9 @@ use crate::store::Backend;
 /// The leader lease on etcd, unless set. etcd counts in whole seconds: with the drift bound this just fits into five, so
 /// that a standby follows a killed leader after five seconds and half a second in which etcd notices.
 const ETCD_LEADER_LEASE: Duration = Duration::from_millis(4600);
+/// What a log filter may be.
+pub const LOG_LEVELS: &str =
+    "error, warn, info, debug, trace, off, or a filter such as info,centrifuge_server=debug";
 /// How often a standby tries on etcd, unless set; it tries at once when the leader's key goes away.
 const ETCD_CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -279,7 +282,7 @@ impl ConfigArgs {
             store,
             namespaces,
             log_format: self.log_format.map_or(Ok(default.log_format), log_format)?,
-            log_level: self.log_level.unwrap_or(default.log_level),
+            log_level: self.log_level.map_or(Ok(default.log_level), log_level)?,
             record: self.record.map(|path| file_path("record", path)).transpose()?,
             leader_lease,
             campaign_interval,
@@ -352,6 +355,21 @@ fn log_format(text: String) -> Result<LogFormat, ConfigError> {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         _ => Err(refuse("log_format", text, "text or json")),
+    }
+}
+
+/// A filter whose every part says how much: a part without a level would silence everything, or nothing.
+fn log_level(text: String) -> Result<String, ConfigError> {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let is_level = |text: &str| LEVELS.iter().any(|level| text.eq_ignore_ascii_case(level));
+    let is_part = |part: &str| match part.rsplit_once('=') {
+        Some((target, level)) => !target.is_empty() && is_level(level),
+        None => is_level(part),
+    };
+    if text.split(',').map(str::trim).all(is_part) {
+        Ok(text)
+    } else {
+        Err(refuse("log_level", text, LOG_LEVELS))
     }
 }
 

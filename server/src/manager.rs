@@ -336,6 +336,7 @@ fn driver(
         leader_hold: config.leader_hold(),
         campaign_interval: config.campaign_interval,
         compact_every: config.compact_every,
+        max_namespaces: Some(config.limits.max_namespaces),
         diskless,
         ..ManagerConfig::new(id.clone())
     };

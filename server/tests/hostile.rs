@@ -52,6 +52,10 @@ fn hello(change: impl FnOnce(&mut v1::Hello)) -> v1::OwnerMessage {
     v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) }
 }
 
+fn held(generation: u64) -> v1::HeldLease {
+    v1::HeldLease { first: 0, last: 9, generation, state_since: generation, warrant: None }
+}
+
 fn report(change: impl FnOnce(&mut v1::Report)) -> v1::OwnerMessage {
     let mut report = v1::Report {
         namespace: "presence".into(),
@@ -89,6 +93,13 @@ async fn absurd_fields_end_the_stream_and_name_the_field() {
         ("hello.url", hello(|hello| hello.url = "u".repeat(1 << 20))),
         ("report.seq", report(|report| report.seq = 0)),
         ("report.held[0].last", report(|report| report.held = vec![bad_range])),
+        ("hello.url", hello(|hello| hello.url = "http://a\n2026-11-17 INFO forged".into())),
+        ("hello.name", hello(|hello| hello.name = "mallory\u{202e}".into())),
+        ("report.held[1]", report(|report| report.held = vec![held(1), held(1)])),
+        (
+            "report.held[0].state_since",
+            report(|report| report.held = vec![v1::HeldLease { state_since: 9, ..held(1) }]),
+        ),
         ("report.held", report(|report| report.held = vec![v1::HeldLease::default(); 200_000])),
     ];
     let count = cases.len();

@@ -3,7 +3,9 @@
 mod support;
 
 use centrifuge_net::proto::v1;
-use support::{TestOwner, admin, config, create, eventually, page, start};
+use centrifuge_server::Config;
+use centrifuge_server::config::Limits;
+use support::{TestOwner, admin, channel, config, create, eventually, page, start};
 use tonic::Code;
 
 #[tokio::test]
@@ -304,5 +306,71 @@ async fn ordinary_tools_find_the_services_and_their_health() {
     {
         assert!(names.contains(&name), "{names:?}");
     }
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_limit_of_namespaces_holds_however_many_are_created_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let limits = Limits { max_namespaces: 10, ..Limits::default() };
+    let manager = start(folder.path(), Config { limits, ..config() }).await;
+    let at = manager.grpc_addr();
+    let requests: Vec<_> = (0..60)
+        .map(|number| {
+            let request = v1::CreateNamespaceRequest { namespace: format!("pool-{number}"), settings: None };
+            tokio::spawn(async move { admin(at).await.create_namespace(request).await })
+        })
+        .collect();
+    let mut created = 0;
+    for request in requests {
+        match request.await.expect("an answer") {
+            Ok(_) => created += 1,
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                assert!(status.message().contains("max_namespaces"), "{status}");
+            }
+        }
+    }
+    assert_eq!(created, 10);
+    let all = admin(at).await.list_namespaces(v1::ListNamespacesRequest::default()).await;
+    assert_eq!(all.expect("listed").into_inner().namespaces.len(), 10);
+    // One that is gone makes room.
+    let gone = v1::DeleteNamespaceRequest {
+        namespace: manager
+            .view()
+            .group()
+            .expect("it leads")
+            .namespaces
+            .keys()
+            .next()
+            .expect("one")
+            .to_string(),
+    };
+    admin(at).await.delete_namespace(gone).await.expect("deleted");
+    create(at, "another").await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_no_request_and_what_is_no_setting_is_the_operators_mistake() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let at = manager.grpc_addr();
+    let mut grpc = tonic::client::Grpc::new(channel(at).await.expect("connected"));
+    grpc.ready().await.expect("ready");
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/centrifuge.v1.Admin/CreateNamespace");
+    // A WatchRequest says in its fields what no CreateNamespaceRequest can.
+    let wrong =
+        v1::WatchRequest { namespace: "a".into(), lookup: vec![0xff; 16].into(), ..Default::default() };
+    let codec = tonic_prost::ProstCodec::<v1::WatchRequest, v1::CreateNamespaceReply>::default();
+    let status = grpc.unary(tonic::Request::new(wrong), path, codec).await.expect_err("refused");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert!(status.message().contains("decode"), "{status}");
+
+    let hasty = v1::Settings { lease_ms: Some(5), hold_ms: Some(6), ..v1::Settings::default() };
+    let request = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(hasty) };
+    let status = admin(at).await.create_namespace(request).await.expect_err("refused");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert!(status.message().contains("lease_ms"), "{status}");
     manager.shutdown().await;
 }

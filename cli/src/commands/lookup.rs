@@ -8,6 +8,7 @@ use super::leases;
 use crate::At;
 use crate::admin::namespace;
 use crate::failure::Failure;
+use crate::output::shown;
 use crate::words::{self, show_range};
 
 #[derive(Args)]
@@ -32,8 +33,8 @@ pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
     args.at.output.print(&json, || match &lease.owner {
         Some(owner) => format!(
             "{} at {}\n  key {:016x} in {}, lease {}, state since {}",
-            owner.name,
-            owner.url,
+            shown(&owner.name),
+            shown(&owner.url),
             args.key.0,
             show_range(lease.range),
             lease.generation,

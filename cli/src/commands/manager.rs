@@ -1,16 +1,15 @@
 //! `centrifuge manager`.
 
-use std::io::IsTerminal;
 use std::pin::pin;
 
-use centrifuge_server::config::{Config, ConfigArgs, ConfigError, LogFormat};
+use centrifuge_server::config::{Config, ConfigArgs, ConfigError, LOG_LEVELS, LogFormat};
 use centrifuge_server::manager::Manager;
 use clap::{ArgMatches, Args};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
-use crate::sources;
+use crate::{logging, sources};
 
 #[derive(Args)]
 pub(crate) struct ManagerArgs {
@@ -63,10 +62,10 @@ fn refused(error: &ConfigError, source: impl Fn(&str) -> String) -> Failure {
     let source = match error {
         ConfigError::Value { setting, .. } | ConfigError::NotLoopback { setting, .. } => source(setting),
         ConfigError::NothingToDial(_) => source("grpc_listen"),
-        ConfigError::Unreadable { .. }
-        | ConfigError::File { .. }
-        | ConfigError::NoStore { .. }
-        | ConfigError::Namespace { .. } => String::new(),
+        ConfigError::Namespace { namespace, .. } => source(&format!("namespaces.{namespace}")),
+        ConfigError::Unreadable { .. } | ConfigError::File { .. } | ConfigError::NoStore { .. } => {
+            String::new()
+        }
     };
     Failure::usage(format!("{error}{source}"))
 }
@@ -75,16 +74,11 @@ fn start_logging(config: &Config) -> Result<(), ConfigError> {
     let filter = EnvFilter::try_new(&config.log_level).map_err(|_| ConfigError::Value {
         setting: "log_level",
         value: config.log_level.clone(),
-        allowed: "error, warn, info, debug, trace, or a filter such as info,centrifuge_server=debug"
-            .to_owned(),
+        allowed: LOG_LEVELS.to_owned(),
     })?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
     match config.log_format {
-        LogFormat::Json => lines.json().init(),
-        LogFormat::Text => lines.init(),
+        LogFormat::Json => logging::json(filter),
+        LogFormat::Text => logging::text(filter),
     }
     Ok(())
 }

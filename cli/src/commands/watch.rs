@@ -12,7 +12,8 @@ use serde_json::json;
 use crate::At;
 use crate::admin::namespace;
 use crate::failure::Failure;
-use crate::output::{Output, line};
+use crate::logging::escape_json;
+use crate::output::{Output, line, shown};
 
 /// How long a leader is looked for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,16 +87,18 @@ fn has(known: &RangeMap<Row>, range: KeyRange, row: &Row) -> bool {
 
 fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
     line(&match output {
-        Output::Json => json!({
-            "event": "change",
-            "lsn": lsn,
-            "range": range.to_string(),
-            "url": row.url,
-            "generation": row.generation,
-        })
-        .to_string(),
+        Output::Json => escape_json(
+            &json!({
+                "event": "change",
+                "lsn": lsn,
+                "range": range.to_string(),
+                "url": row.url,
+                "generation": row.generation,
+            })
+            .to_string(),
+        ),
         Output::Table => match &row.url {
-            Some(url) => format!("{range} is at {url} under lease {}", row.generation),
+            Some(url) => format!("{range} is at {} under lease {}", shown(url), row.generation),
             None => format!("{range} has no owner; the last lease was {}", row.generation),
         },
     });

@@ -106,6 +106,13 @@ fn a_wrong_setting_is_named_with_its_source() {
         (Configured::new("[limits]\nmax_streams = 0\n"), ["max_streams", "0", "manager.toml"]),
         (Configured::new("leader_leese = \"1s\"\n"), ["leader_leese", "line 1", "manager.toml"]),
         (Configured::new("").flag("--log-level", "=loud"), ["log_level", "loud", "--log-level"]),
+        (Configured::new("").flag("--log-level", "loud="), ["log_level", "loud=", "--log-level"]),
+        (
+            Configured::new("[namespaces.presence]\nlease = \"30s\"\n"),
+            ["namespaces.presence", "centrifuge namespace create", "(set in "],
+        ),
+        (Configured::new("").flag("--store", "etcdd"), ["store", "etcdd", "file:PATH"]),
+        (Configured::new("").flag("--store", "s3:bucket"), ["store", "s3:bucket", "--store)"]),
         (
             Configured::one_port(),
             ["http_listen 127.0.0.1:7777 (set by --http-listen)", "manager.toml", "name one port"],

@@ -12,6 +12,7 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName, SessionId, Url};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
+use centrifuge_core::text::unprintable_in;
 use centrifuge_net::clock;
 use centrifuge_net::credential;
 use centrifuge_net::driver::Driver;
@@ -284,6 +285,9 @@ impl OwnerBuilder {
             .map_err(|error| JoinError::Namespace(self.namespace.clone(), error))?;
         if self.url.is_empty() {
             return Err(JoinError::NoUrl);
+        }
+        if unprintable_in(&self.url).is_some() {
+            return Err(JoinError::Url(self.url.clone()));
         }
         if self.moves_twice {
             return Err(JoinError::MovesTwice);

@@ -21,6 +21,11 @@ pub enum JoinError {
     /// Callers could not find the Owner.
     #[error("the Owner has no url: say where callers reach it, with url()")]
     NoUrl,
+    /// The url has a character that no Manager takes.
+    #[error(
+        "the Owner's url {0:?} is refused: it has a control character, or one that changes the direction of text"
+    )]
+    Url(String),
     /// State would be moved in two ways.
     #[error(
         "the state is moved in two ways: give state(), on_migrate_out() and migrations() only one call in all; several maps need an on_migrate_out of your own"

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{NameError, Nonce};
+use crate::text::unprintable_in;
 use crate::time::Instant;
 
 /// A peer, by its number; no two peers have the same, by configuration.
@@ -92,13 +93,13 @@ impl Cell {
     /// The most bytes of a cell's name.
     pub const MAX_LEN: usize = 253;
 
-    /// A cell on which all peers vote. Its name is not empty, not too long and has no control character.
+    /// A cell on which all peers vote. Its name is not empty, not too long and has no unprintable character.
     pub fn new(name: &str) -> Result<Cell, NameError> {
         if name.is_empty() || name.len() > Self::MAX_LEN {
             return Err(NameError::Length { at_most: Self::MAX_LEN });
         }
-        if name.chars().any(char::is_control) {
-            return Err(NameError::Character);
+        if let Some(character) = unprintable_in(name) {
+            return Err(NameError::Unprintable { character });
         }
         Ok(Cell { name: name.into(), members: None })
     }

@@ -54,6 +54,12 @@ impl Leader {
                 if self.draft.namespaces.contains_key(namespace) {
                     return Err(AdminError::NamespaceExists);
                 }
+                // The draft has what was decided in this round already: however many ask at once, they are counted one by one.
+                if let Some(at_most) = context.config.max_namespaces
+                    && self.draft.namespaces.len() >= at_most
+                {
+                    return Err(AdminError::TooManyNamespaces { at_most });
+                }
                 let settings = self.checked(settings, context)?;
                 let log = context.random.nonce();
                 let floor = Generation::ZERO;

@@ -220,6 +220,11 @@ pub enum AdminError {
     Unknown,
     /// There is a namespace of that name.
     NamespaceExists,
+    /// There are as many namespaces as there may be.
+    TooManyNamespaces {
+        /// The most that there may be.
+        at_most: usize,
+    },
     /// There is no namespace of that name.
     NoSuchNamespace,
     /// Owners hold ranges of it: drain or evict them first.

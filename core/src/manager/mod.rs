@@ -53,6 +53,9 @@ pub struct ManagerConfig {
     pub drift: Drift,
     /// After how many commits the log is compacted.
     pub compact_every: u64,
+    /// The most namespaces that operators can create; `None`: as many as they want.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub max_namespaces: Option<usize>,
     /// There is no store, and every term begins with these namespaces and what their Owners claim; `None`: there is one.
     #[cfg_attr(feature = "serde", serde(default))]
     pub diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
@@ -71,6 +74,7 @@ impl ManagerConfig {
             campaign_interval: Duration::from_secs(2),
             drift,
             compact_every: 1000,
+            max_namespaces: None,
             diskless: None,
         }
     }

@@ -69,7 +69,7 @@ pub fn read_peer(field: &str, wire: u32) -> Result<PeerId, ConvertError> {
 fn read_cell(name: &str, members: &[u32]) -> Converted<Cell> {
     let cell = Cell::new(name).or_else(|error| match error {
         _ if name.is_empty() => refuse("cell", Problem::Absent),
-        NameError::Character => refuse("cell", Problem::Character),
+        NameError::Unprintable { character } => refuse("cell", Problem::Unprintable { character }),
         error => refuse("cell", Problem::Name(error)),
     })?;
     let at_most = limits::FLEASE_PEERS;

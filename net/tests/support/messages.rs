@@ -27,11 +27,11 @@ pub(crate) fn namespace() -> impl Strategy<Value = Namespace> {
 }
 
 pub(crate) fn owner_name() -> impl Strategy<Value = OwnerName> {
-    "[^\\p{Cc}]{1,60}".prop_map(|name| OwnerName::new(&name).expect("a name"))
+    "[^\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cn}]{1,60}".prop_map(|name| OwnerName::new(&name).expect("a name"))
 }
 
 fn url() -> impl Strategy<Value = Url> {
-    ".{0,80}".prop_map(|url| Url::from(url.as_str()))
+    "[^\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cn}]{0,80}".prop_map(|url| Url::from(url.as_str()))
 }
 
 pub(crate) fn manager() -> impl Strategy<Value = ManagerId> {
@@ -100,7 +100,7 @@ fn hello() -> impl Strategy<Value = Hello> {
 
 fn report() -> impl Strategy<Value = Report> {
     let names = (namespace(), session(), nonce(), seq(), any_seq(), any_seq());
-    let lists = (vec(held(), 0..6), vec(release(), 0..4), vec(refusal(), 0..4), vec(load(), 0..6));
+    let lists = (held(), vec(release(), 0..4), vec(refusal(), 0..4), vec(load(), 0..6));
     let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
     (names, lists, wishes).prop_map(
         |(
@@ -127,10 +127,23 @@ fn report() -> impl Strategy<Value = Report> {
     )
 }
 
-fn held() -> impl Strategy<Value = HeldLease> {
-    (range(), generation(), generation(), of(warrant())).prop_map(
-        |(range, generation, state_since, warrant)| HeldLease { range, generation, state_since, warrant },
-    )
+/// A generation, and the one before it at which the state began.
+fn numbers() -> impl Strategy<Value = (Generation, Generation)> {
+    (generation(), generation()).prop_map(|(one, other)| (one.max(other), one.min(other)))
+}
+
+/// Leases on ranges in key order.
+fn held() -> impl Strategy<Value = Vec<HeldLease>> {
+    vec((any::<u64>(), numbers(), of(warrant())), 0..8).prop_map(|mut leases| {
+        leases.sort_unstable_by_key(|(first, ..)| *first);
+        leases.dedup_by_key(|(first, ..)| *first);
+        let ends: Vec<u64> = leases.iter().skip(1).map(|(next, ..)| next - 1).chain([u64::MAX]).collect();
+        let lease = |((first, (generation, state_since), warrant), last)| {
+            let range = KeyRange::new(Key(first), Key(last)).expect("ends in order");
+            HeldLease { range, generation, state_since, warrant }
+        };
+        leases.into_iter().zip(ends).map(lease).collect()
+    })
 }
 
 fn warrant() -> impl Strategy<Value = Warrant> {
@@ -139,8 +152,8 @@ fn warrant() -> impl Strategy<Value = Warrant> {
 }
 
 fn release() -> impl Strategy<Value = Release> {
-    (range(), generation(), of(session()), generation(), of(warrant())).prop_map(
-        |(range, generation, clean_to, state_since, warrant)| Release {
+    (range(), numbers(), of(session()), of(warrant())).prop_map(
+        |(range, (generation, state_since), clean_to, warrant)| Release {
             range,
             generation,
             clean_to,
@@ -240,8 +253,8 @@ fn order() -> impl Strategy<Value = LeaseOrder> {
     let to =
         (session(), owner_name(), url()).prop_map(|(session, name, url)| Destination { session, name, url });
     let recall = of(of(to).prop_map(|to| RecallOrder { to }));
-    (range(), generation(), generation(), kind, of(generation()), recall, of(warrant())).prop_map(
-        |(range, generation, state_since, kind, merge, recall, warrant)| LeaseOrder {
+    (range(), numbers(), kind, of(generation()), recall, of(warrant())).prop_map(
+        |(range, (generation, state_since), kind, merge, recall, warrant)| LeaseOrder {
             range,
             generation,
             state_since,
@@ -288,12 +301,13 @@ fn body() -> impl Strategy<Value = UpdateBody> {
 fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
     let owner = (session(), url()).prop_map(|(session, url)| PublishedOwner { session, url });
     vec(owner, 1..4).prop_flat_map(|owners| {
-        let entry = (range(), of(prop::sample::select(owners)), any::<u64>(), any::<u64>());
-        let entry = entry.prop_map(|(range, owner, generation, state_since)| PublishedEntry {
+        let numbers = prop_oneof![Just((Generation::ZERO, Generation::ZERO)), numbers()];
+        let entry = (range(), of(prop::sample::select(owners)), numbers);
+        let entry = entry.prop_map(|(range, owner, (generation, state_since))| PublishedEntry {
             range,
             owner,
-            generation: Generation(generation),
-            state_since: Generation(state_since),
+            generation,
+            state_since,
         });
         vec(entry, 0..12).prop_map(Arc::from)
     })
@@ -302,7 +316,8 @@ fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
 /// Settings of whole milliseconds within the limits; whether they go together is not asked.
 pub(crate) fn settings() -> impl Strategy<Value = Settings> {
     let longest = u64::try_from(limits::LONGEST_SETTING.as_millis()).expect("a year fits");
-    let lengths = vec((0..=longest).prop_map(Duration::from_millis), 10);
+    let shortest = u64::try_from(limits::SHORTEST_LEASE.as_millis()).expect("a second fits");
+    let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 10);
     let counts = vec(any::<u32>().prop_map(|count| count as usize), 4);
     let partitioner = prop::sample::select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed]);
     let load_policy = prop::sample::select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);

@@ -56,6 +56,13 @@ impl ConfigArgs {
     }
 
     pub(super) fn configured_namespaces(&mut self, store: &Backend) -> Result<Namespaces, ConfigError> {
+        const UNUSED: &str =
+            "left out, unless store is none: where there is a store, use `centrifuge namespace create`";
+        let has_store = !matches!(store, Backend::None(_));
+        if let Some(namespace) = self.namespaces.keys().next().filter(|_| has_store) {
+            let why = format!("the section must be {UNUSED}");
+            return Err(ConfigError::Namespace { namespace: namespace.clone(), why });
+        }
         let namespaces = namespaces::check(std::mem::take(&mut self.namespaces), &self.namespace)?;
         match (store, namespaces.keys().next()) {
             (Backend::None(_), None) => Err(refuse(
@@ -63,18 +70,19 @@ impl ConfigArgs {
                 "",
                 "set with store none: name each with --namespace NAME, or in the file under [namespaces.NAME]",
             )),
-            (Backend::File(_) | Backend::Etcd(_), Some(name)) => Err(refuse(
-                "namespace",
-                name.to_string(),
-                "left out, unless store is none: where there is a store, use `centrifuge namespace create`",
-            )),
+            (Backend::File(_) | Backend::Etcd(_), Some(name)) => {
+                Err(refuse("namespace", name.to_string(), UNUSED))
+            }
             _ => Ok(namespaces),
         }
     }
 }
 
+/// What a store may be.
+const STORES: &str = "file:PATH or a path with a / or a . in it, etcd or etcd:PREFIX with --etcd-endpoints, or none with --peers";
+
 /// A store by its name: `file:PATH`, or `etcd`, perhaps with a prefix of its own, as `etcd:/centrifuge/`. A path alone is
-/// a file, too.
+/// a file, too, where it cannot be taken for anything else: a misspelt name would make an empty store, and lead on it.
 pub fn named_store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Result<Backend, ConfigError> {
     let text = name.to_str().unwrap_or_default();
     if text == NO_STORE {
@@ -84,7 +92,8 @@ pub fn named_store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Resul
         Some(("file", path)) => (Path::new(path), None),
         Some(("etcd", prefix)) => (name, Some(Some(prefix.to_owned()))),
         _ if text == "etcd" => (name, Some(None)),
-        _ => (name, None),
+        _ if is_path(name) => (name, None),
+        _ => return Err(refuse(setting, name.display().to_string(), STORES)),
     };
     match prefix {
         Some(own) => {
@@ -94,4 +103,11 @@ pub fn named_store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Resul
         }
         None => Ok(Backend::File(file_path(setting, path.to_owned())?)),
     }
+}
+
+/// Whether a name is clearly a path: it has a slash or a dot, and nothing before its first slash looks like a scheme.
+fn is_path(name: &Path) -> bool {
+    let Some(text) = name.to_str() else { return true };
+    let first = text.split('/').next().unwrap_or_default();
+    text.contains(['/', '.']) && !first.contains(':')
 }

@@ -68,6 +68,16 @@ fn a_store_is_a_file_or_an_etcd() {
     let own = with("store = 'etcd:/own/'\n[etcd]\nendpoints = 'a:1'\nprefix = '/other/'");
     assert!(matches!(own, Backend::Etcd(options) if options.prefix == "/own/"));
     assert!(error(file("store = 'file:'")).contains("store"));
+    for path in ["/var/lib/store", "./store", "folder/store", "../a:b", "centrifuge.db"] {
+        assert_eq!(with(&format!("store = '{path}'")), Backend::File(path.into()));
+    }
+    assert_eq!(with("store = 'file:etcdd'"), Backend::File("etcdd".into()));
+    for unknown in
+        ["etcdd", "s3:bucket", "s3://bucket/a.db", "File:a.db", "a:b.db", "sqlite", "nonee", "http://a/b"]
+    {
+        let refused = error(file(&format!("store = '{unknown}'")));
+        assert!(refused.contains(unknown) && refused.contains("file:PATH"), "{refused}");
+    }
     assert!(error(file("store = 'etcd'")).contains("etcd_endpoints"));
     assert!(error(file("[etcd]\nendpoints = 'a:1'")).contains("--store etcd"));
 }
@@ -77,6 +87,23 @@ fn a_leader_lease_on_etcd_fits_into_whole_seconds() {
     let config = file("store = 'etcd'\n[etcd]\nendpoints = 'a:1'").check().expect("allowed");
     assert!(config.leader_lease < config.leader_hold() && config.leader_hold() <= Duration::from_secs(5));
     assert!(config.leader_lease + Duration::from_secs(1) > Duration::from_millis(5_500));
+}
+
+#[test]
+fn a_log_filter_says_how_much_of_what() {
+    for allowed in ["info", "WARN", "off", "info,centrifuge_server=debug", "centrifuge_server=trace, warn"] {
+        assert!(file(&format!("log_level = '{allowed}'")).check().is_ok(), "{allowed}");
+    }
+    for refused in ["loud", "loud=", "=info", "info,", "", "info,centrifuge_server", "a=loud"] {
+        let words = error(file(&format!("log_level = '{refused}'")));
+        assert!(words.contains("log_level") && words.contains("centrifuge_server=debug"), "{words}");
+    }
+}
+
+#[test]
+fn namespaces_of_a_file_are_blamed_on_their_section() {
+    let words = error(file("[namespaces.presence]\nlease = '30s'"));
+    assert!(words.starts_with("namespaces.presence: ") && words.contains("namespace create"), "{words}");
 }
 
 #[test]

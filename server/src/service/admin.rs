@@ -135,25 +135,6 @@ impl AdminService {
             _ => Ok(()),
         }
     }
-
-    fn check_room_for(&self, command: &AdminCommand) -> Result<(), Status> {
-        let at_most = self.shared.limits.max_namespaces;
-        let full = |group: &Group| group.namespaces.len() >= at_most;
-        match command {
-            AdminCommand::Create { namespace, .. }
-                if self
-                    .shared
-                    .view
-                    .group()
-                    .is_some_and(|group| full(&group) && !group.namespaces.contains_key(namespace)) =>
-            {
-                let words =
-                    format!("there are {at_most} namespaces already: delete one, or raise max_namespaces");
-                Err(Status::resource_exhausted(words))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// An operator who hangs up waits no more.
@@ -226,9 +207,7 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::CreateNamespaceRequest>,
     ) -> Result<Response<v1::CreateNamespaceReply>, Status> {
-        let command = AdminCommand::try_from(request.into_inner())?;
-        self.check_room_for(&command)?;
-        self.perform(Ok(command)).await?;
+        self.perform(request.into_inner().try_into()).await?;
         Ok(Response::new(v1::CreateNamespaceReply {}))
     }
 

@@ -46,15 +46,28 @@ where
         let shared = Arc::clone(&self.shared);
         let answer = self.service.call(request);
         Box::pin(async move {
-            let response = answer.await?;
+            let mut response = answer.await?;
             if let Some(status) = Status::from_header_map(response.headers())
                 && let Some(kind) = refusal(status.code())
             {
                 shared.refused_input(kind, &"a request", &status.message());
+                if is_undecodable(&status) {
+                    blame_the_request(&mut response);
+                }
             }
             Ok(response)
         })
     }
+}
+
+/// The transport calls bytes that are no message an error of the server.
+fn is_undecodable(status: &Status) -> bool {
+    status.code() == Code::Internal && status.message().contains("decode")
+}
+
+fn blame_the_request(response: &mut http::Response<Body>) {
+    let code = http::HeaderValue::from(Code::InvalidArgument as i32);
+    response.headers_mut().insert(Status::GRPC_STATUS, code);
 }
 
 /// The kind of refusal that a response without a body tells in its headers, if it is of the peer's making.

@@ -141,6 +141,7 @@ fn draw_managers(
             campaign_interval: leader_lease / campaigns,
             drift,
             compact_every,
+            max_namespaces: None,
             diskless: Some(Arc::clone(if has_shorter == Some(number) { &ahead } else { &usual })),
         };
         ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }

@@ -115,6 +115,7 @@ fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
             campaign_interval: Duration::from_millis(dice.between(2_000, 5_000)),
             drift,
             compact_every: dice.pick(&[8, 64]),
+            max_namespaces: None,
             diskless: None,
         };
         ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }

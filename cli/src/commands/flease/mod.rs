@@ -7,7 +7,6 @@ mod status;
 mod stop;
 mod tied;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,12 +102,7 @@ fn start_logging(level: &str) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(level).map_err(|_| {
         Failure::usage(format!("log_level {level:?} is none: use error, warn, info, debug or trace"))
     })?;
-    let is_terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(is_terminal)
-        .init();
+    crate::logging::text(filter);
     Ok(())
 }
 

@@ -30,13 +30,17 @@ async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Asking this Manager gets somewhere: it leads, or can say who does.
-async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
-    match shared.view.role() {
+/// Asking this Manager gets somewhere: it leads and can commit, or can say who does.
+async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
+    if let Some(problem) = shared.view.cannot_commit() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("leads and cannot commit: {problem}\n"));
+    }
+    let (code, words) = match shared.view.role() {
         role if role.is_leading() => (StatusCode::OK, "leader\n"),
         role if role.is_ready() => (StatusCode::OK, "standby\n"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "neither leads nor knows who does\n"),
-    }
+    };
+    (code, words.to_owned())
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {

@@ -127,9 +127,23 @@ impl View {
     pub fn store(&self) -> StoreHealth {
         let store = lock(&self.store);
         let StoreFacts { managers, term, problem } = lock(&store.facts).clone();
-        let problem = store.problem.map(str::to_owned).or(problem);
+        // What the store itself says is more exact than what its answers come to.
+        let problem = problem.or_else(|| store.problem.map(str::to_owned));
         let problem = problem.or_else(|| self.terms.get().and_then(TermWatch::problem));
         StoreHealth { kind: store.kind, election: store.election, problem, managers, term }
+    }
+
+    /// Why a leader cannot commit now; `None` if it can, or does not lead.
+    #[must_use]
+    pub fn cannot_commit(&self) -> Option<String> {
+        lock(&self.store).problem?;
+        self.role().is_leading().then(|| self.store().problem).flatten()
+    }
+
+    /// Whether asking this Manager gets anywhere: it can commit, or say who leads.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.role().is_ready() && self.cannot_commit().is_none()
     }
 
     pub(crate) fn show_role(&self, now: RoleView) {

@@ -1,6 +1,7 @@
 //! What operators see and want: reads from the view, wishes through the machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::Namespace;
@@ -24,6 +25,10 @@ const LARGEST_REQUEST: usize = 16 << 10;
 
 /// How often a change of settings is made anew because others changed meanwhile, before its operator is told.
 const CONFIGURE_TRIES: usize = 16;
+
+/// How often it is looked at whether the store takes writes while an operator waits, and how often in a row it must not.
+const COMMIT_LOOK: Duration = Duration::from_millis(250);
+const COMMIT_LOOKS: u32 = 8;
 
 /// Where operators ask.
 #[derive(Debug)]
@@ -76,12 +81,34 @@ impl AdminService {
         Ok((command, was_in_force))
     }
 
-    /// Has the machine do it, and waits until it is committed or refused.
+    /// Has the machine do it, and waits until it is committed or refused, or until it turns out that nothing can be committed.
     async fn perform(&self, command: Result<AdminCommand, ConvertError>) -> Result<(), Status> {
         let _room = self.admit()?;
         let command = command?;
-        let decided = self.decide(command.clone()).await;
+        if let Some(problem) = self.shared.view.cannot_commit() {
+            return Err(Status::unavailable(format!("nothing was changed, because {problem}")));
+        }
+        let decided = tokio::select! {
+            decided = self.decide(command.clone()) => decided,
+            problem = self.cannot_commit() => {
+                let words = format!("not committed, because {problem}; look whether it was done when there is");
+                return Err(Status::unavailable(words));
+            }
+        };
         self.answer(&command, decided)
+    }
+
+    /// Waits until the store has not taken a write for a while, and says why.
+    async fn cannot_commit(&self) -> String {
+        let mut seen = 0;
+        loop {
+            tokio::time::sleep(COMMIT_LOOK).await;
+            match self.shared.view.cannot_commit() {
+                Some(problem) if seen >= COMMIT_LOOKS => return problem,
+                Some(_) => seen += 1,
+                None => seen = 0,
+            }
+        }
     }
 
     /// The machine's answer to a command, once it is committed or refused.

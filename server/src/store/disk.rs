@@ -309,15 +309,17 @@ impl StorageBackend for Inside {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     /// Makes the disk fail after so many more operations that change it.
     #[derive(Debug)]
-    pub(crate) struct Trouble(AtomicU64);
+    pub(crate) struct Trouble(AtomicU64, AtomicBool);
 
     impl Default for Trouble {
         fn default() -> Trouble {
-            Trouble(AtomicU64::new(u64::MAX))
+            Trouble(AtomicU64::new(u64::MAX), AtomicBool::new(false))
         }
     }
 
@@ -326,11 +328,23 @@ pub(super) mod tests {
             self.0.store(operations, Ordering::SeqCst);
         }
 
+        /// From now on it fails because it is full.
+        pub(crate) fn for_lack_of_room(&self) {
+            self.1.store(true, Ordering::SeqCst);
+        }
+
+        fn error(&self) -> io::Error {
+            match self.1.load(Ordering::SeqCst) {
+                true => io::Error::from(io::ErrorKind::StorageFull),
+                false => io::Error::other("the disk fails on purpose"),
+            }
+        }
+
         pub(super) fn check(&self) -> io::Result<()> {
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
                 Some(if left == u64::MAX { left } else { left.saturating_sub(1) })
             });
-            if left == Ok(0) { Err(io::Error::other("the disk fails on purpose")) } else { Ok(()) }
+            if left == Ok(0) { Err(self.error()) } else { Ok(()) }
         }
     }
 }

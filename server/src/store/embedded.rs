@@ -1,9 +1,10 @@
 //! The embedded store: one file, one process, one thread. Whoever has the file leads.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,7 +18,7 @@ use super::contents::Contents;
 use super::disk::Disk;
 use super::error::StoreError;
 use super::tables::{self, Facts, Failure, Reach, Scanned, Write};
-use super::{Answer, Answers, Command, Job, Jobs, StoreHandle, StoredBatch};
+use super::{Answer, Answers, Command, Job, Jobs, StoreFacts, StoreHandle, StoredBatch};
 
 /// How many commands may share a transaction.
 const MAX_ROUND: usize = 1024;
@@ -74,6 +75,7 @@ pub(super) fn run(disk: Disk, answers: Answers) -> Result<StoreHandle, StoreErro
     let facts = verify(&disk)?;
     let database = disk.database()?;
     let (jobs, received) = mpsc::channel();
+    let shown = Arc::new(Mutex::new(StoreFacts::default()));
     let path = disk.path.clone();
     tracing::info!(file = %path.display(), index = facts.last, term = facts.term.0, "the store is open");
     let mut embedded = Embedded {
@@ -84,13 +86,14 @@ pub(super) fn run(disk: Disk, answers: Answers) -> Result<StoreHandle, StoreErro
         leading: None,
         answers,
         trouble: None,
+        shown: Arc::clone(&shown),
         said_waiting: false,
     };
     let thread = thread::Builder::new()
         .name("store".to_owned())
         .spawn(move || embedded.run(&received))
         .map_err(StoreError::io(&path, "start a thread for"))?;
-    Ok(StoreHandle { jobs: Jobs::Thread(jobs), thread, facts: Arc::default() })
+    Ok(StoreHandle { jobs: Jobs::Thread(jobs), thread, facts: shown })
 }
 
 /// Reads the whole file and compares every checksum, the database's and our own, without changing anything.
@@ -131,6 +134,8 @@ struct Embedded {
     leading: Option<Term>,
     answers: Answers,
     trouble: Option<Trouble>,
+    /// What is wrong, for whoever looks.
+    shown: Arc<Mutex<StoreFacts>>,
     said_waiting: bool,
 }
 
@@ -324,6 +329,7 @@ impl Embedded {
     fn written(&mut self, round: &Round) {
         self.facts = round.facts;
         self.leading = round.leading;
+        self.show(None);
         if let Err(error) = self.disk.witness(self.facts.commits) {
             tracing::warn!(file = %self.disk.path.display(), %error, "the store's count of transactions lags");
         }
@@ -342,7 +348,7 @@ impl Embedded {
             "a write to the store failed: check the disk and its free space; the store tries again by itself"
         );
         self.database = None;
-        self.trouble = Some(Trouble { what: error.to_string(), retry_at: Instant::now() + RETRY });
+        self.in_trouble(&error);
         // A term that may not be on the disk is not led; the next campaign takes a higher one.
         self.leading = round.leading.filter(|term| self.leading == Some(*term));
         for answer in &mut round.answers {
@@ -362,6 +368,25 @@ impl Embedded {
         }
     }
 
+    /// Rests for a while, and shows why.
+    fn in_trouble(&mut self, error: &(dyn std::error::Error + 'static)) {
+        let file = self.disk.path.display();
+        let problem = match is_full(error) {
+            true => {
+                format!("no room is left on the disk of {file}: make room; nothing is committed until then")
+            }
+            false => {
+                format!("{file} cannot be written ({error}): check its disk; nothing is committed until then")
+            }
+        };
+        self.show(Some(problem));
+        self.trouble = Some(Trouble { what: error.to_string(), retry_at: Instant::now() + RETRY });
+    }
+
+    fn show(&self, problem: Option<String>) {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).problem = problem;
+    }
+
     /// Whether the database can be used.
     fn is_open(&self) -> bool {
         self.database.is_some()
@@ -377,7 +402,7 @@ impl Embedded {
             Ok(()) => tracing::info!(file = %self.disk.path.display(), "the store is usable again"),
             Err(error) => {
                 tracing::error!(%error, "the store is not usable yet");
-                self.trouble = Some(Trouble { what: error.to_string(), retry_at: Instant::now() + RETRY });
+                self.in_trouble(&error);
             }
         }
     }
@@ -390,6 +415,27 @@ impl Embedded {
         self.trouble = None;
         Ok(())
     }
+}
+
+/// Whether an error, or what it came from, is that there is no room.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_full =
+        |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = match error.downcast_ref::<redb::Error>() {
+            Some(redb::Error::Io(io)) => Some(io),
+            _ => match error.downcast_ref::<StoreError>() {
+                Some(StoreError::Io { source, .. } | StoreError::Database { source, .. }) => Some(source),
+                _ => error.downcast_ref::<io::Error>(),
+            },
+        };
+        if io.is_some_and(is_full) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 impl Round {

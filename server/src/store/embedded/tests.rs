@@ -177,3 +177,26 @@ fn several_appends_share_the_fate_of_their_transaction() {
     assert_eq!(store.load(), (Index(5), sum(&[term; 5])));
     store.handle.join();
 }
+
+#[test]
+fn a_full_disk_says_so_and_is_forgotten_when_there_is_room() {
+    let store = Store::new();
+    let term = store.lead();
+    store.settle(term, 1);
+    let problem = || store.handle.facts().lock().expect("no panic").problem.clone();
+    assert_eq!(problem(), None);
+    store.trouble.for_lack_of_room();
+    for operations in 0..6 {
+        store.trouble.after(operations);
+        let index = operations + 2;
+        while store.append(term, index) == (StoreEvent::Appended { index: Index(index) }) {
+            // The witness comes after the commit, and its failure costs nothing.
+            store.trouble.after(0);
+        }
+        let words = problem().expect("a problem");
+        assert!(words.contains("no room is left on the disk") && words.contains("manager.store"), "{words}");
+        store.trouble.after(u64::MAX);
+        store.settle(term, index);
+        assert_eq!(problem(), None, "there is room again");
+    }
+}

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,15 +11,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio::time::{Instant, Sleep};
+use tonic::transport::server::Connected;
 
 use crate::admission::Permit;
 use crate::shared::Shared;
 
 /// What a client of HTTP/2 says first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long a client may take to say it.
-const PREFACE_TIME: Duration = Duration::from_secs(10);
+/// How long a request may take until its answer begins while none was answered yet, beyond the time in which it must begin.
+const FIRST_ANSWER: Duration = Duration::from_secs(60);
 /// How often a client that has said a part of it is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long accepting rests after the system refused, as when no descriptor is left.
@@ -52,11 +54,19 @@ fn welcome(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>, accepted: 
     let _ = stream.set_nodelay(true);
     let connections = shared.metrics.connections.clone();
     connections.inc();
-    let connection = Connection { stream, _permit: permit, connections };
+    let first_request = shared.limits.first_request;
+    let connection = Connection {
+        stream,
+        _permit: permit,
+        connections,
+        progress: Progress::default(),
+        probation: Some(Box::pin(tokio::time::sleep(first_request))),
+        extended: false,
+    };
     let (shared, accepted) = (Arc::clone(shared), accepted.clone());
     tokio::spawn(async move {
         let begun = tokio::select! {
-            begun = tokio::time::timeout(PREFACE_TIME, begins_well(&connection.stream)) => begun,
+            begun = tokio::time::timeout(first_request, begins_well(&connection.stream)) => begun,
             () = accepted.closed() => return,
         };
         match begun {
@@ -90,12 +100,61 @@ async fn begins_well(stream: &TcpStream) -> std::io::Result<bool> {
     }
 }
 
-/// A connection with the room it takes.
+/// How far a connection has come with its first request. Whoever serves a request moves it on.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicU8>);
+
+impl Progress {
+    const SILENT: u8 = 0;
+    const ASKED: u8 = 1;
+    const ANSWERED: u8 = 2;
+
+    /// A request has begun.
+    pub fn asked(&self) {
+        self.0.fetch_max(Self::ASKED, Ordering::Relaxed);
+    }
+
+    /// A request was read, and its answer begins.
+    pub fn answered(&self) {
+        self.0.fetch_max(Self::ANSWERED, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection with the room it takes. It ends by itself if its first request does not come in time.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     _permit: Permit,
     connections: Gauge,
+    progress: Progress,
+    /// Until when a request must have come; `None` once one was answered.
+    probation: Option<Pin<Box<Sleep>>>,
+    /// Whether it has the time for an answer, too.
+    extended: bool,
+}
+
+impl Connection {
+    /// Whether its time is over and no request has come.
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while let Some(probation) = &mut self.probation {
+            match self.progress.get() {
+                Progress::ANSWERED => self.probation = None,
+                progress => {
+                    std::task::ready!(probation.as_mut().poll(context));
+                    if progress == Progress::SILENT || self.extended {
+                        return Poll::Ready(());
+                    }
+                    self.extended = true;
+                    probation.as_mut().reset(Instant::now() + FIRST_ANSWER);
+                }
+            }
+        }
+        Poll::Pending
+    }
 }
 
 impl Drop for Connection {
@@ -105,11 +164,20 @@ impl Drop for Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Caller {
+        Caller { address: self.stream.peer_addr().ok(), progress: self.progress.clone() }
     }
+}
+
+/// Who sent a request, and what its connection has to know of it.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Where it comes from.
+    pub address: Option<SocketAddr>,
+    /// How far its connection has come.
+    pub progress: Progress,
 }
 
 impl AsyncRead for Connection {
@@ -118,6 +186,10 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        // Reading nothing is the end of the stream.
+        if self.poll_over(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

@@ -18,11 +18,13 @@ use tonic::{Request, Status};
 pub use counted::Counted;
 
 use crate::admission::{Permit, Refused};
+use crate::listener::Caller;
 use crate::shared::Shared;
 
 /// Where a request comes from.
 fn remote<T>(request: &Request<T>) -> SocketAddr {
-    request.remote_addr().unwrap_or_else(|| SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))
+    let address = request.extensions().get::<Caller>().and_then(|caller| caller.address);
+    address.unwrap_or_else(|| SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))
 }
 
 /// Asks for room and refuses with a status that says which limit is reached.

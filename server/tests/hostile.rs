@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use centrifuge_core::id::Secret;
 use centrifuge_net::convert::write_session;
@@ -11,7 +12,7 @@ use centrifuge_net::proto::v1;
 use centrifuge_server::config::Limits;
 use centrifuge_server::{Config, RunningManager};
 use support::{
-    Seen, TestOwner, config, create, eventually, lookup, metric, owner, start, watch_request, within,
+    Seen, TestOwner, config, create, eventually, lookup, metric, owner, page, start, watch_request, within,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -234,6 +235,72 @@ async fn connections_beyond_the_limit_are_closed() {
     })
     .await;
     create(at, "presence").await;
+    manager.shutdown().await;
+}
+
+/// A connection from another address of this machine.
+async fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind(format!("{from}:0").parse().expect("an address")).expect("bound");
+    within(socket.connect(to)).await.expect("connected")
+}
+
+#[tokio::test]
+async fn idle_connections_leave_room_for_others_and_end_soon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let limits = Limits {
+        max_connections: 64,
+        max_connections_per_address: 32,
+        first_request: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let manager = start(folder.path(), Config { limits, ..config() }).await;
+    let at = manager.grpc_addr();
+    let mut flood = Vec::new();
+    for from in ["127.0.0.2", "127.0.0.3"] {
+        for _ in 0..32 {
+            let mut stream = connect_from(from, at).await;
+            // It begins well, and then it says nothing any more.
+            let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+            flood.push(stream);
+        }
+    }
+    // While they are there others are served.
+    let before = std::time::Instant::now();
+    create(at, "presence").await;
+    let mut honest = TestOwner::start(at, "presence", "alpha");
+    honest.until(Seen::holds_everything).await;
+    println!("served beside a flood within {:?}", before.elapsed());
+    // And they end, whatever they do.
+    eventually(|| async {
+        (metric(manager.http_addr(), "centrifuge_connections").await <= 2.0).then_some(())
+    })
+    .await;
+    for mut stream in flood {
+        // The server's settings may come first; then there is an end.
+        let _ = within(stream.read_to_end(&mut Vec::new())).await;
+    }
+    let seen = honest.seen.borrow().clone();
+    assert!(seen.holds_everything() && seen.revoked == 0, "a session is not on probation");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_that_do_not_end_starve_no_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let at = manager.http_addr();
+    let mut flood = Vec::new();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(at).await.expect("connected");
+        let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: ma").await;
+        flood.push(stream);
+    }
+    for _ in 0..3 {
+        let asked = tokio::time::timeout(Duration::from_secs(3), page(at, "/health")).await;
+        let (status, body) = asked.expect("answered beside the flood, before any of it is given up");
+        assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", "ok\n"));
+    }
     manager.shutdown().await;
 }
 

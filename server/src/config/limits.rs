@@ -1,5 +1,7 @@
 //! Bounds on everything a peer can grow (DESIGN §13).
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::text::merge;
@@ -24,6 +26,9 @@ pub struct LimitArgs {
     /// The most connections from one address [default: 8192]
     #[arg(long, env = "CENTRIFUGE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "CONNECTIONS")]
     pub max_connections_per_address: Option<u64>,
+    /// How many seconds a connection has until its first request is complete [default: 5]
+    #[arg(long, env = "CENTRIFUGE_FIRST_REQUEST_SECONDS", value_name = "SECONDS")]
+    pub first_request_seconds: Option<u64>,
     /// The most streams [default: 16384]
     #[arg(long, env = "CENTRIFUGE_MAX_STREAMS", value_name = "STREAMS")]
     pub max_streams: Option<u64>,
@@ -63,6 +68,8 @@ pub struct Limits {
     pub max_connections: usize,
     /// The most connections from one address.
     pub max_connections_per_address: usize,
+    /// How long a connection has until its first request is complete.
+    pub first_request: Duration,
     /// The most streams.
     pub max_streams: usize,
     /// The most streams from one address.
@@ -89,6 +96,7 @@ impl Default for Limits {
             max_namespaces: 256,
             max_connections: 16_384,
             max_connections_per_address: 8_192,
+            first_request: Duration::from_secs(5),
             max_streams: 16_384,
             max_streams_per_address: 8_192,
             hellos_per_second: 10,
@@ -104,7 +112,7 @@ impl Default for Limits {
 impl LimitArgs {
     pub(super) fn over(mut self, file: LimitArgs) -> LimitArgs {
         merge!(self, file; max_message_bytes, max_ranges_per_report, max_namespaces, max_connections,
-            max_connections_per_address, max_streams, max_streams_per_address, hellos_per_second,
+            max_connections_per_address, first_request_seconds, max_streams, max_streams_per_address, hellos_per_second,
             reports_per_second, watches_per_second, owner_queue, lookup_queue, max_admin_requests);
         self
     }
@@ -130,6 +138,12 @@ impl LimitArgs {
                 self.max_connections_per_address,
                 default.max_connections_per_address,
             )?,
+            first_request: Duration::from_secs(between(
+                "first_request_seconds",
+                self.first_request_seconds,
+                5,
+                1..=3_600,
+            )? as u64),
             max_streams: count("max_streams", self.max_streams, default.max_streams)?,
             max_streams_per_address: count(
                 "max_streams_per_address",

@@ -1,37 +1,95 @@
-//! Room for a bounded number of HTTP connections, none of which may fall silent for long.
+//! Room for a bounded number of HTTP connections. Nobody is kept out: a newcomer takes the place of whoever waits longest.
+//!
+//! A page is asked for and sent at once, so that a connection mostly waits for its peer. Where there is no room, the address with the
+//! most connections gives its oldest up. A request must be complete soon after it begins.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
+
+use crate::admission::origin;
 
 /// How many connections there may be: scrapers, probes and a few people.
 const CONNECTIONS: usize = 256;
-/// How long a connection may say nothing before it is closed.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How long a connection may be idle between an answer and the next request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long accepting rests after the system refused, as when no descriptor is left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Accepts a connection only when there is room for it; others wait in the system's queue.
+/// Accepts every connection, and closes another where there are too many.
 #[derive(Debug)]
 pub struct Room {
     listener: TcpListener,
-    room: Arc<Semaphore>,
+    at_most: usize,
+    request_timeout: Duration,
+    guests: Arc<Mutex<Guests>>,
+}
+
+/// Who is there, by number: whoever came first has the lowest.
+#[derive(Debug, Default)]
+struct Guests {
+    last: u64,
+    present: HashMap<u64, Present>,
+}
+
+#[derive(Debug)]
+struct Present {
+    from: IpAddr,
+    /// Closes the connection when it is dropped.
+    _stay: oneshot::Sender<()>,
+}
+
+impl Guests {
+    /// Closes the oldest connection of the address that has the most.
+    fn make_room(&mut self) {
+        let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+        for (number, guest) in &self.present {
+            let (count, oldest) = by_address.entry(guest.from).or_insert((0, *number));
+            *count += 1;
+            *oldest = (*oldest).min(*number);
+        }
+        let most = by_address.values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
+        if let Some((_, oldest)) = most.copied() {
+            self.present.remove(&oldest);
+        }
+    }
 }
 
 impl Room {
-    /// Room for the usual number of connections.
+    /// Room for the usual number of connections, each of which has so long for a request.
     #[must_use]
-    pub fn new(listener: TcpListener) -> Room {
-        Room { listener, room: Arc::new(Semaphore::new(CONNECTIONS)) }
+    pub fn new(listener: TcpListener, request_timeout: Duration) -> Room {
+        Room { listener, at_most: CONNECTIONS, request_timeout, guests: Arc::default() }
+    }
+
+    fn admit(&self, stream: TcpStream, from: SocketAddr) -> Guest {
+        let mut guests = lock(&self.guests);
+        if guests.present.len() >= self.at_most {
+            guests.make_room();
+        }
+        let (stay, told_to_leave) = oneshot::channel();
+        guests.last += 1;
+        let number = guests.last;
+        guests.present.insert(number, Present { from: origin(from.ip()), _stay: stay });
+        Guest {
+            stream,
+            number,
+            guests: Arc::clone(&self.guests),
+            told_to_leave,
+            request_timeout: self.request_timeout,
+            waits_for_request: false,
+            deadline: Box::pin(tokio::time::sleep(self.request_timeout)),
+        }
     }
 }
 
@@ -40,10 +98,9 @@ impl Listener for Room {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Guest, SocketAddr) {
-        let permit = Arc::clone(&self.room).acquire_owned().await.expect("the room is never closed");
         loop {
             match self.listener.accept().await {
-                Ok((stream, from)) => return (Guest::new(stream, permit), from),
+                Ok((stream, from)) => return (self.admit(stream, from), from),
                 Err(_) => tokio::time::sleep(ACCEPT_REST).await,
             }
         }
@@ -54,17 +111,32 @@ impl Listener for Room {
     }
 }
 
-/// A connection that ends when its peer has been silent for too long.
+/// A connection that ends when its request is not complete in time, when it has been idle for too long, or when its place is needed.
 #[derive(Debug)]
 pub struct Guest {
     stream: TcpStream,
-    silent: Pin<Box<Sleep>>,
-    _permit: OwnedSemaphorePermit,
+    number: u64,
+    guests: Arc<Mutex<Guests>>,
+    told_to_leave: oneshot::Receiver<()>,
+    request_timeout: Duration,
+    /// Whether the last request was answered and the next has not begun.
+    waits_for_request: bool,
+    deadline: Pin<Box<Sleep>>,
 }
 
 impl Guest {
-    fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Guest {
-        Guest { stream, silent: Box::pin(tokio::time::sleep(SILENCE)), _permit: permit }
+    /// Whether it has to go now.
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if Pin::new(&mut self.told_to_leave).poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        self.deadline.as_mut().poll(context)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        lock(&self.guests).present.remove(&self.number);
     }
 }
 
@@ -74,14 +146,17 @@ impl AsyncRead for Guest {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Ready(read) => {
-                self.silent.as_mut().reset(Instant::now() + SILENCE);
-                Poll::Ready(read)
-            }
-            // Reading nothing is the end of the stream.
-            Poll::Pending => self.silent.as_mut().poll(context).map(Ok),
+        // Reading nothing is the end of the stream. A peer that sends byte after byte gets no more time for it.
+        if self.poll_over(context).is_ready() {
+            return Poll::Ready(Ok(()));
         }
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() && self.waits_for_request {
+            self.waits_for_request = false;
+            let until = Instant::now() + self.request_timeout;
+            self.deadline.as_mut().reset(until);
+        }
+        read
     }
 }
 
@@ -91,7 +166,14 @@ impl AsyncWrite for Guest {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if written.is_ready() {
+            self.waits_for_request = true;
+            self.deadline.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
+        } else if self.poll_over(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -103,31 +185,68 @@ impl AsyncWrite for Guest {
     }
 }
 
+fn lock(guests: &Mutex<Guests>) -> MutexGuard<'_, Guests> {
+    guests.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
+    use tokio::net::TcpSocket;
 
-    #[tokio::test]
-    async fn beyond_the_room_a_connection_waits_until_another_ends() {
+    const SOON: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(600);
+
+    async fn room(at_most: usize, request_timeout: Duration) -> (Room, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = listener.local_addr().expect("an address");
-        let mut room = Room { listener, room: Arc::new(Semaphore::new(1)) };
-        let _first = TcpStream::connect(at).await.expect("connected");
-        let _second = TcpStream::connect(at).await.expect("connected");
-        let (guest, _) = room.accept().await;
-        assert_eq!(room.room.available_permits(), 0);
-        drop(guest);
-        room.accept().await;
+        (Room { listener, at_most, request_timeout, guests: Arc::default() }, at)
+    }
+
+    async fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(format!("{from}:0").parse().expect("an address")).expect("bound");
+        socket.connect(to).await.expect("connected")
     }
 
     #[tokio::test]
-    async fn a_silent_connection_ends() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let at = listener.local_addr().expect("an address");
-        let _client = TcpStream::connect(at).await.expect("connected");
-        let (mut guest, _) = Room::new(listener).accept().await;
-        guest.silent.as_mut().reset(Instant::now());
-        assert_eq!(guest.read(&mut [0; 8]).await.expect("an end"), 0);
+    async fn a_newcomer_takes_the_place_of_the_oldest_from_where_most_come() {
+        let (mut room, at) = room(3, LONG).await;
+        let _prober = connect_from("127.0.0.2", at).await;
+        let (mut probed, _) = room.accept().await;
+        let _flood = [connect_from("127.0.0.1", at).await, connect_from("127.0.0.1", at).await];
+        let (mut first, _) = room.accept().await;
+        let (mut second, _) = room.accept().await;
+        let _newcomer = connect_from("127.0.0.3", at).await;
+        let (mut new, _) = room.accept().await;
+        assert_eq!(first.read(&mut [0; 8]).await.expect("an end"), 0, "its place was needed");
+        for other in [&mut probed, &mut second, &mut new] {
+            let read = tokio::time::timeout(SOON, other.read(&mut [0; 8])).await;
+            assert!(read.is_err(), "it stays");
+        }
+        drop(first);
+        assert_eq!(lock(&room.guests).present.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_does_not_end_ends_its_connection_however_busy_it_is() {
+        let (mut room, at) = room(3, SOON).await;
+        let client = TcpStream::connect(at).await.expect("connected");
+        let (mut guest, _) = room.accept().await;
+        let reading = async {
+            while guest.read(&mut [0; 1]).await.expect("no error") > 0 {}
+            Instant::now()
+        };
+        let began = Instant::now();
+        let writing = async {
+            while client.writable().await.is_ok() && client.try_write(b"x").is_ok() {
+                tokio::time::sleep(SOON / 10).await;
+            }
+        };
+        tokio::select! {
+            ended = reading => assert!(ended - began >= SOON),
+            () = writing => panic!("the connection ended first"),
+        }
     }
 }

@@ -68,8 +68,8 @@ pub(super) fn grpc(
         .add_service(counted_owner)
         .add_service(counted_lookup)
         .add_service(counted_admin)
-        .add_service(health)
-        .add_service(reflection);
+        .add_service(Counted::new(health, Arc::clone(&shared)))
+        .add_service(Counted::new(reflection, Arc::clone(&shared)));
     let (accepted, connections) = mpsc::channel(BACKLOG);
     Ok(async move {
         let accepting = listener::accept(listener, Arc::clone(&shared), accepted);
@@ -84,8 +84,8 @@ pub(super) fn grpc(
 
 /// Serves HTTP until told to stop.
 pub(super) async fn http(listener: TcpListener, shared: Arc<Shared>, stopped: watch::Receiver<bool>) {
-    let server =
-        axum::serve(pages::Room::new(listener), pages::router(shared)).with_graceful_shutdown(until(stopped));
+    let room = pages::Room::new(listener, shared.limits.first_request);
+    let server = axum::serve(room, pages::router(shared)).with_graceful_shutdown(until(stopped));
     if let Err(error) = server.await {
         error!(%error, "the HTTP server failed");
     }
@@ -96,14 +96,22 @@ async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Tells health checkers whether asking this Manager gets anywhere: it leads, or can say who does.
+/// How often it is looked at whether a leader can commit.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Tells health checkers whether asking this Manager gets anywhere: it leads and can commit, or can say who does.
 async fn report_health(reporter: HealthReporter, shared: &Shared, stopped: watch::Receiver<bool>) {
     let mut roles = shared.view.roles();
     let follow = async {
+        let mut said = None;
         loop {
-            let ready = roles.borrow_and_update().is_ready();
-            report(&reporter, if ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
-            if roles.changed().await.is_err() {
+            roles.mark_unchanged();
+            let ready = shared.view.is_ready();
+            if said.replace(ready) != Some(ready) {
+                report(&reporter, if ready { ServingStatus::Serving } else { ServingStatus::NotServing })
+                    .await;
+            }
+            if let Ok(Err(_)) = tokio::time::timeout(LOOK_EVERY, roles.changed()).await {
                 return;
             }
         }

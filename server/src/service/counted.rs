@@ -1,15 +1,20 @@
-//! Counts requests that end before a service sees them: too large, or no message at all.
+//! What all services have in common: requests that end before a service sees them are counted, and connections learn of requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use centrifuge_net::proto::v1::owner_server::OwnerServer;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
+use super::owner::OwnerService;
+use crate::listener::{Caller, Progress};
 use crate::shared::Shared;
+
+const OWNER: &str = <OwnerServer<OwnerService> as NamedService>::NAME;
 
 /// A service whose refusals are counted as hostile input.
 #[derive(Clone, Debug)]
@@ -31,7 +36,7 @@ impl<S: NamedService> NamedService for Counted<S> {
 
 impl<S> Service<http::Request<Body>> for Counted<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + NamedService,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
@@ -44,9 +49,15 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
+        let progress = request.extensions().get::<Caller>().map(|caller| caller.progress.clone());
+        progress.iter().for_each(Progress::asked);
         let answer = self.service.call(request);
         Box::pin(async move {
             let mut response = answer.await?;
+            // A session answers before its first message has come, and moves on by itself.
+            if S::NAME != OWNER {
+                progress.iter().for_each(Progress::answered);
+            }
             if let Some(status) = Status::from_header_map(response.headers())
                 && let Some(kind) = refusal(status.code())
             {

@@ -18,13 +18,14 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::{Held, OpenStream, admit, remote};
 use crate::inbox::Inbox;
+use crate::listener::{Caller, Progress};
 use crate::rate::Bucket;
 use crate::shared::Shared;
 use crate::speakers::Spoken;
 use crate::view::RoleView;
 
-/// How long a stream may be open before its first message.
-const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+/// How often it is noted that a session is served: others from its address find room then.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
 
 /// How many sessions may say hello on one stream.
 const MAX_SESSIONS: usize = 64;
@@ -54,17 +55,25 @@ impl Owner for OwnerService {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let shared = &self.shared;
         let from = remote(&request);
+        let progress = request.extensions().get::<Caller>().map(|caller| caller.progress.clone());
         let permit = admit(shared, from, |address| shared.admission.stream(address))?;
         let open = OpenStream::new(shared.metrics.streams.with(["owner"]), permit);
         let outflow = shared.owners.open(shared.limits.owner_queue);
         let (alive, ended) = oneshot::channel();
-        let reader = Reader::new(from, outflow.peer(), shared, &self.inbox);
+        let reader = Reader::new(from, outflow.peer(), shared, &self.inbox, progress);
         tokio::spawn(reader.run(request.into_inner(), ended));
         let (messages, bytes) =
             (shared.metrics.messages_sent.with(["owner"]), shared.metrics.bytes_sent.with(["owner"]));
         let warrants = shared.warrants.clone();
+        let (admission, mut noted) = (shared.admission.clone(), None::<Instant>);
         let wire = outflow.map(move |message| {
             message.map(|mut message| {
+                if matches!(message, ManagerToOwner::Assign(_))
+                    && noted.is_none_or(|at| at.elapsed() > NOTE_EVERY)
+                {
+                    noted = Some(Instant::now());
+                    admission.know(from.ip());
+                }
                 // Here rather than where messages are decided: codes take time, and each stream has a task of its own.
                 if let (Some(key), ManagerToOwner::Assign(assign)) = (&warrants, &mut message) {
                     key.sign(assign);
@@ -91,6 +100,8 @@ struct Reader {
     roles: watch::Receiver<RoleView>,
     /// The sessions that have said hello on this stream: one process, and a few more if its clock jumped.
     sessions: Vec<SessionId>,
+    /// What the connection has to know of its first request.
+    progress: Option<Progress>,
     /// The last message, if it is a hello that came while this Manager did not lead.
     unheard: Option<OwnerToManager>,
 }
@@ -104,7 +115,13 @@ struct Counts {
 }
 
 impl Reader {
-    fn new(from: SocketAddr, peer: Peer, shared: &Arc<Shared>, inbox: &Inbox) -> Reader {
+    fn new(
+        from: SocketAddr,
+        peer: Peer,
+        shared: &Arc<Shared>,
+        inbox: &Inbox,
+        progress: Option<Progress>,
+    ) -> Reader {
         let (limits, metrics) = (&shared.limits, &shared.metrics);
         let double = |rate: u32| rate.saturating_mul(2);
         Reader {
@@ -122,6 +139,7 @@ impl Reader {
             },
             roles: shared.view.roles(),
             sessions: Vec::new(),
+            progress,
             unheard: None,
         }
     }
@@ -137,8 +155,12 @@ impl Reader {
 
     /// Reads to the end; gives the status of a bad one.
     async fn read(&mut self, mut messages: Streaming<v1::OwnerMessage>) -> Option<Status> {
-        let mut next = match tokio::time::timeout(FIRST_MESSAGE, messages.message()).await {
-            Ok(next) => next,
+        let first = tokio::time::timeout(self.shared.limits.first_request, messages.message());
+        let mut next = match first.await {
+            Ok(next) => {
+                self.progress.iter().for_each(Progress::answered);
+                next
+            }
             Err(_) => {
                 let words = "no message came after the stream was opened";
                 return Some(self.refuse("silent-stream", Status::deadline_exceeded(words)));

@@ -124,6 +124,45 @@ async fn half_open_streams(at: SocketAddr) -> Vec<HalfOpen> {
     open
 }
 
+/// How many connections a flood has, and how often it comes.
+const FLOOD: usize = 1_500;
+const ROUNDS: usize = 12;
+/// After this round memory has what a flood needs, and grows no more.
+const SETTLED: usize = 4;
+
+/// Many connections that begin well and then end; as many again, in turn.
+async fn flood(at: SocketAddr) {
+    let mut open = Vec::with_capacity(FLOOD);
+    for _ in 0..FLOOD {
+        let mut stream = TcpStream::connect(at).await.expect("connected");
+        let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+        open.push(stream);
+    }
+    for stream in &mut open {
+        // The server's settings: it has made everything for the connection that it needs.
+        within(stream.read_exact(&mut [0; 9])).await.expect("settings");
+    }
+}
+
+#[tokio::test]
+async fn floods_of_connections_cost_memory_once_and_not_each_time() {
+    centrifuge_server::descriptors::raise_limit(FLOOD);
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = Process::start(folder.path());
+    create(manager.grpc, "presence").await;
+    let mut after = vec![manager.memory()];
+    for _ in 0..ROUNDS {
+        flood(manager.grpc).await;
+        eventually(|| async { (metric(manager.http, "centrifuge_connections").await <= 1.0).then_some(()) })
+            .await;
+        after.push(manager.memory());
+    }
+    let megabytes: Vec<u64> = after.iter().map(|bytes| bytes >> 20).collect();
+    println!("megabytes after each flood of {FLOOD} connections: {megabytes:?}");
+    let (settled, last) = (after[SETTLED], after[ROUNDS]);
+    assert!(last < settled + (16 << 20), "it grows with every flood: {megabytes:?}");
+}
+
 #[tokio::test]
 async fn a_manager_under_hostile_input_serves_on_with_bounded_memory_and_a_short_log() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::clients::{CONTACT, Clients, POOL, Witness, listed};
 use crate::etcd_support::Etcd;
 use crate::load::Load;
-use crate::managers::{create, leader, leases, long_leases, shut_down, start_two, stops};
+use crate::managers::{config, create, leader, leases, long_leases, shut_down, start, start_two, stops};
 use crate::relay::{Relays, Way};
 use crate::support::within;
 
@@ -101,4 +101,27 @@ async fn answers_that_are_late_cost_time_and_in_the_end_the_leadership() {
     witness.assert_one_owner();
     load.end(&options).await;
     shut_down(managers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_is_found_and_stays_although_every_answer_takes_most_of_a_second() {
+    let etcd = Etcd::shared();
+    let options = etcd.options();
+    let relays = Relays::to(&etcd).await;
+    relays.back.send_replace(Way::Slow(Duration::from_millis(800)));
+    let began = tokio::time::Instant::now();
+    let manager = start(&relays.through(&options)).await;
+    within(manager.leads()).await;
+    println!("led after {:?}", began.elapsed());
+    let term = manager.view().role().term;
+    create(&manager, POOL, long_leases()).await;
+    // Several leader leases later it is the same leader of the same term.
+    let stopped = stops(&manager);
+    tokio::time::sleep(config().leader_lease * 4).await;
+    assert!(!stopped.is_finished(), "it went on leading");
+    stopped.abort();
+    assert_eq!(manager.view().role().term, term);
+    assert!(term.0 <= 3, "a few tries at most: {term}");
+    relays.back.send_replace(Way::Open);
+    shut_down([manager]).await;
 }

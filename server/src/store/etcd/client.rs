@@ -1,8 +1,8 @@
 //! A client of etcd: several nodes, a deadline on every request, and errors that say what is certain.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -96,7 +96,44 @@ pub(super) struct Client {
     credentials: Option<EtcdCredentials>,
     token: RefCell<Option<MetadataValue<Ascii>>>,
     /// How long one try may take.
-    patience: Duration,
+    patience: Patience,
+}
+
+/// How long a try may take. A silent node among others is left soon; where every node is slow, tries get longer, so that something
+/// comes of them. They are short again once answers come as soon as they used to.
+struct Patience {
+    usual: Duration,
+    longest: Duration,
+    now: Cell<Duration>,
+    /// Tries without an answer since the last one with an answer.
+    late: Cell<usize>,
+}
+
+impl Patience {
+    fn new(usual: Duration, longest: Duration) -> Patience {
+        Patience { usual, longest: longest.max(usual), now: Cell::new(usual), late: Cell::new(0) }
+    }
+
+    fn get(&self) -> Duration {
+        self.now.get()
+    }
+
+    /// A try ended without an answer; `nodes` of them in a row are the fault of no single node.
+    fn ran_out(&self, nodes: usize) {
+        self.late.set(self.late.get() + 1);
+        if self.late.get() >= nodes {
+            self.late.set(0);
+            self.now.set((self.now.get() * 2).min(self.longest));
+        }
+    }
+
+    /// An answer came after so long.
+    fn answered(&self, after: Duration) {
+        self.late.set(0);
+        if after * 2 < self.usual {
+            self.now.set(self.usual);
+        }
+    }
 }
 
 /// A stream of what happens to keys. It ends when this is dropped.
@@ -106,20 +143,25 @@ pub(super) struct Watching {
 }
 
 impl Client {
-    /// Must be called where a runtime is. Connects when it is first used.
-    pub(super) fn new(options: &EtcdOptions, patience: Duration) -> Result<Client, StoreError> {
+    /// Must be called where a runtime is. Connects when it is first used. A try takes up to `usual`, and up to `longest` where every
+    /// node is slow.
+    pub(super) fn new(
+        options: &EtcdOptions,
+        usual: Duration,
+        longest: Duration,
+    ) -> Result<Client, StoreError> {
         let tls = options.tls.as_ref().map(tls_config).transpose()?;
         let nodes = options
             .endpoints
             .iter()
-            .map(|node| Ok((node.clone(), channel(node, tls.as_ref(), patience)?)))
+            .map(|node| Ok((node.clone(), channel(node, tls.as_ref(), longest)?)))
             .collect::<Result<_, StoreError>>()?;
         Ok(Client {
             nodes,
             current: watch::Sender::new(0),
             credentials: options.credentials.clone(),
             token: RefCell::default(),
-            patience,
+            patience: Patience::new(usual, longest),
         })
     }
 
@@ -210,7 +252,7 @@ impl Client {
         self.mark(&mut request).await?;
         let channel = self.nodes[self.node()].1.clone();
         let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
-        match timeout(self.patience, client.watch(request)).await {
+        match timeout(self.patience.get(), client.watch(request)).await {
             Ok(Ok(answers)) => Ok(Watching { answers: answers.into_inner(), _requests: requests }),
             Ok(Err(status)) => Err(self.noted(EtcdError::of(&status))),
             Err(_) => Err(EtcdError::Unclear("no answer in time".to_owned())),
@@ -229,7 +271,7 @@ impl Client {
     async fn status_of(&self, channel: Channel) -> Answer<rpc::StatusResponse> {
         let mut request = Request::new(rpc::StatusRequest {});
         self.mark(&mut request).await?;
-        match timeout(self.patience, MaintenanceClient::new(channel).status(request)).await {
+        match timeout(self.patience.get(), MaintenanceClient::new(channel).status(request)).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(|status| EtcdError::of(&status)),
             Err(_) => Err(EtcdError::Unclear("no answer in time".to_owned())),
         }
@@ -276,11 +318,26 @@ impl Client {
     {
         let mut request = Request::new(message.clone());
         self.mark(&mut request).await?;
-        request.set_timeout(self.patience);
-        match timeout(self.patience, send(self.nodes[node].1.clone(), request)).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+        let patience = self.patience.get();
+        request.set_timeout(patience);
+        let sent_at = Instant::now();
+        match timeout(patience, send(self.nodes[node].1.clone(), request)).await {
+            Ok(Ok(answer)) => {
+                self.patience.answered(sent_at.elapsed());
+                Ok(answer.into_inner())
+            }
+            // The deadline may be noticed at either end.
+            Ok(Err(status))
+                if status.code() == Code::DeadlineExceeded || status.code() == Code::Cancelled =>
+            {
+                self.patience.ran_out(self.nodes.len());
+                Err(self.noted(EtcdError::of(&status)))
+            }
             Ok(Err(status)) => Err(self.noted(EtcdError::of(&status))),
-            Err(_) => Err(EtcdError::Unclear(format!("no answer from {} in time", self.nodes[node].0))),
+            Err(_) => {
+                self.patience.ran_out(self.nodes.len());
+                Err(EtcdError::Unclear(format!("no answer from {} in time", self.nodes[node].0)))
+            }
         }
     }
 
@@ -312,7 +369,7 @@ impl Client {
             password: credentials.password.0.clone(),
         };
         let mut client = AuthClient::new(self.nodes[self.node()].1.clone());
-        let answered = timeout(self.patience, client.authenticate(request)).await;
+        let answered = timeout(self.patience.get(), client.authenticate(request)).await;
         let answered = answered.map_err(|_| EtcdError::Unclear("no answer in time".to_owned()))?;
         let answer = answered.map_err(|status| EtcdError::of(&status))?.into_inner();
         let token: MetadataValue<Ascii> =
@@ -357,4 +414,27 @@ fn tls_config(files: &EtcdTls) -> Result<ClientTlsConfig, StoreError> {
         }
         None => config,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_get_longer_only_where_every_node_is_slow() {
+        let ms = Duration::from_millis;
+        let patience = Patience::new(ms(600), ms(1_250));
+        patience.ran_out(3);
+        patience.ran_out(3);
+        patience.answered(ms(500));
+        assert_eq!(patience.get(), ms(600), "another node answered");
+        (0..3).for_each(|_| patience.ran_out(3));
+        assert_eq!(patience.get(), ms(1_200));
+        (0..3).for_each(|_| patience.ran_out(3));
+        assert_eq!(patience.get(), ms(1_250), "no longer than a renewal may take");
+        patience.answered(ms(800));
+        assert_eq!(patience.get(), ms(1_250), "it is needed");
+        patience.answered(ms(20));
+        assert_eq!(patience.get(), ms(600));
+    }
 }

@@ -27,10 +27,14 @@ enum Outcome {
 
 impl Shared {
     /// Tries to lead. A standby's campaign stays open: it is tried again when the leader's key goes away.
-    pub(super) async fn campaign(self: Rc<Shared>, request: u64) {
-        loop {
+    ///
+    /// The machine may ask again while a try is under way, which answers the latest request then.
+    pub(super) async fn campaign(self: Rc<Shared>) {
+        while let Some(begun_for) = self.campaigning.get() {
             self.try_again.set(false);
-            match self.try_campaign().await {
+            let outcome = self.try_campaign().await;
+            let Some(request) = self.campaigning.get() else { return };
+            match outcome {
                 Ok(Outcome::Won(leadership)) => {
                     self.campaigning.set(None);
                     self.leadership.set(Some(leadership));
@@ -42,8 +46,11 @@ impl Shared {
                     self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));
                 }
                 Ok(Outcome::Changed) => self.try_again.set(true),
-                // Who led before may still lead: the machine keeps what it knows and asks again.
-                Err(error) => self.complain("campaign", &error),
+                // Who led before may still lead: the machine keeps what it knows and asks again. If it has, this is the answer.
+                Err(error) => {
+                    self.complain("campaign", &error);
+                    self.try_again.set(self.try_again.get() || request != begun_for);
+                }
             }
             if !self.try_again.get() {
                 return;
@@ -61,13 +68,29 @@ impl Shared {
         if self.must_wait(&standing) || !self.readable.get() {
             return Ok(Outcome::LedBy(None));
         }
+        let covered = self.campaigning.get();
         let lease = self.grant().await?;
-        let outcome = self.take_leadership(&standing, led.as_ref(), term, lease).await;
+        let outcome = match self.take_leadership(&standing, led.as_ref(), term, lease).await {
+            Ok(Outcome::Won(leadership)) => {
+                self.cover_latest(lease, covered).await.map(|()| Outcome::Won(leadership))
+            }
+            other => other,
+        };
         if !matches!(outcome, Ok(Outcome::Won(_))) {
             // Not needed, unless the answer was lost: then the next campaign takes the key over, or it expires.
             let _ = self.client.revoke(lease).await;
         }
         outcome
+    }
+
+    /// The machine counts its leader lease from the send of the request that is answered, so that etcd's must begin later. It was granted
+    /// for the request `covered`; if there is a later one, it is renewed first.
+    async fn cover_latest(&self, lease: i64, mut covered: Option<u64>) -> Result<(), Unreadable> {
+        while self.campaigning.get() != covered {
+            covered = self.campaigning.get();
+            self.client.keep_alive(lease).await?;
+        }
+        Ok(())
     }
 
     /// Who leads, if it is somebody else. An earlier process of this Manager leads nobody anywhere any more.
@@ -227,7 +250,7 @@ impl Shared {
         let Some(request) = self.campaigning.get() else { return };
         match led {
             None if self.is_campaigning() => self.try_again.set(true),
-            None => self.start_campaign(request),
+            None => self.start_campaign(),
             Some(led) if led.leader.process != self.process => {
                 let leader = self.other(led);
                 self.answer(Answer::Election(ElectionEvent::LedBy { request, leader }));

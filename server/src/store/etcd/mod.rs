@@ -101,11 +101,10 @@ impl Shared {
         self.campaign.borrow().as_ref().is_some_and(|campaign| !campaign.is_finished())
     }
 
-    /// Tries to lead; this takes the place of a try that is under way.
-    fn start_campaign(self: &Rc<Shared>, request: u64) {
-        let campaign = spawn_local(Rc::clone(self).campaign(request));
-        if let Some(earlier) = self.campaign.replace(Some(campaign)) {
-            earlier.abort();
+    /// Tries to lead, unless a try is under way: that one answers the latest request, and would never end if each new one broke it off.
+    fn start_campaign(self: &Rc<Shared>) {
+        if !self.is_campaigning() {
+            self.campaign.replace(Some(spawn_local(Rc::clone(self).campaign())));
         }
     }
 
@@ -174,9 +173,9 @@ async fn prepare(
     answers: Answers,
     facts: Arc<Mutex<StoreFacts>>,
 ) -> Result<Shared, StoreError> {
-    // Two tries fit between one renewal and the next.
-    let patience = (candidate.leader_hold / 8).clamp(SHORTEST_TRY, LONGEST_TRY);
-    let client = Client::new(&options, patience)?;
+    // Two tries fit between one renewal and the next; where every answer is slow, one does.
+    let usual = (candidate.leader_hold / 8).clamp(SHORTEST_TRY, LONGEST_TRY);
+    let client = Client::new(&options, usual, candidate.leader_hold / 4)?;
     let keys = Keys::new(&options.prefix);
     let until = Instant::now() + FIRST_ANSWER;
     while let Err(error) = create::ensure(&client, &keys, &options.prefix).await {
@@ -262,7 +261,7 @@ impl Lanes {
                 shared.campaigning.set(Some(request));
                 shared.following.set(true);
                 shared.grown.notify_one();
-                shared.start_campaign(request);
+                shared.start_campaign();
             }
             Command::Renew { request, term } => match self.leading(term) {
                 Some(leadership) => drop(spawn_local(Rc::clone(shared).renew(request, leadership))),
@@ -362,7 +361,7 @@ fn alone<T: Send>(
         let worker = scope.spawn(|| {
             let runtime = runtime()?;
             runtime.block_on(async {
-                let client = Client::new(options, LONGEST_TRY * 5)?;
+                let client = Client::new(options, LONGEST_TRY * 5, LONGEST_TRY * 5)?;
                 work(&client).await
             })
         });

@@ -35,11 +35,20 @@ impl<'a> Admin<'a> {
         &self,
         call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
     ) -> Result<R, Failure> {
+        self.ask_within(ANSWER, call).await
+    }
+
+    /// The same, for what takes longer than others.
+    pub(crate) async fn ask_within<R>(
+        &self,
+        patience: Duration,
+        call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
+    ) -> Result<R, Failure> {
         let mut problems = Vec::new();
         for manager in read(self.managers)?.iter() {
             let mut target = manager.clone();
             for _ in 0..MOST_HINTS {
-                match in_time(call(connect(&target)?)).await {
+                match within(patience, call(connect(&target)?)).await {
                     Ok(response) => return Ok(response.into_inner()),
                     Err(status) if is_silent(&status) => {
                         problems.push(format!("{target} cannot be reached ({})", reason(&status)));
@@ -97,8 +106,15 @@ pub(crate) fn connect(manager: &ManagerId) -> Result<AdminClient<Channel>, Failu
 pub(crate) async fn in_time<R>(
     answer: impl Future<Output = Result<Response<R>, Status>>,
 ) -> Result<Response<R>, Status> {
-    let late = || Status::deadline_exceeded(format!("no answer within {ANSWER:?}"));
-    tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(late()))
+    within(ANSWER, answer).await
+}
+
+async fn within<R>(
+    patience: Duration,
+    answer: impl Future<Output = Result<Response<R>, Status>>,
+) -> Result<Response<R>, Status> {
+    let late = || Status::deadline_exceeded(format!("no answer within {patience:?}"));
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Whether nobody answered at all: then another Manager may.

@@ -142,7 +142,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Unfreeze(args) => operate::unfreeze(args).await,
             Command::Move(args) => operate::move_range(args).await,
             Command::Evict(args) => operate::evict(args).await,
-            Command::Store(command) => store::run(command),
+            Command::Store(command) => store::run(command).await,
             Command::Flease(command) => flease::run(command).await,
             Command::Bench(command) => bench::run(command).await,
             Command::Completions(args) => completions::run::<Cli>(&args),

@@ -275,6 +275,8 @@ async fn try_open(
     let opened = spawn_blocking(move || {
         let store = backend.open(&candidate, answers)?;
         shared.view.attach_store(&backend, store.facts());
+        let copier = Arc::new(store.copier(&backend));
+        *shared.copier.lock().unwrap_or_else(PoisonError::into_inner) = Some(copier);
         for stored in store.recent(usize::try_from(HISTORY).unwrap_or(usize::MAX))? {
             remember(&shared, &names, &stored);
         }

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::quiet_log::QuietLog;
 use crate::speakers::Speakers;
+use crate::store::StoreCopier;
 use crate::view::View;
 
 /// One Manager's shared parts.
@@ -49,6 +50,8 @@ pub struct Shared {
     pub lookups: Arc<Peers<WatchFrame>>,
     /// Operators who wait for an answer.
     pub replies: Replies,
+    /// How the store is copied while it runs.
+    pub copier: Mutex<Option<Arc<StoreCopier>>>,
     /// What makes and checks the codes of warrants; only where there is no store.
     pub warrants: Option<WarrantKey>,
 }
@@ -70,6 +73,7 @@ impl Shared {
             owners: Arc::new(Peers::new(Arc::clone(&next))),
             lookups: Arc::new(Peers::new(next)),
             replies: Replies::default(),
+            copier: Mutex::default(),
             warrants,
             limits,
         }

@@ -1,25 +1,35 @@
 //! `centrifuge store`.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use centrifuge::Managers;
 use centrifuge_core::id::Generation;
+use centrifuge_net::proto::v1;
+use centrifuge_net::proto::v1::admin_client::AdminClient;
 use centrifuge_server::config::{EtcdArgs, named_store};
-use centrifuge_server::store::backup::{RestoreOptions, backup, migrate, restore};
+use centrifuge_server::store::backup::{RestoreOptions, backup, migrate, restore, write_received};
 use centrifuge_server::store::{Backend, StoreError};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 
+use crate::admin::Admin;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::words::count;
+use crate::words::{self, count};
+
+/// How long a backup of a running Manager may take.
+const BACKUP: Duration = Duration::from_secs(600);
 
 /// Above it there must be room for every lease that is ever granted.
 const HIGHEST_FLOOR: u64 = 1 << 63;
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Copy a store into one file: one on etcd at any time, one in a file while no Manager is using it
+    /// Copy a store into one file: while Managers run with --managers, or from the store itself, one on etcd at any time, one in a file
+    /// while no Manager is using it
     Backup(BackupArgs),
     /// Make a new store of a backup; no lease number is ever granted twice
     Restore(RestoreArgs),
@@ -32,6 +42,10 @@ pub(crate) struct BackupArgs {
     /// The store: file:PATH or etcd
     #[arg(long, default_value = "file:centrifuge.db")]
     store: PathBuf,
+    /// Ask the leading one of these Managers for a backup of its store, while it runs: host:port with commas between them, or
+    /// @FILE
+    #[arg(long, value_parser = words::managers, conflicts_with = "store")]
+    managers: Option<Managers>,
     #[command(flatten)]
     etcd: EtcdArgs,
     /// The backup to write; it must not exist
@@ -90,16 +104,35 @@ impl From<StoreError> for Failure {
     }
 }
 
-pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
-        StoreCommand::Backup(args) => run_backup(&args),
+        StoreCommand::Backup(args) => run_backup(&args).await,
         StoreCommand::Restore(args) => run_restore(&args),
         StoreCommand::Migrate(args) => run_migrate(&args),
     }
 }
 
-fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
-    let made = backup(&store("store", &args.store, &args.etcd)?, &args.backup)?;
+/// The parts of a backup that a running Manager takes.
+async fn receive(mut admin: AdminClient<Channel>) -> Result<Response<Vec<u8>>, Status> {
+    let mut parts = admin.backup(v1::BackupRequest {}).await?.into_inner();
+    let mut bytes = Vec::new();
+    while let Some(reply) = parts.message().await? {
+        bytes.extend_from_slice(&reply.part);
+    }
+    Ok(Response::new(bytes))
+}
+
+async fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
+    let made = match &args.managers {
+        Some(managers) => {
+            if args.backup.exists() {
+                return Err(StoreError::Exists { file: args.backup.clone() }.into());
+            }
+            let bytes = Admin::new(managers).ask_within(BACKUP, receive).await?;
+            write_received(&bytes, &args.backup)?
+        }
+        None => backup(&store("store", &args.store, &args.etcd)?, &args.backup)?,
+    };
     let json = json!({
         "backup": args.backup,
         "index": made.index.0,

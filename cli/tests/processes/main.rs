@@ -1,8 +1,10 @@
 //! The whole system as users run it: processes of their own.
 
+mod backup;
 mod commands;
 mod diskless;
 mod flease;
+mod full;
 mod killed;
 mod moved;
 mod recordings;

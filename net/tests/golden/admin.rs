@@ -160,6 +160,8 @@ fn empty_ones(golden: &mut Golden) {
     check_wire(golden, "admin-drain-reply", &v1::DrainReply::default());
     check_wire(golden, "admin-undrain-reply", &v1::UndrainReply::default());
     check_wire(golden, "admin-evict-reply", &v1::EvictReply::default());
+    check_wire(golden, "admin-backup", &v1::BackupRequest::default());
+    check_wire(golden, "admin-backup-reply", &v1::BackupReply { part: vec![1, 2, 3].into() });
 }
 
 fn range() -> v1::KeyRange {

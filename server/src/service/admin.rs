@@ -1,7 +1,8 @@
 //! What operators see and want: reads from the view, wishes through the machine.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::Namespace;
@@ -13,15 +14,23 @@ use centrifuge_net::convert::{
 };
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_server::{Admin, AdminServer};
+use prost::bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use super::Held;
 use crate::inbox::Inbox;
 use crate::shared::Shared;
+use crate::store::StoreError;
+use crate::store::backup::encode_backup;
 use crate::words;
 
 /// The largest request of an operator: a name, settings and a few words.
 const LARGEST_REQUEST: usize = 16 << 10;
+
+/// How much of a backup is sent in one message.
+const BACKUP_PART: usize = 256 << 10;
 
 /// How often a change of settings is made anew because others changed meanwhile, before its operator is told.
 const CONFIGURE_TRIES: usize = 16;
@@ -36,13 +45,17 @@ pub struct AdminService {
     shared: Arc<Shared>,
     inbox: Inbox,
     room: Semaphore,
+    /// One backup at a time.
+    backups: Arc<Semaphore>,
 }
 
 impl AdminService {
     /// The service, with its limit on the size of requests.
     pub fn server(shared: Arc<Shared>, inbox: Inbox) -> AdminServer<AdminService> {
         let room = Semaphore::new(shared.limits.max_admin_requests);
-        AdminServer::new(AdminService { shared, inbox, room }).max_decoding_message_size(LARGEST_REQUEST)
+        let backups = Arc::new(Semaphore::new(1));
+        AdminServer::new(AdminService { shared, inbox, room, backups })
+            .max_decoding_message_size(LARGEST_REQUEST)
     }
 
     /// Room for one request of an operator.
@@ -62,6 +75,24 @@ impl AdminService {
             Some(group) if role.is_leading() => Ok(group),
             _ => Err(not_leader_status(role.leader.as_ref())),
         }
+    }
+
+    /// The bytes of a backup of the store as it is now.
+    async fn take_backup(&self) -> Result<Bytes, Status> {
+        let copier = self.shared.copier.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let copier = copier.ok_or_else(|| Status::unavailable("the store is not open yet: ask again"))?;
+        let take = move || {
+            let contents = copier.copy()?;
+            Ok(Bytes::from(encode_backup(&contents, SystemTime::now())))
+        };
+        let taken: Result<Bytes, StoreError> = match tokio::task::spawn_blocking(take).await {
+            Ok(taken) => taken,
+            Err(_) => return Err(Status::unavailable("the Manager stops: ask another")),
+        };
+        taken.map_err(|error| match error {
+            StoreError::NoStore => Status::failed_precondition(error.to_string()),
+            error => Status::unavailable(error.to_string()),
+        })
     }
 
     /// The command for the settings in force, and whether what the operator expects was in force.
@@ -346,6 +377,23 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::UndrainReply>, Status> {
         self.perform(request.into_inner().try_into()).await?;
         Ok(Response::new(v1::UndrainReply {}))
+    }
+
+    type BackupStream = Pin<Box<dyn Stream<Item = Result<v1::BackupReply, Status>> + Send>>;
+
+    async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        let _room = self.admit()?;
+        self.group()?;
+        let under_way = Arc::clone(&self.backups).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted("another backup is being taken: wait for it, and ask again")
+        })?;
+        let mut rest = self.take_backup().await?;
+        tracing::info!(bytes = rest.len(), "a backup of the store was taken");
+        let parts = std::iter::from_fn(move || {
+            let part = rest.split_to(rest.len().min(BACKUP_PART));
+            (!part.is_empty()).then(|| Ok(v1::BackupReply { part }))
+        });
+        Ok(Response::new(Box::pin(Held { stream: Box::pin(tokio_stream::iter(parts)), _guard: under_way })))
     }
 
     async fn evict(&self, request: Request<v1::EvictRequest>) -> Result<Response<v1::EvictReply>, Status> {

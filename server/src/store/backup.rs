@@ -62,8 +62,8 @@ pub struct Restored {
     pub not_before: Option<SystemTime>,
 }
 
-/// Copies a store into a backup file: one on etcd at any time, one in a file while no Manager is using it. An existing
-/// file is not overwritten, and the store is not changed.
+/// Copies a store into a backup file: one on etcd at any time, one in a file while no Manager is using it (one that runs takes
+/// backups of its file itself). An existing file is not overwritten, and the store is not changed.
 pub fn backup(from: &Backend, out: &Path) -> Result<BackupSummary, StoreError> {
     let contents = from.copy()?;
     let taken_at = SystemTime::now();
@@ -100,6 +100,10 @@ pub fn migrate(from: &Backend, to: &Backend) -> Result<Contents, StoreError> {
 /// Reads a backup, and when it was taken. Every part is compared with its checksum.
 pub fn read_backup(file: &Path) -> Result<(Contents, SystemTime), StoreError> {
     let bytes = fs::read(file).map_err(StoreError::io(file, "open"))?;
+    decode_backup(&bytes, file)
+}
+
+fn decode_backup(bytes: &[u8], file: &Path) -> Result<(Contents, SystemTime), StoreError> {
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
         let found = if bytes.is_empty() { "it is empty" } else { "it does not begin like one" };
         return Err(StoreError::Foreign { file: file.to_owned(), expected: "backup", found });
@@ -138,6 +142,19 @@ fn next_part(rest: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
 
 /// Writes a backup. An existing file is not overwritten.
 pub fn write_backup(contents: &Contents, taken_at: SystemTime, out: &Path) -> Result<(), StoreError> {
+    write_file(&encode_backup(contents, taken_at), out)
+}
+
+/// Writes a backup that a running Manager sent, after every part of it was compared with its checksum.
+pub fn write_received(bytes: &[u8], out: &Path) -> Result<BackupSummary, StoreError> {
+    let (contents, taken_at) = decode_backup(bytes, out)?;
+    write_file(bytes, out)?;
+    Ok(summary(&contents, taken_at))
+}
+
+/// The bytes of a backup.
+#[must_use]
+pub fn encode_backup(contents: &Contents, taken_at: SystemTime) -> Vec<u8> {
     let head = stored::BackupHead {
         taken_at_micros: encode_time(taken_at),
         standing: Some(stored::Standing {
@@ -154,13 +171,17 @@ pub fn write_backup(contents: &Contents, taken_at: SystemTime, out: &Path) -> Re
         prost::encode_length_delimiter(part.len(), &mut bytes).expect("a vector grows as needed");
         bytes.extend_from_slice(&part);
     }
+    bytes
+}
+
+fn write_file(bytes: &[u8], out: &Path) -> Result<(), StoreError> {
     let temporary = Temporary::beside(out);
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(&temporary.0)
         .map_err(StoreError::io(out, "create"))?;
-    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(StoreError::io(out, "write"))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(StoreError::io(out, "write"))?;
     temporary.publish(out)
 }
 

@@ -12,7 +12,7 @@ use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
 use centrifuge_core::record::Batch;
-use redb::Database;
+use redb::{Database, ReadableDatabase};
 
 use super::contents::Contents;
 use super::disk::Disk;
@@ -93,7 +93,7 @@ pub(super) fn run(disk: Disk, answers: Answers) -> Result<StoreHandle, StoreErro
         .name("store".to_owned())
         .spawn(move || embedded.run(&received))
         .map_err(StoreError::io(&path, "start a thread for"))?;
-    Ok(StoreHandle { jobs: Jobs::Thread(jobs), thread, facts: shown })
+    Ok(StoreHandle { jobs: Arc::new(Jobs::Thread(jobs)), thread, facts: shown })
 }
 
 /// Reads the whole file and compares every checksum, the database's and our own, without changing anything.
@@ -174,6 +174,10 @@ impl Embedded {
                     self.finish(&mut round);
                     // Whoever asked may have gone.
                     let _ = reply.send(self.recent(limit));
+                }
+                Job::Copy { reply } => {
+                    self.finish(&mut round);
+                    self.copy(reply);
                 }
                 // The file is given back with the thread: there is nothing else to give up.
                 Job::Crash => {}
@@ -288,6 +292,25 @@ impl Embedded {
 
     fn recent(&self, limit: usize) -> Result<Vec<StoredBatch>, StoreError> {
         self.with_database(|database, file| tables::read_recent(database, file, limit))
+    }
+
+    /// Reads everything as it is now, on another thread: commits and renewals go on meanwhile.
+    fn copy(&self, reply: mpsc::Sender<Result<Contents, StoreError>>) {
+        let begun = self.with_database(|database, file| {
+            database.begin_read().map_err(|error| StoreError::redb(file, error))
+        });
+        let transaction = match begun {
+            Ok(transaction) => transaction,
+            // Whoever asked may have gone.
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let file = self.disk.path.clone();
+        let read =
+            move || drop(reply.send(tables::read_all_in(&transaction, &file).map(|(_, contents)| contents)));
+        // Without a thread nobody answers, which whoever asked takes for an end.
+        if let Err(error) = thread::Builder::new().name("backup".to_owned()).spawn(read) {
+            tracing::error!(%error, "no thread for a backup");
+        }
     }
 
     fn with_database<T>(

@@ -25,7 +25,7 @@ pub enum StoreError {
     /// Another process has the file.
     #[error(
         "{} is in use by another process, most likely a running Manager: stop that Manager first, or give this one \
-         a store file of its own",
+         a store file of its own. To back it up, ask that Manager: `centrifuge store backup --managers ADDRESS FILE`",
         file.display()
     )]
     Locked {

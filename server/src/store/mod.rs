@@ -16,8 +16,9 @@ mod none;
 mod seal;
 mod tables;
 
+use std::fmt;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -135,6 +136,10 @@ enum Job {
         limit: usize,
         reply: mpsc::Sender<Result<Vec<StoredBatch>, StoreError>>,
     },
+    /// Everything that the store contains, as of now.
+    Copy {
+        reply: mpsc::Sender<Result<Contents, StoreError>>,
+    },
     /// End at once, as a process that is killed.
     Crash,
 }
@@ -159,7 +164,7 @@ impl Jobs {
 ///
 /// Dropping it ends the store as soon as what was sent to it is done; [`StoreHandle::join`] also waits for that.
 pub struct StoreHandle {
-    jobs: Jobs,
+    jobs: Arc<Jobs>,
     thread: JoinHandle<()>,
     facts: Arc<Mutex<StoreFacts>>,
 }
@@ -179,6 +184,12 @@ impl StoreHandle {
             return Err(StoreError::Stopped);
         }
         answer.recv().map_err(|_| StoreError::Stopped)?
+    }
+
+    /// A way to copy the store while it runs. It does not keep the store running.
+    #[must_use]
+    pub fn copier(&self, backend: &Backend) -> StoreCopier {
+        StoreCopier { backend: backend.clone(), jobs: Arc::downgrade(&self.jobs) }
     }
 
     /// Where to look for what the store knows beside its log. It stays up to date while the store runs.
@@ -207,5 +218,30 @@ impl StoreHandle {
     pub fn crash(self) {
         self.jobs.send(Job::Crash);
         self.join();
+    }
+}
+
+/// Copies a store that is in use.
+pub struct StoreCopier {
+    backend: Backend,
+    jobs: Weak<Jobs>,
+}
+
+impl StoreCopier {
+    /// Everything that the store contains, as of one moment. Waits for it, while the store goes on: call it where waiting is allowed.
+    pub fn copy(&self) -> Result<Contents, StoreError> {
+        let Backend::File(_) = &self.backend else { return self.backend.copy() };
+        let (reply, answer) = mpsc::channel();
+        let sent = self.jobs.upgrade().is_some_and(|jobs| jobs.send(Job::Copy { reply }));
+        if !sent {
+            return Err(StoreError::Stopped);
+        }
+        answer.recv().map_err(|_| StoreError::Stopped)?
+    }
+}
+
+impl fmt::Debug for StoreCopier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreCopier").field("backend", &self.backend).finish_non_exhaustive()
     }
 }

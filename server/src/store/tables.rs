@@ -10,7 +10,7 @@ use centrifuge_core::id::{Index, Term};
 use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Batch;
 use centrifuge_net::proto::store::v1 as stored;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::decode::{decode_batch, decode_group, decode_time};
 use super::encode::{encode_batch, encode_group, encode_time};
@@ -121,13 +121,23 @@ pub(super) fn scan(
     database: &Database,
     file: &Path,
     reach: Reach,
+    see: impl FnMut(StoredBatch),
+) -> Result<Scanned, StoreError> {
+    let transaction = database.begin_read().map_err(|error| StoreError::redb(file, error))?;
+    scan_in(&transaction, file, reach, see)
+}
+
+/// The same as of one moment.
+fn scan_in(
+    transaction: &ReadTransaction,
+    file: &Path,
+    reach: Reach,
     mut see: impl FnMut(StoredBatch),
 ) -> Result<Scanned, StoreError> {
     let redb = |error: redb::Error| StoreError::redb(file, error);
-    let (standing, snapshot) = read_singles(database, file)?;
+    let (standing, snapshot) = read_singles(transaction, file)?;
     let group = required(file, snapshot.group, "the snapshot is empty")?;
     let mut group = decode_group(group).map_err(|why| undecodable(file, "the snapshot", &why))?;
-    let transaction = database.begin_read().map_err(|error| redb(error.into()))?;
     let batches = transaction.open_table(BATCHES).map_err(|error| redb(error.into()))?;
     let from = match reach {
         Reach::Log => Bound::Excluded(snapshot.index),
@@ -167,8 +177,14 @@ pub(super) fn scan(
 
 /// Reads everything.
 pub(super) fn read_all(database: &Database, file: &Path) -> Result<(u64, Contents), StoreError> {
+    let transaction = database.begin_read().map_err(|error| StoreError::redb(file, error))?;
+    read_all_in(&transaction, file)
+}
+
+/// Reads everything as of one moment.
+pub(super) fn read_all_in(transaction: &ReadTransaction, file: &Path) -> Result<(u64, Contents), StoreError> {
     let mut history = Vec::new();
-    let scanned = scan(database, file, Reach::LogAndHistory, |batch| history.push(batch))?;
+    let scanned = scan_in(transaction, file, Reach::LogAndHistory, |batch| history.push(batch))?;
     let Facts { term, commits, not_before, last, .. } = scanned.facts;
     Ok((commits, Contents { term, not_before, index: Index(last), group: scanned.group, history }))
 }
@@ -210,11 +226,10 @@ pub(super) fn read_batch(
 }
 
 fn read_singles(
-    database: &Database,
+    transaction: &ReadTransaction,
     file: &Path,
 ) -> Result<(stored::Standing, stored::Snapshot), StoreError> {
     let redb = |error: redb::Error| StoreError::redb(file, error);
-    let transaction = database.begin_read().map_err(|error| redb(error.into()))?;
     let singles = transaction.open_table(SINGLES).map_err(|error| redb(error.into()))?;
     let get = |name| singles.get(name).map_err(|error| redb(error.into()));
     let standing = required(file, get(STANDING)?, "its standing is missing")?;

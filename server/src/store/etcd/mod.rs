@@ -160,7 +160,7 @@ pub(super) fn open(
         })
         .map_err(|why| StoreError::Thread { why })?;
     open.recv().map_err(|_| StoreError::Stopped)??;
-    Ok(StoreHandle { jobs: Jobs::Tasks(jobs), thread, facts })
+    Ok(StoreHandle { jobs: Arc::new(Jobs::Tasks(jobs)), thread, facts })
 }
 
 fn runtime() -> Result<Runtime, StoreError> {
@@ -232,6 +232,8 @@ async fn run(shared: Rc<Shared>, mut jobs: UnboundedReceiver<Job>) {
         match job {
             Job::Command(command) => lanes.perform(command),
             Job::Recent { limit, reply } => drop(lanes.log.send(LogJob::Recent { limit, reply })),
+            // Copies are read from etcd itself, not from this store.
+            Job::Copy { .. } => {}
             Job::Crash => return,
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn open(options: &PeerOptions, answers: Answers) -> Result<StoreHandl
         })
         .map_err(|why| StoreError::Thread { why })?;
     open.recv().map_err(|_| StoreError::Stopped)??;
-    Ok(StoreHandle { jobs: Jobs::Tasks(jobs), thread, facts })
+    Ok(StoreHandle { jobs: Arc::new(Jobs::Tasks(jobs)), thread, facts })
 }
 
 fn runtime() -> Result<Runtime, StoreError> {
@@ -86,6 +86,8 @@ async fn run(mut election: Election, mut jobs: UnboundedReceiver<Job>, answers: 
             }
             Some(Job::Command(Command::Compact { .. })) => {}
             Some(Job::Recent { reply, .. }) => drop(reply.send(Ok(Vec::new()))),
+            // There is nothing to copy.
+            Some(Job::Copy { reply }) => drop(reply.send(Err(StoreError::NoStore))),
             Some(Job::Crash) => return,
             None => return election.give_up().await,
         }

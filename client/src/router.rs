@@ -1,14 +1,16 @@
 //! Sends a request to the owner of a key, wherever that is by the time it arrives.
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use centrifuge_core::id::SessionId;
 use centrifuge_core::key::Key;
-use tokio::time::Instant;
+use centrifuge_core::message::Position;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::hot::{HotRoutes, NoOwner, Route};
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, Reach};
 
 /// The first wait before another try; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
@@ -16,8 +18,16 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How long a request is tried unless told otherwise: longer than a lease and its hold.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How often a table without a Lookup is compared with the owner that is being asked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long an attempt may go on after its owner lost the key: an answer given before a planned move is on its way, and giving it up
+/// would carry the request out twice.
+const ANSWER_GRACE: Duration = Duration::from_millis(100);
 
 /// Routes requests: looks the owner up, lets the application send, and on a stale route waits, looks again and retries.
+///
+/// Whatever an owner does, [`Router::send`] answers or fails within its patience: an attempt ends with it, and soon after the key
+/// has another owner in the table. An attempt that ends so is dropped, and may have been carried out.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -69,6 +79,38 @@ pub enum RouterError<E> {
         attempts: u32,
         /// The last failure.
         last: E,
+    },
+    /// The owner lives, as far as the Manager knows, took the request and gave no answer.
+    #[error(
+        "the owner at {url} has not answered within {within:?}, after {attempts} attempts: see whether that process hangs, or be more patient"
+    )]
+    OwnerSilent {
+        /// Where it should be.
+        url: String,
+        /// How often owners were tried.
+        attempts: u32,
+        /// How long it was waited for altogether.
+        within: Duration,
+    },
+    /// No Manager says who owns the key now, and those whom the last table names did not answer for it.
+    #[error(
+        "no leading Manager answers this process, so that its table is out of date, and after {attempts} attempts nobody has answered for the key: check with `centrifuge status` that a Manager leads, and the network between this process and it"
+    )]
+    NoManager {
+        /// How often it was tried.
+        attempts: u32,
+        /// The last failure, if a server could not be reached.
+        last: Option<E>,
+    },
+    /// The Manager does not know the namespace, or not any more.
+    #[error(
+        "there is no namespace {namespace}: it was deleted, or these are other Managers; create it with `centrifuge namespace create {namespace}`"
+    )]
+    UnknownNamespace {
+        /// The namespace.
+        namespace: String,
+        /// How often it was tried.
+        attempts: u32,
     },
     /// Nobody owned the key for as long as there was patience.
     #[error("the key has no owner after {attempts} attempts: {why}")]
@@ -127,46 +169,173 @@ impl Router {
             let error = match self.routes.lookup(key) {
                 Err(why) => RouterError::NoOwner { why, attempts },
                 Ok(route) => {
+                    let (session, url) = (route.session(), route.url().to_owned());
                     // A new owner is asked at once, and patience with it begins anew.
-                    if last_tried.replace(route.session()) != Some(route.session()) {
+                    if last_tried.replace(session) != Some(session) {
                         wait = FIRST_WAIT;
                     }
-                    let url = route.url().to_owned();
-                    match attempt(route).await {
-                        Ok(answer) => return Ok(answer),
-                        Err(Refusal::Failed(error)) => return Err(RouterError::Failed(error)),
-                        Err(Refusal::NotOwner) => RouterError::NotOwner { attempts },
-                        Err(Refusal::Unreachable(last)) => {
+                    let silent =
+                        RouterError::OwnerSilent { url: url.clone(), attempts, within: self.patience };
+                    match self.bounded(attempt(route), key, session, seen, give_up_at).await {
+                        Attempt::Answered(Ok(answer)) => return Ok(answer),
+                        Attempt::Answered(Err(Refusal::Failed(error))) => {
+                            return Err(RouterError::Failed(error));
+                        }
+                        Attempt::Answered(Err(Refusal::NotOwner)) => RouterError::NotOwner { attempts },
+                        Attempt::Answered(Err(Refusal::Unreachable(last))) => {
                             RouterError::OwnerUnreachable { url, attempts, last }
                         }
+                        Attempt::Moved if Instant::now() < give_up_at => continue,
+                        Attempt::Moved | Attempt::OutOfTime => return Err(self.explained(silent, attempts)),
                     }
                 }
             };
             if Instant::now() + wait > give_up_at {
-                return Err(error);
+                return Err(self.explained(error, attempts));
             }
             self.pause(wait, seen).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
 
+    /// Awaits an attempt until patience ends, or the key has left the owner that is being asked.
+    async fn bounded<T>(
+        &self,
+        attempt: impl Future<Output = T>,
+        key: Key,
+        session: SessionId,
+        seen: Option<Position>,
+        give_up_at: Instant,
+    ) -> Attempt<T> {
+        let mut attempt = pin!(attempt);
+        tokio::select! {
+            biased;
+            answer = &mut attempt => return Attempt::Answered(answer),
+            () = sleep_until(give_up_at) => return Attempt::OutOfTime,
+            () = self.has_left(key, session, seen) => {}
+        }
+        let grace = give_up_at.min(Instant::now() + ANSWER_GRACE);
+        timeout_at(grace, attempt).await.map_or(Attempt::Moved, Attempt::Answered)
+    }
+
+    /// Waits until the table has another owner for the key, or none.
+    async fn has_left(&self, key: Key, session: SessionId, mut seen: Option<Position>) {
+        while self.routes.lookup(key).is_ok_and(|route| route.session() == session) {
+            match &self.lookup {
+                Some(lookup) => match lookup.changed_since(seen).await {
+                    position @ Some(_) => seen = position,
+                    // It has ended and its table stays as it is.
+                    None => sleep(POLL_INTERVAL).await,
+                },
+                None => sleep(POLL_INTERVAL).await,
+            }
+        }
+    }
+
+    /// A failure while no Manager answers says little about owners: who owns the key is not known.
+    fn explained<E>(&self, error: RouterError<E>, attempts: u32) -> RouterError<E> {
+        let Some(lookup) = &self.lookup else { return error };
+        match lookup.reach() {
+            Reach::Leader => error,
+            Reach::UnknownNamespace => {
+                RouterError::UnknownNamespace { namespace: lookup.namespace().to_string(), attempts }
+            }
+            Reach::NoLeader => {
+                let last = match error {
+                    RouterError::OwnerUnreachable { last, .. } => Some(last),
+                    _ => None,
+                };
+                RouterError::NoManager { attempts, last }
+            }
+        }
+    }
+
     /// Waits, but not for longer than until the table is another.
-    async fn pause(&self, wait: Duration, seen: Option<centrifuge_core::message::Position>) {
+    async fn pause(&self, wait: Duration, seen: Option<Position>) {
         match &self.lookup {
             Some(lookup) => {
                 // Whichever comes first is reason enough to try again.
-                let _ = tokio::time::timeout(wait, lookup.changed_since(seen)).await;
+                let _ = timeout(wait, lookup.changed_since(seen)).await;
             }
-            None => tokio::time::sleep(wait).await,
+            None => sleep(wait).await,
         }
     }
+}
+
+/// How an attempt ended.
+enum Attempt<T> {
+    /// By itself.
+    Answered(T),
+    /// The key has left the owner that was asked.
+    Moved,
+    /// With the patience.
+    OutOfTime,
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
+    use centrifuge_core::id::{Generation, Nonce};
+    use centrifuge_core::key::KeyRange;
+    use centrifuge_core::lookup::Row;
+    use centrifuge_core::table::PublishedOwner;
+
     use super::*;
+
+    /// Gives every key to one owner.
+    fn give(routes: &HotRoutes, url: &str, session: u128) {
+        let owner = Some(PublishedOwner { session: SessionId(Nonce(session)), url: url.into() });
+        let row = Row { owner, generation: Generation(1), state_since: Generation(1) };
+        routes.publish([(KeyRange::ALL, &row)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_that_never_answers_holds_nobody_longer_than_patience() {
+        let (began, patience) = (Instant::now(), Duration::from_secs(5));
+        let router = Router::over(HotRoutes::evenly(4, 2)).patience(patience);
+        let attempt = |_| std::future::pending::<Result<(), Refusal<&str>>>();
+        let silent = timeout(patience * 4, router.send(Key(1), attempt)).await.expect("it ends by itself");
+        assert!(matches!(silent, Err(RouterError::OwnerSilent { attempts: 1, .. })), "{silent:?}");
+        assert_eq!(began.elapsed(), patience);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_owner_is_asked_while_the_old_one_is_silent() {
+        let (began, routes) = (Instant::now(), HotRoutes::new());
+        give(&routes, "http://stopped", 1);
+        let moves = async {
+            sleep(Duration::from_secs(3)).await;
+            give(&routes, "http://next", 2);
+        };
+        let router = Router::over(routes.clone());
+        let asked = router.send(Key(1), |route| async move {
+            if route.url() == "http://stopped" {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Refusal<&str>>(route.url().to_owned())
+        });
+        let (answer, ()) = tokio::join!(asked, moves);
+        assert_eq!(answer, Ok("http://next".to_owned()));
+        assert!(began.elapsed() < Duration::from_secs(3) + POLL_INTERVAL * 2 + ANSWER_GRACE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_under_way_during_a_move_is_taken() {
+        let (routes, tries) = (HotRoutes::new(), Cell::new(0));
+        give(&routes, "http://a", 1);
+        let router = Router::over(routes.clone());
+        let asked = router.send(Key(1), |route| {
+            tries.set(tries.get() + 1);
+            give(&routes, "http://b", 2);
+            async move {
+                sleep(ANSWER_GRACE / 2).await;
+                Ok::<_, Refusal<&str>>(route.url().to_owned())
+            }
+        });
+        assert_eq!(asked.await, Ok("http://a".to_owned()));
+        assert_eq!(tries.get(), 1, "nothing is carried out twice by a planned move");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_stale_route_is_tried_again_and_a_failure_is_not() {

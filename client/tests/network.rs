@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use centrifuge::lookup::ConnectError;
 use centrifuge::owner::{BoxError, Change, JoinError, LeftWhy, NotDrained, OwnerBuilder, OwnerGone};
-use centrifuge::router::{Refusal, Router};
+use centrifuge::router::{Refusal, Router, RouterError};
 use centrifuge::{Key, KeyRange, LeasedMap, Lookup, Managers, NotOwner, Owner};
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
@@ -402,4 +402,45 @@ async fn a_connection_that_died_in_silence_is_replaced_before_a_lease_is_over() 
     within(owner.leave(PATIENCE)).await.expect("confirmed");
     assert!(within(lookup.changed_since(seen)).await.is_some());
     manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_router_says_whether_managers_or_the_namespace_are_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let a = within(builder(&manager, "a").join()).await.expect("joined");
+    let lookup = Lookup::builder(managers(&manager), POOL).poll(Duration::from_millis(500)).connect();
+    let lookup = within(lookup).await.expect("a table");
+    eventually("the Lookup knows a", || lookup.lookup(Key(1)).is_ok()).await;
+    let router = Router::new(lookup.clone()).patience(Duration::from_millis(300));
+    let refused = || router.send(Key(1), |_| async { Err::<(), _>(Refusal::<String>::NotOwner) });
+    let told = within(refused()).await;
+    assert!(matches!(told, Err(RouterError::NotOwner { .. })), "{told:?}");
+
+    within(a.leave(PATIENCE)).await.expect("confirmed");
+    let address = manager.grpc_addr().to_string().as_str().into();
+    let request = v1::DeleteNamespaceRequest { namespace: POOL.to_owned() };
+    Dialer::new().admin(&address).expect("an address").delete_namespace(request).await.expect("deleted");
+    let told = within(async {
+        loop {
+            match refused().await {
+                Err(RouterError::NotOwner { .. } | RouterError::NoOwner { .. }) => {}
+                told => break told.expect_err("nobody answers").to_string(),
+            }
+        }
+    });
+    let told = told.await;
+    assert!(told.contains("there is no namespace rooms"), "{told}");
+
+    manager.shutdown().await;
+    let told = within(async {
+        loop {
+            match refused().await {
+                Err(RouterError::UnknownNamespace { .. }) => {}
+                told => break told.expect_err("nobody answers").to_string(),
+            }
+        }
+    });
+    let told = told.await;
+    assert!(told.contains("no leading Manager answers") && !told.contains("namespace"), "{told}");
 }

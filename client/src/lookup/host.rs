@@ -67,9 +67,11 @@ impl<L: Links> Host<LookupMachine> for LookupHost<L> {
         for action in std::mem::take(&mut self.actions) {
             self.act(action);
         }
-        let learning = machine.awaits_learning();
-        self.shared
-            .status
-            .send_if_modified(|status| std::mem::replace(&mut status.learning, learning) != learning);
+        let (learning, seeks_leader) = (machine.awaits_learning(), machine.seeks_leader());
+        self.shared.status.send_if_modified(|status| {
+            let before = (status.learning, status.seeks_leader);
+            (status.learning, status.seeks_leader) = (learning, seeks_leader);
+            before != (learning, seeks_leader)
+        });
     }
 }

@@ -74,8 +74,21 @@ struct Status {
     position: Option<Position>,
     is_in_contact: bool,
     is_unknown: bool,
+    /// Every Manager was asked, and none that leads has answered yet.
+    seeks_leader: bool,
     /// How long the leader may take to learn the first table from the Owners.
     learning: Option<Duration>,
+}
+
+/// Whom a Lookup can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// A leader, which knows the namespace.
+    Leader,
+    /// A leader, which does not know the namespace.
+    UnknownNamespace,
+    /// Nobody who leads.
+    NoLeader,
 }
 
 impl Lookup {
@@ -125,6 +138,18 @@ impl Lookup {
     #[must_use]
     pub fn in_contact(&self) -> bool {
         self.inner.shared.status.borrow().is_in_contact
+    }
+
+    /// Whom it can ask now, as far as it has noticed.
+    pub(crate) fn reach(&self) -> Reach {
+        let status = *self.inner.shared.status.borrow();
+        if status.seeks_leader || !status.is_in_contact {
+            Reach::NoLeader
+        } else if status.is_unknown {
+            Reach::UnknownNamespace
+        } else {
+            Reach::Leader
+        }
     }
 
     /// Waits until the table is another than at `seen`, and says where it stands; `None` if the Lookup has ended.

@@ -177,7 +177,7 @@ impl Asking {
     }
 
     /// When the oldest request was sent that no leader has answered.
-    fn unanswered_since(&self) -> Option<Instant> {
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
         let first = self.answered.next()?;
         self.sent.range(first..).next().map(|(_, sent)| *sent)
     }

@@ -250,6 +250,12 @@ impl LookupMachine {
         self.learning.filter(|_| self.position.is_none())
     }
 
+    /// Whether every Manager was asked, and none that leads has answered yet.
+    #[must_use]
+    pub fn seeks_leader(&self) -> bool {
+        self.asking.asks_all() && self.asking.unanswered_since().is_some()
+    }
+
     /// The highest term seen.
     #[must_use]
     pub fn term(&self) -> Term {

@@ -55,6 +55,19 @@ fn every_page_with_code_is_compiled() {
     }
 }
 
+/// A client keeps connections and takes long to make: whoever copies the guide makes one, and not one for each request.
+#[test]
+fn no_page_makes_a_client_for_each_request() {
+    for entry in std::fs::read_dir(GUIDE).expect("the guide") {
+        let path = entry.expect("an entry").path();
+        let page = std::fs::read_to_string(&path).expect("a text");
+        for line in page.lines().filter(|line| line.contains("Client::new()")) {
+            let is_used_at_once = line.split("Client::new()").any(|rest| rest.starts_with('.'));
+            assert!(!is_used_at_once, "{}: {line}", path.display());
+        }
+    }
+}
+
 #[test]
 fn the_first_service_is_the_program_of_its_page() {
     let page = std::fs::read_to_string(format!("{GUIDE}/first-service.md")).expect("the page");

@@ -39,7 +39,9 @@ async fn serve(managers: Managers, port: &str) -> Result<(), BoxError> {
     let url = format!("http://{}", listener.local_addr()?);
     let visits = Visits::new();
     let describing = Owner::builder(managers, "visits").url(&url).wait_for_name();
-    let owner = describing.state(&visits, carry).join().await?;
+    // One client for all requests: it keeps its connections.
+    let http = reqwest::Client::new();
+    let owner = describing.state(&visits, move |url, part| carry(http.clone(), url, part)).join().await?;
     let routes = axum::Router::new()
         .route("/visits/{page}", post(count))
         .route("/transfer", post(take))
@@ -77,8 +79,8 @@ async fn take(State((visits, owner)): State<(Visits, Owner)>, part: Bytes) -> Ve
 }
 
 /// Brings a part of a range that moves away to the server that gets it.
-async fn carry(url: String, part: Vec<u8>) -> Result<Vec<u8>, BoxError> {
-    let answer = reqwest::Client::new().post(format!("{url}/transfer")).body(part).send().await?;
+async fn carry(http: reqwest::Client, url: String, part: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+    let answer = http.post(format!("{url}/transfer")).body(part).send().await?;
     Ok(answer.error_for_status()?.bytes().await?.to_vec())
 }
 
@@ -94,17 +96,17 @@ async fn visit(managers: Managers, page: &str) -> Result<(), BoxError> {
         })
         .connect()
         .await?;
-    let router = Router::new(lookup);
+    let (router, http) = (Router::new(lookup), reqwest::Client::new());
     loop {
-        let number = router.send(key, |route| ask(format!("{}/visits/{page}", route.url()))).await?;
+        let number = router.send(key, |route| ask(&http, format!("{}/visits/{page}", route.url()))).await?;
         println!("visit {number} of {page}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 /// Asks one server once, and says how it went.
-async fn ask(url: String) -> Result<String, Refusal<reqwest::Error>> {
-    let answer = reqwest::Client::new().post(url).send().await.map_err(Refusal::Unreachable)?;
+async fn ask(http: &reqwest::Client, url: String) -> Result<String, Refusal<reqwest::Error>> {
+    let answer = http.post(url).send().await.map_err(Refusal::Unreachable)?;
     match answer.status() {
         reqwest::StatusCode::MISDIRECTED_REQUEST => Err(Refusal::NotOwner),
         _ => answer.error_for_status().map_err(Refusal::Failed)?.text().await.map_err(Refusal::Unreachable),

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::stop::await_stopped;
+
 /// However slow the machine, all nodes answer by then.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Others may take a port between its choice and its use: then all are chosen anew.
@@ -127,7 +129,11 @@ impl EtcdNodes {
 
     /// Stops a node where it is: connections stay open and nothing is answered.
     pub fn pause(&self, number: usize) -> Result<(), NodesError> {
-        self.signal(number, Signal::STOP)
+        self.signal(number, Signal::STOP)?;
+        match &*self.nodes[number].running() {
+            Some(child) => Ok(await_stopped(child.id())?),
+            None => Err(NodesError::Dead { number }),
+        }
     }
 
     /// Lets a node that was stopped go on.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use centrifuge_server::stop::await_stopped;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
@@ -83,8 +84,12 @@ impl Process {
         Ok(true)
     }
 
+    /// Stops it, and waits until it stands still.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
+        if let Some(child) = &self.child {
+            await_stopped(child.id())?;
+        }
         self.is_stopped = true;
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
 
+use centrifuge_server::stop::await_stopped;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -129,6 +130,7 @@ fn a_command_is_stopped_when_its_lease_is_lost() {
     until("the command runs", || !peers.text("id").is_empty());
     let command: u32 = peers.text("id").trim().parse().expect("a number");
     others.iter().for_each(|peer| signal("-STOP", peer.id()));
+    others.iter().for_each(|peer| await_stopped(peer.id()).expect("it stops"));
     let status = held.ended();
     others.iter().for_each(|peer| signal("-CONT", peer.id()));
     assert_eq!(status.code(), Some(120));

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use centrifuge_server::stop::await_stopped;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Outcome;
@@ -89,7 +90,8 @@ impl Servers {
 
     /// Lets a server stand still, as a virtual machine that is moved would.
     pub(crate) fn stop(&self, server: usize) -> Outcome<()> {
-        self.signal(server, Signal::STOP)
+        self.signal(server, Signal::STOP)?;
+        Ok(self.children.get(&server).map_or(Ok(()), |child| await_stopped(child.id()))?)
     }
 
     pub(crate) fn go_on(&self, server: usize) -> Outcome<()> {

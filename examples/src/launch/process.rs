@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
+use centrifuge_server::stop::is_stopped;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -83,24 +84,11 @@ impl Process {
         Ok(self.child.kill().await?)
     }
 
-    /// Stops it where it is, as a long pause of its machine would, and waits until it stands still: the signal stops one thread
-    /// after the other, and on a busy machine the others go on for a while.
+    /// Stops it where it is, as a long pause of its machine would, and waits until it stands still.
     pub async fn pause(&self) -> Result<(), Failure> {
         self.signal(Signal::STOP)?;
-        until(&format!("{} stands still", self.name), async || Ok(self.is_still().unwrap_or(false))).await
-    }
-
-    /// Whether every thread of it is stopped.
-    fn is_still(&self) -> std::io::Result<bool> {
         let id = self.child.id().unwrap_or_default();
-        for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
-            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
-            // The state follows the name, which is in brackets and may have any characters.
-            if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        until(&format!("{} stands still", self.name), async || Ok(is_stopped(id)?)).await
     }
 
     /// It goes on after a pause.

@@ -9,14 +9,19 @@ use centrifuge_net::convert::leader_named;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::At;
 use crate::failure::Failure;
 
-/// How long a Manager may take to answer: a change waits for its commit.
-const ANSWER: Duration = Duration::from_secs(15);
+/// How long a Manager may take to say what it is, before the next one is asked.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a Manager that does so may take to answer: a change waits for its commit.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// No other Manager is asked after this time.
+const OVERALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many hints are followed.
 const MOST_HINTS: usize = 3;
 
@@ -30,47 +35,101 @@ impl<'a> Admin<'a> {
         Admin { managers }
     }
 
-    /// Asks one Manager after the other until the leader answers; a Manager that does not lead says who does.
+    /// Asks one Manager after the other until the leader answers; a Manager that does not lead says who does. One that hangs is left
+    /// for the next before it was asked for anything that it might still carry out.
     pub(crate) async fn ask<R>(
         &self,
         call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
     ) -> Result<R, Failure> {
-        self.ask_within(ANSWER, call).await
+        self.ask_within(ANSWER_TIMEOUT, call).await
     }
 
     /// The same, for what takes longer than others.
     pub(crate) async fn ask_within<R>(
         &self,
-        patience: Duration,
+        answer_timeout: Duration,
         call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
     ) -> Result<R, Failure> {
-        let mut problems = Vec::new();
+        let give_up_at = Instant::now() + OVERALL_TIMEOUT;
+        let mut problems: Vec<(ManagerId, String)> = Vec::new();
         for manager in read(self.managers)?.iter() {
             let mut target = manager.clone();
             for _ in 0..MOST_HINTS {
-                match within(patience, call(connect(&target)?)).await {
-                    Ok(response) => return Ok(response.into_inner()),
-                    Err(status) if is_silent(&status) => {
-                        problems.push(format!("{target} cannot be reached ({})", reason(&status)));
+                if problems.iter().any(|(known, _)| *known == target) || give_up_at <= Instant::now() {
+                    break;
+                }
+                match ask_one(&target, answer_timeout, &call).await? {
+                    Answer::Given(answer) => return Ok(answer),
+                    Answer::LedBy(leader) => {
+                        problems.push((target, format!("says that {leader} leads")));
+                        target = leader;
+                    }
+                    Answer::None(problem) => {
+                        problems.push((target, problem));
                         break;
                     }
-                    Err(status) => match leader_named(&status) {
-                        Some(leader) if leader != target => target = leader,
-                        _ if status.code() == Code::FailedPrecondition
-                            && status.message().contains("does not lead") =>
-                        {
-                            problems.push(format!("{target} does not lead and knows no leader"));
-                            break;
-                        }
-                        _ => return Err(status.into()),
-                    },
                 }
             }
         }
+        let problems: Vec<String> =
+            problems.iter().map(|(manager, what)| format!("{manager} {what}")).collect();
         Err(Failure::no_manager(format!(
             "{}; start one with `centrifuge manager`, or name others with --managers",
             problems.join("; ")
         )))
+    }
+}
+
+/// What became of asking one Manager.
+enum Answer<R> {
+    /// It leads, and answered.
+    Given(R),
+    /// It does not lead, and named who does.
+    LedBy(ManagerId),
+    /// Why it is of no use.
+    None(String),
+}
+
+/// Asks a Manager what it is, and if it may lead asks it for what is wanted.
+async fn ask_one<R>(
+    target: &ManagerId,
+    answer_timeout: Duration,
+    call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
+) -> Result<Answer<R>, Failure> {
+    let status = match probe(target).await? {
+        Ok(status) => status,
+        Err(problem) => return Ok(Answer::None(problem)),
+    };
+    let other = |leader: &ManagerId| leader != target && leader.as_str() != status.manager;
+    if status.role() == v1::Role::Standby
+        && let Some(leader) = status.leader.as_deref().map(ManagerId::from).filter(other)
+    {
+        return Ok(Answer::LedBy(leader));
+    }
+    match in_time(answer_timeout, call(connect(target)?)).await {
+        Ok(response) => Ok(Answer::Given(response.into_inner())),
+        Err(status) if is_silent(&status) => Ok(Answer::None(unreachable(&status))),
+        Err(status) => match leader_named(&status) {
+            Some(leader) if leader != *target => Ok(Answer::LedBy(leader)),
+            _ if status.code() == Code::FailedPrecondition && status.message().contains("does not lead") => {
+                Ok(Answer::None("does not lead and knows no leader".to_owned()))
+            }
+            _ => Err(status.into()),
+        },
+    }
+}
+
+/// What a Manager is, or why it does not say so.
+pub(crate) async fn probe(manager: &ManagerId) -> Result<Result<v1::StatusReply, String>, Failure> {
+    let mut admin = connect(manager)?;
+    let reply = in_time(PROBE_TIMEOUT, admin.status(v1::StatusRequest {})).await;
+    Ok(reply.map(Response::into_inner).map_err(|status| unreachable(&status)))
+}
+
+fn unreachable(status: &Status) -> String {
+    match status.code() {
+        Code::DeadlineExceeded => format!("does not answer ({})", reason(status)),
+        _ => format!("cannot be reached ({})", reason(status)),
     }
 }
 
@@ -103,18 +162,12 @@ pub(crate) fn connect(manager: &ManagerId) -> Result<AdminClient<Channel>, Failu
 }
 
 /// Waits for an answer, but not for ever.
-pub(crate) async fn in_time<R>(
+async fn in_time<R>(
+    longest: Duration,
     answer: impl Future<Output = Result<Response<R>, Status>>,
 ) -> Result<Response<R>, Status> {
-    within(ANSWER, answer).await
-}
-
-async fn within<R>(
-    patience: Duration,
-    answer: impl Future<Output = Result<Response<R>, Status>>,
-) -> Result<Response<R>, Status> {
-    let late = || Status::deadline_exceeded(format!("no answer within {patience:?}"));
-    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
+    let late = || Status::deadline_exceeded(format!("no answer within {longest:?}"));
+    tokio::time::timeout(longest, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Whether nobody answered at all: then another Manager may.
@@ -123,7 +176,10 @@ fn is_silent(status: &Status) -> bool {
 }
 
 /// The innermost cause of a failed connection: the outer ones only say that there was one.
-pub(crate) fn reason(status: &Status) -> String {
+fn reason(status: &Status) -> String {
+    if std::error::Error::source(status).is_none() {
+        return status.message().to_owned();
+    }
     let mut error: &dyn std::error::Error = status;
     while let Some(source) = error.source() {
         error = source;

@@ -5,7 +5,7 @@ use centrifuge_net::proto::v1;
 use serde_json::json;
 
 use crate::At;
-use crate::admin::{connect, in_time, read, reason};
+use crate::admin::{probe, read};
 use crate::failure::Failure;
 use crate::output::table;
 use crate::words::show_ms;
@@ -20,9 +20,8 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
     let mut next = 0;
     while let Some(manager) = asked.get(next).cloned() {
         next += 1;
-        match in_time(connect(&manager)?.status(v1::StatusRequest {})).await {
-            Ok(reply) => {
-                let status = reply.into_inner();
+        match probe(&manager).await? {
+            Ok(status) => {
                 let others = status.managers.iter().map(|manager| ManagerId::from(manager.as_str()));
                 // The name that it was asked by may be another than its own.
                 let new = |other: &ManagerId| !asked.contains(other) && other.as_str() != status.manager;
@@ -32,17 +31,16 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
                 rows.push(row(&status));
                 objects.push(object(&status));
             }
-            Err(status) => {
+            Err(why) => {
                 let silence = "unreachable".to_owned();
                 rows.push([vec![manager.to_string(), silence], vec![String::new(); 7]].concat());
-                let why = reason(&status);
                 objects.push(json!({ "manager": manager.as_str(), "role": "unreachable", "problem": why }));
-                problems.push(format!("{manager} cannot be reached ({why})"));
+                problems.push(format!("{manager} {why}"));
             }
         }
     }
     let head = ["manager", "role", "term", "leader", "up", "store", "election", "namespaces", "version"];
-    at.output.print(&json!({ "managers": objects, "led": leads }), || table(&head, rows));
+    at.format.output().print(&json!({ "managers": objects, "led": leads }), || table(&head, rows));
     problems.iter().for_each(|problem| eprintln!("centrifuge: {problem}"));
     if leads {
         return Ok(());

@@ -20,6 +20,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NO_MANAGER: u8 = 3;
 const NOT_FOUND: u8 = 4;
+const NOT_YET: u8 = 5;
 
 impl Failure {
     /// It was refused, or something broke.
@@ -40,6 +41,16 @@ impl Failure {
     /// What was asked about does not exist.
     pub(crate) fn not_found(what: impl Into<String>) -> Failure {
         Failure { code: NOT_FOUND, what: what.into() }
+    }
+
+    /// It was waited for, and is not done yet.
+    pub(crate) fn not_yet(what: impl Into<String>) -> Failure {
+        Failure { code: NOT_YET, what: what.into() }
+    }
+
+    /// Whether nobody could be asked.
+    pub(crate) fn is_no_manager(&self) -> bool {
+        self.code == NO_MANAGER
     }
 
     /// A command with codes of its own failed. Without words nothing is printed: somebody else has said what there is to say.

@@ -19,7 +19,7 @@ use commands::{
     completions, flease, history, leases, lookup, manager, namespace, operate, owners, status, store, watch,
 };
 use failure::Failure;
-use output::Output;
+use output::Format;
 
 /// Exclusive leases on ranges of keys: run a Manager, see who owns what, move things.
 #[derive(Parser)]
@@ -35,7 +35,8 @@ Exit codes:
   1  refused or failed: the message says why
   2  the command line is wrong
   3  no Manager could be reached, or none of them leads
-  4  there is no such namespace or Owner, or the key has no owner";
+  4  there is no such namespace or Owner, or the key has no owner
+  5  it was waited for and is not done yet";
 
 #[derive(Subcommand)]
 enum Command {
@@ -59,7 +60,7 @@ enum Command {
     /// Say what was decided lately, and why
     History(history::HistoryArgs),
     /// Empty an Owner, moving its state elsewhere
-    Drain(operate::OwnerArgs),
+    Drain(operate::DrainArgs),
     /// End the drain of an Owner: it keeps what it still has, and gets its share again
     Undrain(operate::OwnerArgs),
     /// Stop all moves in a namespace
@@ -90,9 +91,8 @@ pub(crate) struct At {
     /// again when it changes
     #[arg(long, short, env = "CENTRIFUGE_MANAGERS", value_parser = words::managers, default_value = "127.0.0.1:7600")]
     managers: Managers,
-    /// How to print: tables for people, one line of JSON for scripts
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Every command's help says what its exit codes mean.
@@ -148,4 +148,51 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Completions(args) => completions::run::<Cli>(&args),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command that does something, by its whole name.
+    fn commands(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+        let path = format!("{path} {}", command.get_name()).trim_start().to_owned();
+        if !command.is_subcommand_required_set() {
+            found.push((path.clone(), command.clone()));
+        }
+        for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
+            commands(part, &path, found);
+        }
+    }
+
+    #[test]
+    fn every_command_takes_json_and_output_json() {
+        let mut found = Vec::new();
+        commands(&Cli::command(), "", &mut found);
+        assert!(found.len() > 25, "{found:?}");
+        for (path, command) in found {
+            let named =
+                |name: &str| command.get_arguments().find(|argument| argument.get_long() == Some(name));
+            let json = named("json").unwrap_or_else(|| panic!("{path} has no --json"));
+            assert!(!json.get_action().takes_values(), "{path}: --json is a flag");
+            let output = named("output").unwrap_or_else(|| panic!("{path} has no --output"));
+            let values = output.get_possible_values();
+            assert!(values.iter().any(|value| value.matches("json", false)), "{path}: --output json");
+        }
+    }
+
+    #[test]
+    fn json_is_short_for_output_json() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            format: Format,
+        }
+        let is_json = |words: &[&str]| {
+            let line = [&["line"], words].concat();
+            Line::try_parse_from(line).expect("a line").format.is_json()
+        };
+        assert!(!is_json(&[]) && !is_json(&["--output", "table"]));
+        assert!(is_json(&["--json"]) && is_json(&["--output", "json"]) && is_json(&["-o", "json", "--json"]));
+    }
 }

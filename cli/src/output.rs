@@ -1,12 +1,38 @@
 //! Tables for people and JSON for scripts.
 
+use std::future::pending;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 
 use centrifuge_core::text::Escaped;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// How to print, as every command is told: `--json` is short for `--output json`.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Format {
+    /// How to print: words and tables for people, lines of JSON for scripts
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// The same as --output json
+    #[arg(long)]
+    json: bool,
+}
+
+impl Format {
+    pub(crate) fn output(self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+
+    pub(crate) fn is_json(self) -> bool {
+        self.output() == Output::Json
+    }
+}
 
 use crate::logging::escape_json;
 
@@ -53,6 +79,33 @@ pub(crate) fn line(text: &str) {
         Err(error) => {
             eprintln!("centrifuge: cannot print: {error}");
             std::process::exit(1);
+        }
+    }
+}
+
+/// Waits until nobody reads the standard output any more. For ever where that cannot be known, as with a file.
+pub(crate) async fn closed() {
+    let (tell, told) = oneshot::channel();
+    // The thread ends with the process at the latest.
+    std::thread::spawn(move || {
+        if await_closed(&std::io::stdout()).is_ok() {
+            let _ = tell.send(());
+        }
+    });
+    if told.await.is_err() {
+        pending::<()>().await;
+    }
+}
+
+/// Blocks until a pipe has no reader any more: a write would only find out when there is something to write.
+fn await_closed(out: &impl AsFd) -> rustix::io::Result<()> {
+    loop {
+        // Errors and hang-ups are told without being asked for.
+        let mut watched = [PollFd::new(out, PollFlags::empty())];
+        match poll(&mut watched, None) {
+            Ok(_) if !watched[0].revents().is_empty() => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
         }
     }
 }

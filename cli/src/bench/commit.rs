@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use self::place::Place;
 use crate::failure::Failure;
-use crate::output::{Output, table};
+use crate::output::{Format, table};
 
 /// The nodes of etcd.
 const NODES: usize = 3;
@@ -35,9 +35,8 @@ pub(crate) struct CommitArgs {
     /// The folder in which both stores keep their data for the time of the run [default: the system's for such files]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Print one line of JSON and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Measures until it is done or is told to stop; either way every process that it started ends.
@@ -46,8 +45,7 @@ pub(crate) async fn run(args: CommitArgs) -> Result<(), Failure> {
         report = measure(&args) => report?,
         () = told_to_stop() => return Err(Failure::failed("stopped before the end")),
     };
-    let output = if args.json { Output::Json } else { Output::Table };
-    output.print(&report.json(), || report.words());
+    args.format.output().print(&report.json(), || report.words());
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use self::order::Times;
 pub(crate) use self::peer::run as run_peer;
 use self::report::{EtcdCost, GroupCost, Report};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::Format;
 use crate::words;
 
 /// Peers and etcd take turns, so that what else the machine does meets both.
@@ -71,9 +71,8 @@ pub(crate) struct FleaseBenchArgs {
     /// The folder in which etcd keeps its data for the time of the run [default: the system's for such files]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Print one line of JSON and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 fn lease_length(text: &str) -> Result<Duration, String> {
@@ -90,15 +89,14 @@ pub(crate) async fn run(args: FleaseBenchArgs) -> Result<(), Failure> {
         report = measure(&args) => report?,
         () = told_to_stop() => return Err(Failure::failed("stopped before the end")),
     };
-    let output = if args.json { Output::Json } else { Output::Table };
-    output.print(&report.json(), || report.words());
+    args.format.output().print(&report.json(), || report.words());
     Ok(())
 }
 
 impl FleaseBenchArgs {
     /// People see what is going on; scripts that read JSON do not.
     fn say(&self, what: &str) {
-        if !self.json || std::io::stderr().is_terminal() {
+        if !self.format.is_json() || std::io::stderr().is_terminal() {
             eprintln!("{what}");
         }
     }

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::output::table;
+use crate::output::{Format, table};
 
 /// Centrifuge's testbed has 200 Owners with 64 ranges each: 12,800.
 const RANGES: [usize; 3] = [1_000, 12_800, 128_000];
@@ -35,9 +35,8 @@ const COUNTED: usize = 200_000;
 
 #[derive(Args)]
 pub(crate) struct HotPathArgs {
-    /// Print one line of JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     /// Only run one operation so often, for a tool that counts instructions
     #[arg(long, hide = true, num_args = 3, value_names = ["WHAT", "RANGES", "TIMES"])]
     only: Option<Vec<String>>,
@@ -85,7 +84,7 @@ pub(crate) fn run(args: &HotPathArgs) -> Result<(), Failure> {
         }
     }
     let rows: Vec<Value> = lines.iter().map(object).collect();
-    if args.json {
+    if args.format.is_json() {
         println!("{}", json!({ "rows": rows, "summary": summary(&lines) }));
     } else {
         let head = ["what", "ranges", "threads", "ns", "instructions"];

@@ -19,7 +19,7 @@ use self::order::{Kind, Order};
 use self::propagation::Propagation;
 use self::testbed::Testbed;
 use crate::failure::Failure;
-use crate::output::{Output, table};
+use crate::output::{Format, table};
 use crate::words;
 
 /// The pool.
@@ -50,9 +50,8 @@ pub(crate) struct ManagerBenchArgs {
     /// How many processes the clients are divided among
     #[arg(long, default_value_t = 4, value_parser = count)]
     processes: usize,
-    /// Print one line of JSON and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 fn count(text: &str) -> Result<usize, String> {
@@ -73,14 +72,14 @@ pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
         report = measure(&args) => report?,
         () = told_to_stop() => return Err(Failure::failed("stopped before the end")),
     };
-    let output = if args.json { Output::Json } else { Output::Table };
-    output.print(&report.json(), || report.words());
+    args.format.output().print(&report.json(), || report.words());
     Ok(())
 }
 
 async fn measure(args: &ManagerBenchArgs) -> Result<Report, Failure> {
     let mut testbed = Testbed::start(args).await?;
-    let mut phases = Phases::new(testbed.meter(), !args.json && std::io::stderr().is_terminal()).await?;
+    let mut phases =
+        Phases::new(testbed.meter(), !args.format.is_json() && std::io::stderr().is_terminal()).await?;
 
     phases.say("start: all clients join");
     testbed.order(&Order::Start { kind: Kind::Owners }).await?;

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: HistoryArgs) -> Result<(), Failure> {
     let json = json!({ "decisions": reply.decisions.iter().map(object).collect::<Vec<_>>() });
     let head = ["when", "index", "namespace", "what", "range", "lease", "owner", "why"];
     let nothing = "nothing that was asked for was decided lately";
-    args.at.output.print(&json, || table_or(nothing, &head, reply.decisions.iter().map(row)));
+    args.at.format.output().print(&json, || table_or(nothing, &head, reply.decisions.iter().map(row)));
     Ok(())
 }
 

@@ -30,7 +30,10 @@ pub(crate) async fn run(args: LeasesArgs) -> Result<(), Failure> {
     let leases = list(&args.at, &namespace, args.range, args.owner).await?;
     let json = json!({ "leases": leases.iter().map(object).collect::<Vec<_>>() });
     let head = ["range", "owner", "url", "lease", "state since", "moving to"];
-    args.at.output.print(&json, || table_or("no lease is as asked for", &head, leases.iter().map(row)));
+    args.at
+        .format
+        .output()
+        .print(&json, || table_or("no lease is as asked for", &head, leases.iter().map(row)));
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
         leases.first().ok_or_else(|| Failure::failed("the Manager's table does not have this key"))?;
     let mut json = leases::object(lease);
     json["key"] = json!(format!("{:016x}", args.key.0));
-    args.at.output.print(&json, || match &lease.owner {
+    args.at.format.output().print(&json, || match &lease.owner {
         Some(owner) => format!(
             "{} at {}\n  key {:016x} in {}, lease {}, state since {}",
             shown(&owner.name),

@@ -9,19 +9,25 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::{logging, sources};
 
 #[derive(Args)]
 pub(crate) struct ManagerArgs {
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Runs a Manager until it is told to stop; then it resigns, so that the next leader need not wait.
 pub(crate) async fn run(args: ManagerArgs, matches: Option<&ArgMatches>) -> Result<(), Failure> {
     let file = args.config.config.clone();
     let source = |setting: &str| sources::of(setting, matches, file.as_deref());
-    let config = args.config.resolve().map_err(|error| refused(&error, source))?;
+    let mut config = args.config.resolve().map_err(|error| refused(&error, source))?;
+    if args.format.is_json() {
+        config.log_format = LogFormat::Json;
+    }
     check_ports(&config, source)?;
     start_logging(&config).map_err(|error| refused(&error, source))?;
     let store = config.store.clone();

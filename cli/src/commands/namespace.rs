@@ -175,7 +175,10 @@ async fn create(args: SettingsArgs) -> Result<(), Failure> {
         .ask(async |mut admin| admin.create_namespace(request.clone()).await)
         .await
         .map_err(|failure| refused(failure, &args, "the others have the defaults that --help shows"))?;
-    args.at.output.print(&json!({ "created": args.namespace }), || format!("created {}", args.namespace));
+    args.at
+        .format
+        .output()
+        .print(&json!({ "created": args.namespace }), || format!("created {}", args.namespace));
     Ok(())
 }
 
@@ -196,7 +199,8 @@ async fn configure(args: SettingsArgs) -> Result<(), Failure> {
             refused(failure, &args, "the others stay as `centrifuge namespace show` shows them")
         })?;
     args.at
-        .output
+        .format
+        .output()
         .print(&json!({ "configured": args.namespace }), || format!("configured {}", args.namespace));
     Ok(())
 }
@@ -206,7 +210,10 @@ async fn delete(args: NameArgs) -> Result<(), Failure> {
     Admin::new(&args.at.managers)
         .ask(async |mut admin| admin.delete_namespace(request.clone()).await)
         .await?;
-    args.at.output.print(&json!({ "deleted": args.namespace }), || format!("deleted {}", args.namespace));
+    args.at
+        .format
+        .output()
+        .print(&json!({ "deleted": args.namespace }), || format!("deleted {}", args.namespace));
     Ok(())
 }
 
@@ -222,7 +229,7 @@ async fn list(at: At) -> Result<(), Failure> {
     let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
     let head = ["namespace", "owners", "ranges", "free", "moving", "last lease", "state"];
     let nothing = "there are no namespaces: create one with `centrifuge namespace create NAME`";
-    at.output.print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
+    at.format.output().print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
     Ok(())
 }
 
@@ -231,7 +238,7 @@ async fn show(args: NameArgs) -> Result<(), Failure> {
     let found = namespaces
         .first()
         .ok_or_else(|| Failure::not_found(format!("there is no namespace `{}`", args.namespace)))?;
-    args.at.output.print(&object(found), || describe(found));
+    args.at.format.output().print(&object(found), || describe(found));
     Ok(())
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn run(args: OwnersArgs) -> Result<(), Failure> {
     let json = json!({ "owners": reply.owners.iter().map(object).collect::<Vec<_>>() });
     let head = ["owner", "url", "state", "heard", "ranges", "share", "load", "weight", "nodes", "process"];
     let nothing = format!("{} has no Owners", request.namespace);
-    args.at.output.print(&json, || table_or(&nothing, &head, reply.owners.iter().map(row)));
+    args.at.format.output().print(&json, || table_or(&nothing, &head, reply.owners.iter().map(row)));
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use tonic::{Response, Status};
 
 use crate::admin::Admin;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::Format;
 use crate::words::{self, count};
 
 /// How long a backup of a running Manager may take.
@@ -51,7 +51,7 @@ pub(crate) struct BackupArgs {
     /// The backup to write; it must not exist
     backup: PathBuf,
     #[command(flatten)]
-    print: Print,
+    format: Format,
 }
 
 #[derive(Args)]
@@ -70,7 +70,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     leases_have_ended: bool,
     #[command(flatten)]
-    print: Print,
+    format: Format,
 }
 
 #[derive(Args)]
@@ -84,14 +84,7 @@ pub(crate) struct MigrateArgs {
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(flatten)]
-    print: Print,
-}
-
-#[derive(Args)]
-struct Print {
-    /// How to print
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    format: Format,
 }
 
 fn store(setting: &'static str, name: &Path, etcd: &EtcdArgs) -> Result<Backend, Failure> {
@@ -139,7 +132,7 @@ async fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
         "namespaces": made.namespaces,
         "batches": made.batches,
     });
-    args.print.output.print(&json, || {
+    args.format.output().print(&json, || {
         let (namespaces, index) = (made.namespaces, made.index);
         format!("{}: {} as of index {index}", args.backup.display(), count(namespaces, "namespace"))
     });
@@ -162,7 +155,7 @@ fn run_restore(args: &RestoreArgs) -> Result<(), Failure> {
         "term": made.term.0,
         "leads_in_seconds": wait.map(|wait| wait.as_secs()),
     });
-    args.print.output.print(&json, || {
+    args.format.output().print(&json, || {
         let floor = made
             .generation_floor
             .map_or_else(String::new, |floor| format!("\nevery lease granted from now on is above {floor}"));
@@ -184,7 +177,7 @@ fn run_migrate(args: &MigrateArgs) -> Result<(), Failure> {
         "index": made.index.0,
         "namespaces": made.group.namespaces.len(),
     });
-    args.print.output.print(&json, || {
+    args.format.output().print(&json, || {
         let namespaces = count(made.group.namespaces.len(), "namespace");
         format!("{to} has all of it, {namespaces}; never start a Manager on {from} again")
     });

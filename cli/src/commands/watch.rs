@@ -1,5 +1,6 @@
 //! `centrifuge watch`.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use centrifuge::lookup::{Loss, LossWhy};
@@ -13,7 +14,7 @@ use crate::At;
 use crate::admin::namespace;
 use crate::failure::Failure;
 use crate::logging::escape_json;
-use crate::output::{Output, line, shown};
+use crate::output::{Output, closed, line, shown};
 
 /// How long a leader is looked for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,13 +34,14 @@ struct Row {
     generation: u64,
 }
 
-/// Follows the table as a caller would, until interrupted: a line for every range that changed and every loss.
+/// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
     let lookup = Lookup::builder(args.at.managers, &namespace).connect_timeout(PATIENCE).connect().await?;
     let mut losses = lookup.losses();
     let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();
+    let mut closed = pin!(closed());
     loop {
         tokio::select! {
             biased;
@@ -47,14 +49,15 @@ pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
                 let Some(position) = position else { return Ok(()) };
                 let table = table(&lookup);
                 for (range, row) in table.iter().filter(|(range, row)| !has(&known, *range, row)) {
-                    tell_change(args.at.output, position.lsn.0, range, row);
+                    tell_change(args.at.format.output(), position.lsn.0, range, row);
                 }
                 known = table;
             }
             loss = losses.next() => match loss {
-                Some(loss) => tell_loss(args.at.output, &loss),
+                Some(loss) => tell_loss(args.at.format.output(), &loss),
                 None => return Ok(()),
             },
+            () = &mut closed => return Ok(()),
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
     }

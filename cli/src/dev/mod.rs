@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::At;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::Format;
 use crate::words;
 use book::Book;
 use caller::{Caller, Counts};
@@ -45,9 +45,8 @@ pub(crate) struct DevArgs {
     /// How long; until stopped unless given
     #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
     length: Option<Duration>,
-    /// Print one line of JSON at the end and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// One part of the demonstration as a process of its own.
@@ -117,7 +116,10 @@ async fn run_server(args: ServerArgs) -> Result<(), Failure> {
     let server = Server::start(&args.name, place, &args.listen).await?;
     let (name, url) = (&args.name, server.url());
     let json = json!({ "serving": name, "url": url, "namespace": args.namespace });
-    args.at.output.print(&json, || format!("{name} serves {} at {url}; stop it with Ctrl-C", args.namespace));
+    args.at
+        .format
+        .output()
+        .print(&json, || format!("{name} serves {} at {url}; stop it with Ctrl-C", args.namespace));
     tokio::select! {
         why = server.gone() => Err(Failure::failed(format!("{name} is not a member of the pool any more: {why}"))),
         () = told_to_stop() => server.drain().await,
@@ -137,7 +139,7 @@ async fn run_caller(args: CallerArgs) -> Result<(), Failure> {
     await_notices(&book).await;
     let violations = book.violations();
     let summary = Summary::new(&counts, None, &violations);
-    args.at.output.print(&summary.json(), || summary.words());
+    args.at.format.output().print(&summary.json(), || summary.words());
     conclude(&violations)
 }
 
@@ -163,7 +165,7 @@ async fn run_all(args: DevArgs) -> Result<(), Failure> {
     let mut pool = Pool::start(config, settings()).await?;
     let end = args.length.map(|length| Instant::now() + length);
     let told = tokio::select! {
-        told = Story::new(&mut pool, View::new(args.json), end).tell() => told,
+        told = Story::new(&mut pool, View::new(args.format.is_json()), end).tell() => told,
         () = told_to_stop() => Ok(()),
     };
     pool.stop_asking();
@@ -171,7 +173,7 @@ async fn run_all(args: DevArgs) -> Result<(), Failure> {
     let violations = pool.book.violations();
     let summary = Summary::new(&pool.counts, Some(pool.moves().await), &violations);
     let words = || format!("\n{}", summary.words());
-    if args.json { Output::Json } else { Output::Table }.print(&summary.json(), words);
+    args.format.output().print(&summary.json(), words);
     pool.stop().await;
     told?;
     conclude(&violations)

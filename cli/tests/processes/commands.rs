@@ -1,9 +1,14 @@
 //! What commands print, and the codes they end with.
 
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::sight::{SHORT, is_at_rest};
-use crate::support::{self, Operator, Pool, refusal, until};
+use crate::support::{self, Operator, Pool, Running, refusal, until};
 
 #[test]
 fn exit_codes_mean_something() {
@@ -75,6 +80,91 @@ fn a_reader_that_goes_away_is_no_failure() {
         let (code, message) = refusal(pool.command(args).stdout(writer));
         assert_eq!((code, message.as_str()), (0, ""), "{args:?}");
     }
+}
+
+#[test]
+fn a_watch_ends_with_its_reader_and_not_with_the_next_event() {
+    let pool = Pool::start();
+    pool.ask(&["namespace", "create", "dev"]);
+    for args in [&["watch", "dev"][..], &["watch", "dev", "--json"]] {
+        let mut watch = pool.command(args).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut reader = BufReader::new(watch.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        assert!(line.contains("no owner") || line.contains("change"), "{line}");
+        // As `head` does. Nobody joins this pool, so that no event would follow.
+        drop(reader);
+        until("the watch ends", || watch.try_wait().expect("it can be waited for").is_some());
+        assert_eq!(watch.wait().expect("it ended").code(), Some(0), "{args:?}");
+    }
+}
+
+#[test]
+fn json_is_the_same_as_output_json() {
+    let pool = Pool::start();
+    pool.ask(&["namespace", "create", "dev"]);
+    for args in [&["namespace", "show", "dev"][..], &["leases"], &["owners"], &["history"]] {
+        let (short, long) = (pool.command(args).arg("--json").output(), pool.ask(args));
+        let short: Value = serde_json::from_slice(&short.expect("it runs").stdout).expect("JSON");
+        assert_eq!(short, long, "{args:?}");
+    }
+}
+
+#[test]
+fn a_manager_that_hangs_is_left_for_the_next() {
+    let pool = Pool::start();
+    pool.ask(&["namespace", "create", "dev"]);
+    // The kernel takes connections for it, and nobody ever reads them.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = listener.local_addr().expect("an address").to_string();
+    let closed = support::free_address();
+    let managers = format!("{silent},{},{closed}", pool.address());
+    let began = Instant::now();
+    for args in [&["owners", "dev"][..], &["namespace", "create", "other"], &["status"]] {
+        let (code, message) = refusal(pool.command(args).env("CENTRIFUGE_MANAGERS", &managers));
+        assert_eq!(code, 0, "{args:?}: {message}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(14), "{:?}", began.elapsed());
+    let nobody = format!("{silent},{closed}");
+    let (code, message) = refusal(pool.command(&["owners", "dev"]).env("CENTRIFUGE_MANAGERS", &nobody));
+    assert_eq!(code, 3, "{message}");
+    assert!(message.contains(&format!("{silent} does not answer")), "{message}");
+    assert!(message.contains(&format!("{closed} cannot be reached")), "{message}");
+}
+
+#[test]
+fn a_drain_is_waited_for() {
+    let pool = Pool::start();
+    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    let start = |name: &str| {
+        let server = pool.run(&["dev", "server", "--name", name, "--json"]);
+        server.await_line("serving");
+        server
+    };
+    let first = start("server-1");
+    until("it has everything", || is_at_rest(&pool, 1));
+    let drain = ["drain", "dev", "server-1", "--wait", "--timeout"];
+    let (code, message) = refusal(&mut pool.command(&[&drain[..], &["1s"]].concat()));
+    assert_eq!(code, 5, "nobody can take its ranges: {message}");
+    assert!(message.contains("left") && message.contains("undrain"), "{message}");
+
+    let is_ordered = || pool.ask(&["owners"])["owners"][0]["drain_ordered"] == true;
+    pool.ask(&["undrain", "server-1"]);
+    assert!(!is_ordered());
+    let waiting = Running::start(pool.command(&[&drain[..], &["60s", "--json"]].concat()));
+    until("it is drained again", is_ordered);
+    pool.ask(&["undrain", "server-1"]);
+    assert_eq!(waiting.ended().code(), Some(1), "somebody ended the drain");
+
+    let second = start("server-2");
+    assert_eq!(pool.ask(&[&drain[..], &["60s"]].concat())["done"], true);
+    let owners = pool.ask(&["owners"]);
+    assert_eq!(
+        (&owners["owners"][0]["ranges"], &owners["owners"][0]["state"]),
+        (&0.into(), &"draining".into())
+    );
+    assert_eq!(pool.exit_code(&["drain", "dev", "nobody", "--wait"]), 4);
+    drop((first, second));
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(crate) async fn run(args: HoldArgs) -> Result<(), Failure> {
     }
     let (flease, _control) = args.peer.start().await?;
     let cell = cell(&flease, &args.cell, &args.among)?;
-    let output = args.peer.output;
+    let output = args.peer.format.output();
     let mut changes = flease.changes();
     let telling = tokio::spawn(async move {
         while let Some(change) = changes.next().await {

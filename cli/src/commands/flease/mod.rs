@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::control::Control;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::Format;
 use crate::words;
 
 #[derive(Subcommand)]
@@ -69,9 +69,8 @@ pub(crate) struct PeerArgs {
     /// What is logged: error, warn, info, debug, trace, or a filter
     #[arg(long, env = "CENTRIFUGE_LOG_LEVEL", default_value = "warn")]
     log_level: String,
-    /// How to print: words for people, a line of JSON for each event for scripts
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[command(flatten)]
+    format: Format,
 }
 
 impl PeerArgs {

@@ -18,7 +18,7 @@ pub(crate) struct RunArgs {
 /// Runs until it is told to stop.
 pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     let (flease, _control) = args.peer.start().await?;
-    let output = args.peer.output;
+    let output = args.peer.format.output();
     let mut changes = flease.changes();
     let say = |json: serde_json::Value, words: String| match output {
         Output::Json => line(&json.to_string()),

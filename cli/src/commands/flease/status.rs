@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::control::ask;
 use crate::failure::Failure;
-use crate::output::{Output, line, table_or};
+use crate::output::{Format, Output, closed, line, table_or};
 use crate::words::{duration, show_ms};
 
 #[derive(Args)]
@@ -35,14 +36,13 @@ struct AtPeer {
     /// The control socket of a peer that runs on this machine
     #[arg(long, env = "CENTRIFUGE_CONTROL")]
     control: PathBuf,
-    /// How to print: tables for people, one line of JSON for scripts
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[command(flatten)]
+    format: Format,
 }
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let status = ask(&args.at.control)?;
-    args.at.output.print(&status, || in_words(&status));
+    args.at.format.output().print(&status, || in_words(&status));
     Ok(())
 }
 
@@ -81,17 +81,19 @@ type Holding = (u64, String);
 /// Says who holds what, then every change of that, until it is told to stop.
 pub(crate) async fn watch(args: &WatchArgs) -> Result<(), Failure> {
     let mut known: BTreeMap<String, Holding> = BTreeMap::new();
+    let mut closed = pin!(closed());
     loop {
         let now = holdings(&ask(&args.at.control)?, &args.cells);
         for (cell, holding) in now.iter().filter(|(cell, holding)| known.get(*cell) != Some(*holding)) {
-            tell(args.at.output, cell, Some(holding));
+            tell(args.at.format.output(), cell, Some(holding));
         }
         for cell in known.keys().filter(|cell| !now.contains_key(*cell)) {
-            tell(args.at.output, cell, None);
+            tell(args.at.format.output(), cell, None);
         }
         known = now;
         tokio::select! {
             () = tokio::time::sleep(args.every) => {}
+            () = &mut closed => return Ok(()),
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
     }

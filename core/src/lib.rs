@@ -21,6 +21,7 @@ pub mod range_set;
 pub mod record;
 #[cfg(feature = "serde")]
 pub mod recording;
+mod round_trip;
 pub mod settings;
 pub mod table;
 pub mod text;

@@ -310,7 +310,7 @@ impl Leader {
         talk.push_due = false;
         talk.probed = false;
         talk.told_drained = drained;
-        talk.awaiting = wants_answer;
+        talk.await_answer(wants_answer, context.now);
         talk.note_orders(orders.clone());
         let assign = Assign {
             namespace: namespace.clone(),

@@ -7,15 +7,13 @@ use crate::id::{Generation, Nonce, Seq, SessionId};
 use crate::key::KeyRange;
 use crate::message::{LeaseOrder, MovedLease, Report};
 use crate::random::Random;
+use crate::round_trip::RoundTrip;
 use crate::time::Instant;
 
 use super::event::{MessageSkip, Peer};
 use super::live::Offer;
 use super::moves::moves;
 use super::offers::Offers;
-
-/// The round trip assumed until one is measured.
-const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
 
 /// However quick the network, a resend waits this long.
 const SHORTEST_BACKOFF: Duration = Duration::from_millis(10);
@@ -44,9 +42,11 @@ pub(super) struct Talk {
     pub(super) applied: Seq,
     /// The latest message that wants an answer has none yet.
     pub(super) awaiting: bool,
+    /// Since when messages have gone unanswered, if they have.
+    unanswered_since: Instant,
     /// Races or silent resends in a row.
     pub(super) stumbles: u32,
-    round_trip: Duration,
+    round_trip: RoundTrip,
     /// What became of the session's grants.
     pub(super) offers: Offers,
     /// Where the Owner may be moving state to, as far as it was told; `None`: what earlier leaders told it may still count.
@@ -85,8 +85,9 @@ impl Talk {
             probed: false,
             applied: Seq::ZERO,
             awaiting: false,
+            unanswered_since: now,
             stumbles: 0,
-            round_trip: before.map_or(FIRST_ROUND_TRIP, |talk| talk.round_trip),
+            round_trip: before.map_or_else(RoundTrip::assumed, |talk| talk.round_trip),
             offers: before.map(|talk| talk.offers.for_next_conversation()).unwrap_or_default(),
             moves_to: before.and_then(|talk| talk.moves_to.clone()),
             told_to_stop: before.map(|talk| talk.told_to_stop.clone()).unwrap_or_default(),
@@ -105,11 +106,18 @@ impl Talk {
         self.awaiting || self.skipped
     }
 
+    /// The latest message was sent just now, and wants an answer or does not.
+    pub(super) fn await_answer(&mut self, is_wanted: bool, now: Instant) {
+        if !self.awaiting {
+            self.unanswered_since = now;
+        }
+        self.awaiting = is_wanted;
+    }
+
     /// The Owner answered the latest message.
     pub(super) fn answered(&mut self, now: Instant) {
         if self.awaiting {
-            let sample = now.since(self.sent_at);
-            self.round_trip = (self.round_trip * 7 + sample) / 8;
+            self.round_trip.answered(now.since(self.sent_at));
         }
         if self.seq > Seq::ZERO {
             self.alive_at = self.sent_at;
@@ -128,26 +136,28 @@ impl Talk {
         self.lease_told.1
     }
 
-    /// A report crossed the latest message: the round trip is longer than the time since that was sent.
+    /// A report crossed the latest message: the round trip is longer than the time since that was sent. Both sides count from the
+    /// first message that is unanswered, so that the Owner's wait stays the shorter one.
     pub(super) fn crossed(&mut self, now: Instant) {
         self.skipped = true;
         self.stumbles = self.stumbles.saturating_add(1);
-        self.round_trip = self.round_trip.max(now.since(self.sent_at).min(LONGEST_SAMPLE));
+        self.round_trip.at_least(now.since(self.unanswered_since).min(LONGEST_SAMPLE));
     }
 
     /// Starts above the round trip, doubles with every stumble, and stays below a quarter of the lease. So much longer
     /// than an Owner's at the same point that after a race the Owner's word comes first and ends it, as long as a
     /// round trip is below a sixteenth of the lease.
     pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
-        let wanted =
-            (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(self.stumbles.min(16)));
+        let wanted = (self.round_trip.estimate() * 4)
+            .max(SHORTEST_BACKOFF)
+            .saturating_mul(2u32.pow(self.stumbles.min(16)));
         let longest = wanted.min(lease / 4);
         random.between(longest * 3 / 4, longest)
     }
 
     /// The pace of a planted fault that knows no backoff.
     pub(super) fn no_backoff(&self, lease: Duration) -> Duration {
-        (self.round_trip * 2).max(SHORTEST_BACKOFF).min(lease / 8)
+        (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(lease / 8)
     }
 
     /// A message was sent: the Owner may move state to whom it names, and still to whom an earlier one named.

@@ -21,6 +21,7 @@ use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, Ref
 use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::range_map::RangeMap;
+use crate::round_trip::RoundTrip;
 use crate::time::Instant;
 use crate::timers::Timers;
 
@@ -80,7 +81,7 @@ pub struct OwnerMachine {
     term: Term,
     lease: Duration,
     renewal: Duration,
-    round_trip: Duration,
+    round_trip: RoundTrip,
     released: Pending<Release>,
     refused: Pending<Refusal>,
     loads: Vec<RangeLoad>,
@@ -160,7 +161,7 @@ impl OwnerMachine {
             term: Term::ZERO,
             lease: talk::FIRST_LEASE,
             renewal: talk::FIRST_LEASE / 4,
-            round_trip: talk::FIRST_ROUND_TRIP,
+            round_trip: RoundTrip::assumed(),
             released: Pending::default(),
             refused: Pending::default(),
             loads: Vec::new(),

@@ -13,8 +13,6 @@ use super::{OwnerAction, OwnerMachine, Timer};
 
 /// The lease length assumed until a Manager says another; it only paces the first messages.
 pub(super) const FIRST_LEASE: Duration = Duration::from_secs(40);
-/// The round trip assumed until one is measured.
-pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// Hellos are this far apart at first, or two round trips; then up to eight times as far, and an eighth of the lease at most.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -52,6 +50,8 @@ pub(super) struct Search {
     /// The number of its first hello: welcomes of earlier ones are stale.
     first: u64,
     began: Instant,
+    /// When the latest hello was sent.
+    asked_at: Instant,
     tries: u32,
 }
 
@@ -128,7 +128,8 @@ impl OwnerMachine {
     /// Begins to ask every Manager for a conversation, unless it does already (Centrifuge §2.1.1).
     pub(super) fn seek(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         if self.seeking.is_none() {
-            self.seeking = Some(Search { first: self.hello.saturating_add(1), began: now, tries: 0 });
+            self.seeking =
+                Some(Search { first: self.hello.saturating_add(1), began: now, asked_at: now, tries: 0 });
             self.say_hello(now, out);
         }
     }
@@ -139,7 +140,12 @@ impl OwnerMachine {
         let heard = |talk: &Talk| talk.manager == *from && talk.heard > Seq::ZERO;
         if self.talk.as_ref().is_some_and(heard) && self.seeking.is_none() {
             let pause = self.random.between(Duration::ZERO, HELLO_INTERVAL);
-            self.seeking = Some(Search { first: self.hello.saturating_add(1), began: now + pause, tries: 0 });
+            self.seeking = Some(Search {
+                first: self.hello.saturating_add(1),
+                began: now + pause,
+                asked_at: now + pause,
+                tries: 0,
+            });
             self.timers.set(Timer::Hello, now + pause);
         }
     }
@@ -199,6 +205,7 @@ impl OwnerMachine {
     pub(super) fn on_hello_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         if let Some(search) = &mut self.seeking {
             search.tries = search.tries.saturating_add(1);
+            search.asked_at = now;
             self.say_hello(now, out);
         }
     }
@@ -222,7 +229,7 @@ impl OwnerMachine {
             out.push(OwnerAction::ToManager { to: to.clone(), message });
         }
         let tries = self.seeking.map_or(0, |search| search.tries.min(3));
-        let wanted = HELLO_INTERVAL.max(self.round_trip * 2) * 2u32.pow(tries);
+        let wanted = HELLO_INTERVAL.max(self.round_trip.estimate() * 2) * 2u32.pow(tries);
         // However long messages take, a lease must not run out between two hellos.
         let pause = self.random.around(wanted.min(self.lease / 8));
         self.timers.set(Timer::Hello, now + pause);
@@ -265,10 +272,12 @@ impl OwnerMachine {
         }
         self.term = welcome.term;
         if let Some(search) = self.seeking.take() {
-            // At most this long ago was the hello sent that is answered: a first idea of the round trip.
-            let sample = now.since(search.began);
+            // When the latest hello was sent is known; an earlier one was sent with the first of the search at the earliest. A
+            // welcome waits for no commit, as the answer to a report does: so that it raises the estimate and does not lower it.
+            let is_latest = welcome.number == self.hello;
+            let sample = now.since(if is_latest { search.asked_at } else { search.began });
             if sample <= LONGEST_SAMPLE {
-                self.round_trip = self.round_trip.max(sample);
+                self.round_trip.at_least(sample);
             }
         }
         self.timers.clear(&Timer::Hello);
@@ -337,15 +346,14 @@ impl OwnerMachine {
             self.counters.races += 1;
             talk.stumbles = talk.stumbles.saturating_add(1);
             let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);
-            self.round_trip = self.round_trip.max(sample);
+            self.round_trip.at_least(sample);
             let longest = self.longest_backoff();
             let pause = self.random.between(longest / 4, longest / 2);
             self.timers.set(Timer::Report, now + pause);
             return false;
         }
         if !talk.answered {
-            let sample = now.since(talk.sent_at);
-            self.round_trip = (self.round_trip * 7 + sample) / 8;
+            self.round_trip.answered(now.since(talk.sent_at));
         }
         talk.answered = true;
         talk.stumbles = 0;
@@ -357,7 +365,7 @@ impl OwnerMachine {
         let Some(talk) = &self.talk else { return };
         if wanted && !self.news && self.transfers.are_quiescing() {
             // The answer can say what is given back if it waits until operations have ended, but not for long.
-            self.timers.set(Timer::Report, now + self.round_trip.max(SHORTEST_BACKOFF));
+            self.timers.set(Timer::Report, now + self.round_trip.estimate().max(SHORTEST_BACKOFF));
         } else if wanted || self.news {
             self.report(now, out);
         } else {
@@ -421,7 +429,7 @@ impl OwnerMachine {
         out.push(OwnerAction::ToManager { to, message: OwnerToManager::Report(report) });
         let longest = self.longest_backoff();
         // A report that leaves before the answer to the last one can have come would cross it.
-        let pause = self.random.around(longest).max(self.round_trip * 9 / 8);
+        let pause = self.random.around(longest).max(self.round_trip.estimate() * 9 / 8);
         self.timers.set(Timer::Report, now + pause.min(self.lease / 4));
     }
 
@@ -432,9 +440,10 @@ impl OwnerMachine {
         let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
         let cap = self.lease / 8;
         if self.plants.has(Plant::NoBackoff) {
-            return (self.round_trip * 2).max(SHORTEST_BACKOFF).min(cap);
+            return (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(cap);
         }
-        let wanted = (self.round_trip * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(stumbles));
+        let wanted =
+            (self.round_trip.estimate() * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(stumbles));
         wanted.min(cap)
     }
 

@@ -215,13 +215,17 @@ fn a_renewal_is_answered_by_a_round_that_began_after_it() {
 fn the_latest_renewal_is_answered_for_all_before_it() {
     let mut election = Election::new();
     let term = election.elect(0, 1);
-    for request in 2..=4 {
+    // The lease is as long as it can be when the next renewals fail.
+    election.renew(0, 9, term);
+    election.pass(MILLISECOND);
+    assert_eq!(election.answers(), [(0, ElectionEvent::Renewed { request: 9 })]);
+    for request in 12..=14 {
         election.renew(0, request, term);
         election.flying.clear();
         election.now = election.now + ROUND;
     }
     election.pass(LEASE / 4);
-    assert_eq!(election.answers(), [(0, ElectionEvent::Renewed { request: 4 })]);
+    assert_eq!(election.answers(), [(0, ElectionEvent::Renewed { request: 14 })]);
 }
 
 #[test]

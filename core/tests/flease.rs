@@ -17,20 +17,45 @@ fn cells(count: usize) -> Vec<Cell> {
     (0..count).map(|number| cell(&format!("cell-{number}"))).collect()
 }
 
-#[test]
-fn renewals_of_many_cells_go_in_one_packet_to_each_peer() {
-    let mut peers = Peers::new(3);
-    for cell in cells(100) {
-        peers.acquire(0, &cell);
+/// Lets the first peer renew what it holds for a while, and says how many renewals it began at which instants, from now on.
+fn renewals(peers: &mut Peers, length: Duration) -> Vec<(Duration, usize)> {
+    let (begun, mut renewals) = (peers.now, Vec::new());
+    while let Some(wake) = peers.next_wake(0).filter(|wake| wake.since(begun) <= length) {
+        peers.now = peers.now.max(wake);
+        peers.wake(0);
+        let to_one =
+            peers.flying.iter().filter(|flying| flying.to == 1).flat_map(|flying| &flying.packet.messages);
+        renewals.push((wake.since(begun), to_one.filter(|message| message.body == Body::Read).count()));
         peers.deliver();
-        peers.pass(Duration::from_millis(2));
     }
-    peers.now = peers.now.max(peers.held(0, &cell("cell-99")).expect("it is held").until - LEASE / 2);
-    peers.wake(0);
-    assert_eq!(peers.flying.len(), 2, "one packet for each of the two others");
-    assert!(peers.flying.iter().all(|flying| flying.packet.messages.len() == 100));
+    renewals
+}
+
+#[test]
+fn renewals_of_many_cells_are_spread_over_time_and_share_packets() {
+    const CELLS: usize = 600;
+    let mut peers = Peers::new(3);
+    // All at once, as after a start. Then they are stopped for a while and everything is due at once again.
+    cells(CELLS).iter().for_each(|cell| peers.acquire(0, cell));
     peers.deliver();
-    assert!(cells(100).iter().all(|cell| peers.holders(cell) == [0]));
+    renewals(&mut peers, LEASE / 2);
+    for pause in [Duration::ZERO, LEASE * 2 / 5] {
+        peers.now = peers.now + pause;
+        peers.wake(0);
+        peers.deliver();
+        let renewals = renewals(&mut peers, LEASE / 2);
+        let period = LEASE / 2;
+        let mut tenths = [0_usize; 10];
+        for (after, count) in &renewals {
+            tenths[usize::try_from(after.as_nanos() * 10 / (period.as_nanos() + 1)).expect("a tenth")] +=
+                count;
+        }
+        let all: usize = tenths.iter().sum();
+        assert!((CELLS..CELLS * 5 / 4).contains(&all), "each about once: {tenths:?}");
+        assert!(tenths.iter().all(|count| *count <= 2 * all / 10 && *count >= all / 20), "{tenths:?}");
+        assert!(renewals.len() < CELLS / 10, "several go in one packet: {}", renewals.len());
+    }
+    assert!(cells(CELLS).iter().all(|cell| peers.holders(cell) == [0]));
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! How a cell is acquired, renewed and released: rounds of the register, one after the other (Flease Alg. 4).
 
+use std::time::Duration;
+
 use super::message::{Ballot, Body, Cell, Lease, PeerId};
 use super::register::{Order, Register};
 use super::round::{Progress, Round};
 use super::seeker::{Aim, Finding, Held, Seeker};
 use super::{EndedWhy, FleaseAction, FleaseMachine, Step, TICK};
+use crate::key::Key;
 use crate::plant::Plant;
 use crate::time::Instant;
 
-/// Renewal times are multiples of this part of a lease, so that those of many cells come together.
-const GRID: u32 = 16;
+/// Half of a lease has so many instants for renewals, and each cell has its own of them: the renewals of many cells are spread
+/// evenly, and those of one instant go together.
+const RENEWAL_SLOTS: u64 = 64;
 
 /// What a register answers to a request.
 pub(super) fn reply(register: &mut Register, ballot: Ballot, request: Body, order: Order) -> Body {
@@ -216,7 +220,7 @@ impl FleaseMachine {
 
     /// Holds what was committed, unless it came too late: a lease is not revived.
     fn take(&mut self, step: &mut Step, cell: &Cell, ballot: Ballot, lease: Lease) {
-        let (renewal, grid) = (lease.until - self.config.lease / 2, self.config.lease / GRID);
+        let renewal = renewal(cell, lease.until, self.config.lease);
         let is_revived = self.plants.has(Plant::FleaseEpochKept);
         let Some(seeker) = self.seeker(cell) else { return };
         let renews = seeker.held.is_some_and(|held| held.epoch == lease.epoch);
@@ -225,7 +229,7 @@ impl FleaseMachine {
         }
         seeker.held = Some(Held { epoch: lease.epoch, until: lease.until });
         seeker.told = None;
-        let next = if seeker.again { step.now } else { on_grid(renewal, grid) };
+        let next = if seeker.again { step.now } else { renewal };
         seeker.go_on_at(next.max(step.now + TICK));
         *(if renews { &mut self.counters.renewed } else { &mut self.counters.acquired }) += 1;
         step.actions.push(FleaseAction::Held { cell: cell.clone(), epoch: lease.epoch, until: lease.until });
@@ -270,8 +274,14 @@ impl FleaseMachine {
     }
 }
 
-/// The last multiple of `grid` that is not after `at`.
-fn on_grid(at: Instant, grid: std::time::Duration) -> Instant {
-    let grid = u64::try_from(grid.as_nanos()).unwrap_or(u64::MAX).max(1);
-    Instant(at.0 - at.0 % grid)
+/// When to renew: at the last of the cell's own instants that leaves half of the lease. Whatever made the renewals of many cells
+/// come together, a start or a pause, the next ones are spread again.
+fn renewal(cell: &Cell, until: Instant, lease: Duration) -> Instant {
+    let latest = until - lease / 2;
+    let period = u64::try_from((lease / 2).as_nanos()).unwrap_or(u64::MAX).max(1);
+    let slot = (period / RENEWAL_SLOTS).max(1);
+    let phase = Key::of(cell.name().as_bytes()).0 % RENEWAL_SLOTS * slot % period;
+    // By how much the latest instant is behind one of the cell's own.
+    let late = (latest.0 % period + (period - phase)) % period;
+    Instant(latest.0.saturating_sub(late))
 }

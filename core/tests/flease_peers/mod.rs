@@ -86,6 +86,11 @@ impl Peers {
         self.take(place, output);
     }
 
+    /// When a peer wants to be woken.
+    pub(crate) fn next_wake(&self, place: usize) -> Option<Instant> {
+        self.wakes[place]
+    }
+
     fn take(&mut self, from: usize, output: Output<FleaseAction>) {
         self.wakes[from] = output.wake;
         for action in output.actions {

@@ -53,7 +53,7 @@ fn renewals_of_many_cells_are_spread_over_time_and_share_packets() {
         let all: usize = tenths.iter().sum();
         assert!((CELLS..CELLS * 5 / 4).contains(&all), "each about once: {tenths:?}");
         assert!(tenths.iter().all(|count| *count <= 2 * all / 10 && *count >= all / 20), "{tenths:?}");
-        assert!(renewals.len() < CELLS / 10, "several go in one packet: {}", renewals.len());
+        assert!(renewals.len() <= CELLS / 8, "several go in one packet: {}", renewals.len());
     }
     assert!(cells(CELLS).iter().all(|cell| peers.holders(cell) == [0]));
 }

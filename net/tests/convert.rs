@@ -6,7 +6,7 @@ mod messages;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::id::{Index, Lsn, ManagerId, Namespace, Nonce, OwnerName, Seq, Term};
+use centrifuge_core::id::{Index, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, Term};
 use centrifuge_core::manager::{AdminCommand, AdminError};
 use centrifuge_core::message::{
     LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager, Update, UpdateBody,
@@ -16,6 +16,7 @@ use centrifuge_core::settings::{Settings, SettingsError};
 use centrifuge_net::convert::{
     self, ConvertError, HistoryQuery, LeaseQuery, NewsEncoder, Problem, WatchFrame,
 };
+use centrifuge_net::credential;
 use centrifuge_net::limits;
 use centrifuge_net::proto::v1;
 use proptest::prelude::*;
@@ -257,6 +258,17 @@ fn ranges_that_overlap_and_ages_from_the_future_are_refused() {
     );
 }
 
+/// A hello whose session is proven.
+fn proven_hello() -> v1::Hello {
+    v1::Hello {
+        namespace: "chat".to_owned(),
+        session: convert::write_session(credential::session_of(&Secret([1; 32]))),
+        secret: vec![1; 32].into(),
+        version: 2,
+        ..Default::default()
+    }
+}
+
 /// One of every kind of character that acts on the text around it.
 const UNPRINTABLE: [char; 16] = [
     '\n', '\r', '\t', '\u{0}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}',
@@ -267,8 +279,7 @@ const UNPRINTABLE: [char; 16] = [
 fn characters_that_act_on_terminals_are_refused_in_every_text() {
     let hello = |name: &str, url: &str| {
         let (name, url) = (name.to_owned(), url.to_owned());
-        let hello =
-            v1::Hello { namespace: "chat".to_owned(), session: nonce(1), name, url, ..Default::default() };
+        let hello = v1::Hello { name, url, ..proven_hello() };
         OwnerToManager::try_from(v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) })
     };
     assert!(hello("größe-東京 1", "http://größe.example/東京?a=b c").is_ok(), "people's letters are allowed");
@@ -314,8 +325,7 @@ fn long_lists_and_texts_are_refused() {
     assert_eq!(refused.problem, Problem::TooMany { len: many, at_most: limits::MOST_ITEMS });
 
     let hello = |name: String, url: String| {
-        let hello =
-            v1::Hello { namespace: "chat".to_owned(), session: nonce(1), name, url, ..Default::default() };
+        let hello = v1::Hello { name, url, ..proven_hello() };
         OwnerToManager::try_from(v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) })
     };
     assert!(hello("a".to_owned(), String::new()).is_ok());

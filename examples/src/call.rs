@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
 use centrifuge::router::{Refusal, RouterError};
-use centrifuge::{Generation, Key, Lookup, Managers, Router};
+use centrifuge::{Generation, Key, Lookup, Managers, Route, Router};
 use centrifuge_server::config::read_duration;
 use clap::Args;
 use serde::Serialize;
@@ -159,8 +159,8 @@ impl Pool {
             Refusal::Unreachable(_) => drop(unreachable.fetch_add(1, Ordering::Relaxed)),
             Refusal::Failed(_) => {}
         };
-        let attempt = async |url: &'static str| call.attempt(&self.http, url).await.inspect_err(count);
-        let mut answer = self.router.send(key, |route| attempt(route.url())).await?;
+        let attempt = async |route: Route| call.attempt(&self.http, route.url()).await.inspect_err(count);
+        let mut answer = self.router.send(key, attempt).await?;
         answer.tries = Tries { misrouted: misrouted.into_inner(), unreachable: unreachable.into_inner() };
         Ok(answer)
     }

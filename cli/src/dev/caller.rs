@@ -134,7 +134,7 @@ impl Worker {
             if !std::mem::take(&mut is_first) {
                 count(&self.counts.retried);
             }
-            self.servers.ask(route.url(), Request::Add(key.to_owned()))
+            async move { self.servers.ask(route.url(), Request::Add(key.to_owned())).await }
         });
         match added.await {
             Ok((value, generation)) => self.book.answered(key, value, generation),
@@ -146,12 +146,12 @@ impl Worker {
 
 /// Connections to servers, kept for the next request.
 struct Servers {
-    open: Mutex<HashMap<&'static str, TcpStream>>,
+    open: Mutex<HashMap<String, TcpStream>>,
     counts: Arc<Counts>,
 }
 
 impl Servers {
-    async fn ask(&self, url: &'static str, request: Request) -> Result<(u64, u64), Refusal<io::Error>> {
+    async fn ask(&self, url: &str, request: Request) -> Result<(u64, u64), Refusal<io::Error>> {
         // A stream that fails is not used again: whatever comes on it would answer another request.
         let open = self.lock().remove(url);
         let asked = tokio::time::timeout(ANSWER, async {
@@ -164,7 +164,7 @@ impl Servers {
         });
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
         let (stream, response) = asked.await.unwrap_or_else(late).map_err(Refusal::Unreachable)?;
-        self.lock().insert(url, stream);
+        self.lock().insert(url.to_owned(), stream);
         match response {
             Response::Added { value, generation } => Ok((value, generation)),
             _ => {
@@ -174,7 +174,7 @@ impl Servers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, TcpStream>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, TcpStream>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

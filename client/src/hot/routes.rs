@@ -17,6 +17,8 @@ use super::local::{Local, Published, View};
 
 /// The owner's number of a range that has none.
 const NOBODY: u32 = u32::MAX;
+/// Owners whose address is counted are numbered from here on: the quick way to a route does not find them.
+const FIRST_COUNTED: u32 = 1 << 31;
 
 thread_local! {
     // Counted, so that whoever looks up has it in hand: a closure that does the whole lookup would become a function of its
@@ -28,9 +30,9 @@ thread_local! {
 ///
 /// A route is a copy: it stays as it was when it was made, though the table moves on. What it carries is as old as
 /// the table; the owner itself knows best, and refuses what is not its own.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Route {
-    url: &'static str,
+    url: Address,
     session: SessionId,
     generation: Generation,
     range: KeyRange,
@@ -39,8 +41,8 @@ pub struct Route {
 impl Route {
     /// Where the owner is reached, as its application said.
     #[must_use]
-    pub fn url(&self) -> &'static str {
-        self.url
+    pub fn url(&self) -> &str {
+        self.url.as_str()
     }
 
     /// The owner's process.
@@ -61,6 +63,15 @@ impl Route {
         self.range
     }
 }
+
+impl PartialEq for Route {
+    fn eq(&self, other: &Route) -> bool {
+        let numbers = |route: &Route| (route.session, route.generation, route.range);
+        numbers(self) == numbers(other) && self.url() == other.url()
+    }
+}
+
+impl Eq for Route {}
 
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,18 +95,59 @@ pub enum NoOwner {
     NoTable,
 }
 
-/// The text of an address, kept for as long as the process lives, so that a route is copied without touching anything
-/// that threads share. Each address is kept once: what stays is some bytes for every server that ever was.
-fn kept(url: &Url) -> &'static str {
-    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    match kept.get(url.as_str()) {
-        Some(known) => known,
-        None => {
-            let text: &'static str = Box::leak(Box::from(url.as_str()));
-            kept.insert(text);
-            text
+/// How many addresses are kept for ever, and how many bytes of them.
+const MAX_INTERNED: usize = 16_384;
+const MAX_INTERNED_BYTES: usize = 1 << 20;
+
+/// The text of an address.
+///
+/// The first are kept for as long as the process lives, each once, so that a route is copied without touching anything that threads
+/// share. Peers supply them, so that there is a bound: what comes after is counted, and goes with the last table and route that has it.
+#[derive(Clone)]
+enum Address {
+    Interned(&'static str),
+    Counted(Arc<str>),
+}
+
+impl Address {
+    fn of(url: &Url) -> Address {
+        static INTERNED: Mutex<Interner> = Mutex::new(Interner::new(MAX_INTERNED, MAX_INTERNED_BYTES));
+        INTERNED.lock().unwrap_or_else(PoisonError::into_inner).address(url.as_str())
+    }
+
+    #[inline(always)]
+    fn as_str(&self) -> &str {
+        match self {
+            Address::Interned(text) => text,
+            Address::Counted(text) => text,
         }
+    }
+}
+
+/// The addresses that are kept for ever.
+struct Interner {
+    known: BTreeSet<&'static str>,
+    rest: usize,
+    rest_bytes: usize,
+}
+
+impl Interner {
+    const fn new(most: usize, most_bytes: usize) -> Interner {
+        Interner { known: BTreeSet::new(), rest: most, rest_bytes: most_bytes }
+    }
+
+    fn address(&mut self, url: &str) -> Address {
+        if let Some(known) = self.known.get(url) {
+            return Address::Interned(known);
+        }
+        if self.rest == 0 || self.rest_bytes < url.len() {
+            return Address::Counted(url.into());
+        }
+        self.rest -= 1;
+        self.rest_bytes -= url.len();
+        let text: &'static str = Box::leak(Box::from(url));
+        self.known.insert(text);
+        Address::Interned(text)
     }
 }
 
@@ -123,7 +175,9 @@ impl Hasher for ByChance {
 #[derive(Clone, Debug)]
 pub(super) struct RouteTable {
     index: RangeIndex<Target>,
-    owners: Arc<[Owner]>,
+    owners: Arc<[Owner<&'static str>]>,
+    /// Those that came when no more addresses could be kept for ever.
+    counted: Arc<[Owner<Arc<str>>]>,
     /// When the state of each range last began empty. Apart from the targets, two of which fit a cache line.
     since: Arc<[(KeyRange, Generation)]>,
     is_known: bool,
@@ -139,9 +193,9 @@ struct Target {
 
 /// An owner, once for all its ranges.
 #[derive(Clone, Copy, Debug)]
-struct Owner {
+struct Owner<U> {
     session: SessionId,
-    url: &'static str,
+    url: U,
 }
 
 impl View<RouteTable> for RouteTable {
@@ -160,16 +214,30 @@ impl RouteTable {
 
     fn unknown() -> RouteTable {
         let index = RangeIndex::new([], RouteTable::NOTHING);
-        RouteTable { index, owners: Arc::default(), since: Arc::default(), is_known: false }
+        RouteTable {
+            index,
+            owners: Arc::default(),
+            counted: Arc::default(),
+            since: Arc::default(),
+            is_known: false,
+        }
     }
 
     fn new<'a>(rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) -> RouteTable {
         let mut numbers: HashMap<SessionId, u32, BuildHasherDefault<ByChance>> = HashMap::default();
-        let mut owners = Vec::new();
+        let (mut owners, mut counted) = (Vec::new(), Vec::new());
+        let place = |len: usize| u32::try_from(len - 1).expect("fewer owners than two to the power of 31");
         let mut number = |owner: &'a PublishedOwner| {
-            *numbers.entry(owner.session).or_insert_with(|| {
-                owners.push(Owner { session: owner.session, url: kept(&owner.url) });
-                u32::try_from(owners.len() - 1).expect("fewer owners than two to the power of 32")
+            let session = owner.session;
+            *numbers.entry(session).or_insert_with(|| match Address::of(&owner.url) {
+                Address::Interned(url) => {
+                    owners.push(Owner { session, url });
+                    place(owners.len())
+                }
+                Address::Counted(url) => {
+                    counted.push(Owner { session, url });
+                    FIRST_COUNTED + place(counted.len())
+                }
             })
         };
         let mut since = Vec::new();
@@ -179,16 +247,31 @@ impl RouteTable {
             (range, Target { first: range.first(), generation: row.generation, owner })
         });
         let index = RangeIndex::new(targets, RouteTable::NOTHING);
-        RouteTable { index, owners: owners.into(), since: since.into(), is_known: true }
+        RouteTable {
+            index,
+            owners: owners.into(),
+            counted: counted.into(),
+            since: since.into(),
+            is_known: true,
+        }
     }
 
-    /// What the table says of a key that has an owner.
+    /// What the table says of a key that has an owner whose address is kept.
     #[inline(always)]
     fn find(&self, key: Key) -> Option<Route> {
         let (last, target) = self.index.run(self.index.find(key));
         let Owner { session, url } = *self.owners.get(target.owner as usize)?;
         let range = KeyRange::new(target.first, last)?;
-        Some(Route { url, session, generation: target.generation, range })
+        Some(Route { url: Address::Interned(url), session, generation: target.generation, range })
+    }
+
+    /// The same of an owner whose address is counted.
+    fn find_counted(&self, key: Key) -> Option<Route> {
+        let (last, target) = self.index.run(self.index.find(key));
+        let Owner { session, url } = self.counted.get(target.owner.checked_sub(FIRST_COUNTED)? as usize)?;
+        let range = KeyRange::new(target.first, last)?;
+        let url = Address::Counted(Arc::clone(url));
+        Some(Route { url, session: *session, generation: target.generation, range })
     }
 
     /// Why a key has no route.
@@ -253,15 +336,15 @@ impl HotRoutes {
         {
             return Ok(route);
         }
-        // No owner, or a thread that is ending and has lost its copy.
+        // No owner, or one among too many, or a thread that is ending and has lost its copy.
         self.lookup_slowly(key)
     }
 
-    /// The same from one table, for keys without an owner and threads without a copy.
+    /// The same from one table, for keys without an owner or with one whose address is counted, and threads without a copy.
     #[cold]
     fn lookup_slowly(&self, key: Key) -> Result<Route, NoOwner> {
         let table = self.published.get();
-        table.find(key).ok_or_else(|| table.nobody(key))
+        table.find(key).or_else(|| table.find_counted(key)).ok_or_else(|| table.nobody(key))
     }
 
     /// The lease at which the state of `key` last began empty; `None` while that is not known.
@@ -277,5 +360,47 @@ impl HotRoutes {
     #[must_use]
     pub fn range_count(&self) -> usize {
         self.published.get().index.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table whose addresses are counted is looked up as any other.
+    #[test]
+    fn owners_beyond_the_bound_are_found() {
+        let session = SessionId(Nonce(7));
+        let row = Target { first: Key::MIN, generation: Generation(3), owner: FIRST_COUNTED };
+        let table = RouteTable {
+            index: RangeIndex::new([(KeyRange::ALL, row)], RouteTable::NOTHING),
+            owners: Arc::default(),
+            counted: Arc::from([Owner { session, url: Arc::from("http://late") }]),
+            since: Arc::default(),
+            is_known: true,
+        };
+        assert!(table.find(Key(9)).is_none());
+        let routes = HotRoutes { published: Published::new(table) };
+        let route = routes.lookup(Key(9)).expect("an owner");
+        assert_eq!((route.url(), route.session()), ("http://late", session));
+    }
+
+    #[test]
+    fn addresses_beyond_the_bound_go_with_the_last_that_has_them() {
+        let mut interner = Interner::new(2, 20);
+        let is_interned = |address: &Address| matches!(address, Address::Interned(_));
+        assert!(is_interned(&interner.address("http://a")));
+        assert!(!is_interned(&interner.address("http://much-too-long")), "there is no room for its bytes");
+        assert!(is_interned(&interner.address("http://b")));
+        assert!(is_interned(&interner.address("http://a")), "it is known");
+        let counted = interner.address("c");
+        assert_eq!(counted.as_str(), "c");
+        let Address::Counted(text) = &counted else { panic!("two are known") };
+        let last = Arc::downgrade(text);
+        drop(counted.clone());
+        assert!(last.upgrade().is_some());
+        drop(counted);
+        assert!(last.upgrade().is_none(), "nothing is left of it");
+        assert_eq!((interner.known.len(), interner.rest_bytes), (2, 4));
     }
 }

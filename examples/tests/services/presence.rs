@@ -162,7 +162,7 @@ async fn a_server_answers_for_its_own_users_and_keeps_what_is_newest() -> Result
     ];
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;
-    let owner = pool.lookup().lookup(Key::of(b"ada"))?.url();
+    let owner = pool.lookup().lookup(Key::of(b"ada"))?.url().to_owned();
     let http = Client::new();
     for server in servers.iter().filter(|server| server.address() != owner) {
         let answer = http.get(format!("{}/presence/ada", server.address())).send().await?;

@@ -100,7 +100,7 @@ pub struct HeldLease {
 
 /// A Manager's word that it granted a lease, for a leader that knows nothing (ADR 15). Owners keep and repeat it, and read
 /// nothing in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Warrant {
     /// The keys; whoever holds a part of them can claim that part.
@@ -115,7 +115,7 @@ pub struct Warrant {
 }
 
 /// A lease given up on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Release {
     /// The keys given up.
@@ -134,7 +134,7 @@ pub struct Release {
 }
 
 /// A lease whose state was moved, by the keys and the number that its release named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MovedLease {
     /// The keys.
@@ -154,7 +154,7 @@ pub struct ImportedCopy {
 }
 
 /// A lease that was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Refusal {
     /// The keys refused.

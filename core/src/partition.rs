@@ -3,10 +3,13 @@
 //! A partitioner is a pure function of its input and the Manager's only source of wishes; leases, recalls and
 //! migrations follow from the difference between the wish and the table (Centrifuge §2.1.2, PRS §4.1).
 
+use std::collections::BTreeMap;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::id::OwnerName;
 use crate::key::{Key, KeyRange};
+use crate::range_set::RangeSet;
 
 /// One Owner as the partitioner sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +86,87 @@ impl Partitioner for ConsistentHash {
         nodes.sort_unstable();
         ranges_between(&nodes, &order)
     }
+}
+
+/// The ring of [`ConsistentHash`], kept while Owners come and go: a change costs what it moves, not what there is.
+///
+/// It gives each key to whom an assignment of the same Owners gives it. Owners have identities of any kind, by which they are
+/// told apart if they share a name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Ring<O> {
+    nodes: BTreeMap<Key, Vec<(OwnerName, O)>>,
+}
+
+impl<O: Copy + Ord> Ring<O> {
+    /// A ring without nodes.
+    #[must_use]
+    pub fn new() -> Ring<O> {
+        Ring { nodes: BTreeMap::new() }
+    }
+
+    /// Puts the nodes of an Owner on the ring.
+    pub fn add(&mut self, owner: &PartitionOwner, id: O) {
+        for position in positions_of(owner) {
+            let here = self.nodes.entry(position).or_default();
+            let place = here.partition_point(|(name, other)| (name, other) < (&owner.name, &id));
+            here.insert(place, (owner.name.clone(), id));
+        }
+    }
+
+    /// Takes the nodes of an Owner off the ring, which were put there when it was as it is here.
+    pub fn remove(&mut self, owner: &PartitionOwner, id: O) {
+        for position in positions_of(owner) {
+            let Some(here) = self.nodes.get_mut(&position) else { continue };
+            if let Some(place) = here.iter().position(|(name, other)| *name == owner.name && *other == id) {
+                here.remove(place);
+            }
+            if here.is_empty() {
+                self.nodes.remove(&position);
+            }
+        }
+    }
+
+    /// The keys that have another Owner, or may have, since these were added or removed.
+    #[must_use]
+    pub fn around<'a>(&self, owners: impl IntoIterator<Item = &'a PartitionOwner>) -> RangeSet {
+        let below = |key: Key| self.nodes.range(..key).next_back().and_then(|(position, _)| position.next());
+        let up_to = |position: Key| KeyRange::new(below(position).unwrap_or(Key::MIN), position);
+        // The keys above the highest node are the lowest one's, which may be another now.
+        let seam = match self.nodes.last_key_value() {
+            Some((highest, _)) => highest.next().and_then(|first| KeyRange::new(first, Key::MAX)),
+            None => Some(KeyRange::ALL),
+        };
+        let nodes = owners.into_iter().flat_map(positions_of).filter_map(up_to);
+        let mut around: Vec<KeyRange> = nodes.chain(seam).collect();
+        around.sort_unstable();
+        around.into_iter().collect()
+    }
+
+    /// The Owners of the keys of `range`, in key order; nothing if the ring is empty.
+    pub fn pieces(&self, range: KeyRange) -> impl Iterator<Item = (KeyRange, O)> {
+        let lowest = self.nodes.values().next();
+        let seam = lowest.map(|here| (Key::MAX, here));
+        let nodes = self.nodes.range(range.first()..).map(|(position, here)| (*position, here));
+        let mut next = Some(range.first());
+        nodes.chain(seam).map_while(move |(position, here)| {
+            let first = next.filter(|first| *first <= range.last())?;
+            let piece = KeyRange::new(first, position.min(range.last()))?;
+            next = piece.last().next();
+            Some((piece, here.first()?.1))
+        })
+    }
+}
+
+impl<O: Copy + Ord> Default for Ring<O> {
+    fn default() -> Ring<O> {
+        Ring::new()
+    }
+}
+
+/// Where the nodes of an Owner stand.
+fn positions_of(owner: &PartitionOwner) -> impl Iterator<Item = Key> + use<> {
+    let mut bytes = position_bytes(&owner.name);
+    (0..ring_nodes(owner)).map(move |index| Key(hash_with_index(&mut bytes, index)))
 }
 
 /// Equal slices of the key space in the order of the Owners' names: for tests and static pools.

@@ -137,6 +137,37 @@ impl<T: Clone + Eq> RangeMap<T> {
         }
     }
 
+    /// Gives every key of `other` the value that it has there.
+    pub fn insert_all(&mut self, other: &RangeMap<T>) {
+        if self.has_all(other) {
+            return;
+        }
+        if other.len() < self.len() / 8 {
+            return other.iter().for_each(|(range, value)| self.insert(range, value.clone()));
+        }
+        let kept = self.iter().flat_map(|(range, value)| other.gaps(range).map(move |gap| (gap, value)));
+        let mut all: Vec<(KeyRange, T)> = kept.map(|(range, value)| (range, value.clone())).collect();
+        all.extend(other.iter().map(|(range, value)| (range, value.clone())));
+        all.sort_unstable_by_key(|(range, _)| range.first());
+        *self = all.into_iter().collect();
+    }
+
+    /// Whether every key of `other` has the same value here.
+    fn has_all(&self, other: &RangeMap<T>) -> bool {
+        let mut same =
+            self.overlay(other).filter(|(_, here, there)| here == there).map(|(piece, _, _)| piece);
+        other.iter().all(|(range, _)| {
+            let mut next = Some(range.first());
+            while let Some(first) = next.filter(|first| *first <= range.last()) {
+                match same.next() {
+                    Some(piece) if piece.first() == first => next = piece.last().next(),
+                    _ => return false,
+                }
+            }
+            true
+        })
+    }
+
     /// Keeps the ranges for which `keep` is true. Sees the whole map.
     pub fn retain(&mut self, mut keep: impl FnMut(KeyRange, &T) -> bool) {
         self.ranges.retain(|&first, (last, value)| keep(stored(first, *last), value));
@@ -203,12 +234,25 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T: Clone + Eq> FromIterator<(KeyRange, T)> for RangeMap<T> {
-    /// Where ranges overlap, the later one prevails.
+    /// Where ranges overlap, the later one prevails. Ranges that come in key order are not searched for their places.
     fn from_iter<I: IntoIterator<Item = (KeyRange, T)>>(entries: I) -> RangeMap<T> {
-        let mut map = RangeMap::new();
-        for (range, value) in entries {
-            map.insert(range, value);
+        let mut entries = entries.into_iter();
+        let mut in_order: Vec<(Key, (Key, T))> = Vec::new();
+        let mut out_of_order = None;
+        for (range, value) in entries.by_ref() {
+            match in_order.last_mut() {
+                Some((_, (last, _))) if *last >= range.first() => {
+                    out_of_order = Some((range, value));
+                    break;
+                }
+                Some((_, (last, same))) if last.next() == Some(range.first()) && *same == value => {
+                    *last = range.last();
+                }
+                _ => in_order.push((range.first(), (range.last(), value))),
+            }
         }
+        let mut map = RangeMap { ranges: in_order.into_iter().collect() };
+        out_of_order.into_iter().chain(entries).for_each(|(range, value)| map.insert(range, value));
         map
     }
 }

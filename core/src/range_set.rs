@@ -73,15 +73,15 @@ impl RangeSet {
     /// The keys of this set that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &RangeSet) -> RangeSet {
-        let mut rest = self.clone();
-        other.iter().for_each(|range| rest.remove(range));
-        rest
+        // Looks only at those ranges of the other set that are in the way: it may be much larger.
+        self.iter().flat_map(|range| other.ranges.gaps(range)).collect()
     }
 
     /// The keys that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &RangeSet) -> RangeSet {
-        other.iter().flat_map(|range| self.pieces(range)).collect()
+        let (fewer, more) = if self.len() < other.len() { (self, other) } else { (other, self) };
+        fewer.iter().flat_map(|range| more.pieces(range)).collect()
     }
 
     /// The keys of this set that lie in `range`.

@@ -65,18 +65,20 @@ pub struct Recall {
 }
 
 /// Every key's entry. Covers the key space with no hole and no overlap, always: there is no operation that could
-/// make one. Knows each session's keys without a scan.
+/// make one. Knows each session's keys without a scan, and so those that nobody has and those that are wanted back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     entries: RangeMap<Entry>,
     keys_of: BTreeMap<SessionId, RangeSet>,
+    unowned: RangeSet,
+    recalled: RangeSet,
 }
 
 impl Default for Table {
     fn default() -> Self {
         let mut entries = RangeMap::new();
         entries.insert(KeyRange::ALL, Entry::default());
-        Table { entries, keys_of: BTreeMap::new() }
+        Table { entries, keys_of: BTreeMap::new(), unowned: RangeSet::all(), recalled: RangeSet::new() }
     }
 }
 
@@ -117,6 +119,16 @@ impl Table {
         self.keys_of.contains_key(&session)
     }
 
+    /// The entries that nobody has, in key order.
+    pub fn unowned(&self) -> impl Iterator<Item = (KeyRange, &Entry)> {
+        self.unowned.iter().flat_map(|range| self.entries.overlapping(range))
+    }
+
+    /// The entries that are wanted back, in key order.
+    pub fn recalled(&self) -> impl Iterator<Item = (KeyRange, &Entry)> {
+        self.recalled.iter().flat_map(|range| self.entries.overlapping(range))
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -131,16 +143,33 @@ impl Table {
 
     /// Replaces the entry of every key in `range`.
     pub fn set(&mut self, range: KeyRange, entry: Entry) {
-        let previous: Vec<_> = self.entries.overlapping(range).map(|(part, old)| (part, old.owner)).collect();
-        for (part, owner) in previous {
-            if let Some(owner) = owner.filter(|owner| entry.owner != Some(*owner)) {
-                self.forget(owner, part);
-            }
+        let previous: Vec<_> = self.entries.overlapping(range).map(|(part, old)| (part, *old)).collect();
+        let has_same_owner = previous.iter().all(|(_, old)| old.owner == entry.owner);
+        let has_recall = previous.iter().any(|(_, old)| old.recall.is_some());
+        if !has_same_owner {
+            self.change_owner(range, &previous, entry.owner);
         }
-        if let Some(owner) = entry.owner {
-            self.keys_of.entry(owner).or_default().insert(range);
+        match entry.recall {
+            Some(_) => self.recalled.insert(range),
+            None if has_recall => self.recalled.remove(range),
+            None => {}
         }
         self.entries.insert(range, entry);
+    }
+
+    fn change_owner(&mut self, range: KeyRange, previous: &[(KeyRange, Entry)], owner: Option<SessionId>) {
+        for (part, old) in previous {
+            if let Some(old) = old.owner.filter(|old| owner != Some(*old)) {
+                self.forget(old, *part);
+            }
+        }
+        match owner {
+            Some(owner) => {
+                self.keys_of.entry(owner).or_default().insert(range);
+                self.unowned.remove(range);
+            }
+            None => self.unowned.insert(range),
+        }
     }
 
     fn forget(&mut self, owner: SessionId, part: KeyRange) {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::id::{Generation, SessionId};
 use crate::key::KeyRange;
 use crate::load::{LoadRound, OwnerLoad, RangeLoad};
-use crate::partition::PartitionOwner;
 use crate::plant::Plant;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -14,63 +13,44 @@ use crate::record::{Change, Reason, SessionInfo};
 use crate::table::{Entry, Recall};
 
 use super::decide::Decision;
+use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
-use super::live::{Desired, LiveTimer, RecallDeadline};
+use super::live::{LiveTimer, RecallDeadline};
 
 impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
     pub(super) fn assign(&mut self) {
         let changed = self.refresh_desired();
-        let Some(desired) = self.live.desired.as_ref().map(|desired| Arc::clone(&desired.ranges)) else {
-            return;
-        };
         self.live.waits_for_talk = false;
-        self.note_waiting_drains(&desired);
+        self.note_waiting_drains();
         self.withdraw_from_evicted();
         if self.is_calm() && (changed || !self.plants.has(Plant::UnownedNeverGranted)) {
-            self.grant_unowned(&desired);
+            self.grant_unowned();
         }
-        self.recall_misplaced(&desired);
-        self.keep_what_nobody_can_take(&desired);
+        self.recall_misplaced();
+        self.keep_what_nobody_can_take();
         self.watch_recalls();
     }
 
     /// Asks the partitioner again if its input is another; says whether it is.
     fn refresh_desired(&mut self) -> bool {
-        let stored = self.stored();
-        let eligible: Vec<(SessionId, &SessionInfo)> = stored
-            .sessions
-            .iter()
-            .filter(|(_, info)| may_have_keys(info))
-            .map(|(s, info)| (*s, info))
-            .collect();
-        let owners: Vec<PartitionOwner> = eligible.iter().map(|(_, info)| as_partition_owner(info)).collect();
-        let sessions: Vec<SessionId> = eligible.iter().map(|(session, _)| *session).collect();
-        let known = |desired: &Desired| {
-            desired.owners == owners
-                && desired.sessions == sessions
-                && desired.pins == stored.pins
-                && desired.settings == stored.settings
-        };
-        if self.live.desired.as_ref().is_some_and(known) {
-            return false;
-        }
-        let assignment = stored.settings.partitioner.partitioner().assign(&owners);
-        let mut ranges: RangeMap<SessionId> =
-            assignment.into_iter().map(|(range, owner)| (range, eligible[owner].0)).collect();
-        for (range, name) in stored.pins.iter() {
-            if let Some((session, _)) = eligible.iter().find(|(_, info)| info.name == *name) {
-                ranges.insert(range, *session);
-            }
-        }
-        let pins = stored.pins.clone();
-        let settings = Arc::clone(&stored.settings);
-        self.live.desired = Some(Desired { owners, sessions, pins, settings, ranges: Arc::new(ranges) });
-        true
+        let stored = &self.draft.namespaces[self.namespace];
+        let known = self.live.desired.take().filter(|desired| desired.is_of(stored));
+        let is_new = known.is_none();
+        let mut desired = known.unwrap_or_else(|| Desired::new(stored));
+        let changed = desired.follow(stored);
+        debug_assert!(stored.table.len() > 1_000 || desired.is_up_to_date(stored));
+        self.live.desired = Some(desired);
+        changed || is_new
     }
 
-    fn note_waiting_drains(&mut self, desired: &RangeMap<SessionId>) {
-        if !desired.is_empty() {
+    /// Whether no Owner may have keys.
+    fn nobody_can_have_keys(&self) -> bool {
+        self.live.desired.as_ref().is_some_and(|desired| desired.ranges().is_empty())
+    }
+
+    fn note_waiting_drains(&mut self) {
+        if !self.nobody_can_have_keys() {
             return;
         }
         let stored = self.stored();
@@ -88,14 +68,16 @@ impl Decision<'_> {
     fn is_calm(&mut self) -> bool {
         let stored = self.stored();
         let present = |session: &SessionId| self.live.talks.contains_key(session);
-        let owners = stored.sessions.iter().filter(|(s, info)| may_have_keys(info) && present(s)).count();
         let (min_owners, settle) = (stored.settings.min_owners, stored.settings.settle);
+        let owners = stored.sessions.iter().filter(|(s, info)| may_have_keys(info) && present(s));
+        // More than enough need not be counted.
+        let owners = owners.take(min_owners.max(1)).count();
         if owners >= min_owners {
             self.live.short_since = None;
             self.live.waits_for_talk |= owners == 0;
             return owners > 0;
         }
-        if stored.table.iter().all(|(_, entry)| entry.owner.is_some()) {
+        if stored.table.unowned().next().is_none() {
             self.live.short_since = None;
             return false;
         }
@@ -112,15 +94,16 @@ impl Decision<'_> {
     }
 
     /// Gives what nobody has to whom the partitioner names; neighbours that go to one Owner go as one lease.
-    fn grant_unowned(&mut self, desired: &RangeMap<SessionId>) {
+    fn grant_unowned(&mut self) {
+        let Some(desired) = &self.live.desired else { return };
         let mut grants: Vec<(KeyRange, SessionId)> = Vec::new();
         let mut waits = false;
         let spoken_for = match self.floor {
             Some(_) if !self.plants.has(Plant::GrantedBeforeTakenBack) => self.live.spoken_for(self.now),
             _ => RangeSet::new(),
         };
-        let unowned = self.stored().table.overlay(desired).filter(|(_, entry, _)| entry.owner.is_none());
-        let unowned = unowned.flat_map(|(part, _, session)| {
+        let unowned = self.stored().table.unowned().flat_map(|(part, _)| desired.ranges().overlapping(part));
+        let unowned = unowned.flat_map(|(part, session)| {
             let parts = self.live.free_of_earlier_leases(part, self.plants);
             let parts = RangeSet::from_ranges(parts).difference(&spoken_for);
             parts.iter().map(|part| (part, session)).collect::<Vec<_>>()
@@ -146,33 +129,44 @@ impl Decision<'_> {
     }
 
     /// Wants back what belongs elsewhere, and stops wanting back what does not.
-    fn recall_misplaced(&mut self, desired: &RangeMap<SessionId>) {
+    fn recall_misplaced(&mut self) {
         let stored = self.stored();
-        let mut moving = stored.table.iter().filter(|(_, entry)| entry.recall.is_some()).count();
+        let Some(desired) = &self.live.desired else { return };
+        let wanted_back = stored.table.recalled().flat_map(|(range, entry)| {
+            let wanted = desired.ranges().overlapping(range);
+            wanted.filter_map(|(part, wanted)| self.recall_change(part, entry, entry.owner?, *wanted))
+        });
+        let mut changes: Vec<(Change, Reason)> = wanted_back.collect();
+        let mut moving = stored.table.recalled().count();
         let settled = self.now >= self.live.balance_from;
-        let mut changes: Vec<(Change, Reason)> = Vec::new();
         let mut full = false;
         let mut held_up = false;
         let mut waits = false;
-        for (part, entry, wanted) in stored.table.overlay(desired) {
+        let misplaced = desired.misplaced().iter().flat_map(|range| stored.table.overlapping(range));
+        let misplaced = misplaced.filter(|(_, entry)| entry.recall.is_none());
+        let misplaced = misplaced.flat_map(|(range, entry)| {
+            desired.ranges().overlapping(range).map(move |(part, wanted)| (part, entry, *wanted))
+        });
+        for (part, entry, wanted) in misplaced {
             let Some(owner) = entry.owner else { continue };
-            let Some(change) = self.recall_change(part, entry, owner, *wanted) else { continue };
-            let begins = matches!(change.0, Change::Recalled { .. }) && entry.recall.is_none();
-            if begins && !self.live.talks.contains_key(wanted) {
+            let Some(change) = self.recall_change(part, entry, owner, wanted) else { continue };
+            if !self.live.talks.contains_key(&wanted) {
                 waits = true;
                 continue;
             }
-            if begins && (stored.frozen || !(settled || self.may_move_early(part, owner, *wanted))) {
+            if stored.frozen || !(settled || self.may_move_early(part, owner, wanted)) {
                 held_up |= stored.frozen;
                 continue;
             }
-            if begins && moving >= stored.settings.max_moves {
+            if moving >= stored.settings.max_moves {
+                // The others are looked at when a move has ended.
                 full = true;
-                continue;
+                break;
             }
-            moving += usize::from(begins);
+            moving += 1;
             changes.push(change);
         }
+        changes.sort_by_key(|(change, _)| range_of_recall(change));
         self.live.waits_for_talk |= waits;
         if full {
             self.live.skips.push(Skip::MovesFull { namespace: self.namespace.clone() });
@@ -198,12 +192,12 @@ impl Decision<'_> {
     }
 
     /// Where no Owner may have keys, nothing is wanted back towards one: its holder keeps it, and a drain waits.
-    fn keep_what_nobody_can_take(&mut self, desired: &RangeMap<SessionId>) {
-        if !desired.is_empty() || self.plants.has(Plant::StaleRecallStands) {
+    fn keep_what_nobody_can_take(&mut self) {
+        if !self.nobody_can_have_keys() || self.plants.has(Plant::StaleRecallStands) {
             return;
         }
         let recalled =
-            self.stored().table.iter().filter(|(_, entry)| entry.recall.is_some_and(|r| r.to.is_some()));
+            self.stored().table.recalled().filter(|(_, entry)| entry.recall.is_some_and(|r| r.to.is_some()));
         let recalled: Vec<_> = recalled.map(|(range, entry)| (range, entry.generation)).collect();
         for (range, generation) in recalled {
             self.emit(Change::RecallCancelled { range, generation }, Reason::DestinationGone);
@@ -282,7 +276,11 @@ impl Decision<'_> {
     pub(super) fn time_out_recalls(&mut self) {
         let mut over = Vec::new();
         let mut unsure = BTreeSet::new();
-        for (range, entry, deadline) in self.stored().table.overlay(&self.live.recall_deadlines) {
+        let table = &self.stored().table;
+        let deadlines = self.live.recall_deadlines.iter().flat_map(|(range, deadline)| {
+            table.overlapping(range).map(move |(part, entry)| (part, entry, deadline))
+        });
+        for (range, entry, deadline) in deadlines {
             let Some(recall) = entry.recall.filter(|recall| deadline.is_of(entry, *recall)) else { continue };
             if self.now < deadline.at {
                 continue;
@@ -300,7 +298,7 @@ impl Decision<'_> {
         for (to, deadline) in unsure {
             if let Some(talk) = self.live.talks.get_mut(&to).filter(|talk| talk.sent_at < deadline) {
                 talk.probed = true;
-                talk.push_due = true;
+                self.live.push(to);
             }
         }
         for (range, generation, to, owner) in over {
@@ -314,9 +312,7 @@ impl Decision<'_> {
                 }
                 None => {
                     self.live.withdrawn.insert(range, generation);
-                    if let Some(talk) = owner.and_then(|owner| self.live.talks.get_mut(&owner)) {
-                        talk.push_due = true;
-                    }
+                    owner.into_iter().for_each(|owner| self.live.push(owner));
                 }
             }
         }
@@ -334,7 +330,7 @@ impl Decision<'_> {
         let stored = &self.draft.namespaces[self.namespace];
         let mut deadlines: RangeMap<RecallDeadline> = RangeMap::new();
         let mut unheard = false;
-        for (range, entry) in stored.table.iter() {
+        for (range, entry) in stored.table.recalled() {
             let Some(recall) = entry.recall.filter(|_| !self.live.is_on_its_way(range, entry)) else {
                 continue;
             };
@@ -380,16 +376,16 @@ impl Decision<'_> {
             return;
         }
         let stored = &self.draft.namespaces[self.namespace];
-        let withdrawn = stored.table.overlay(&self.live.withdrawn);
+        let withdrawn = self.live.withdrawn.iter().flat_map(|(range, of)| {
+            stored.table.overlapping(range).map(move |(part, entry)| (part, entry, of))
+        });
         let withdrawn = withdrawn.filter(|(_, entry, of)| entry.generation == **of && entry.recall.is_some());
         let withdrawn: RangeMap<Generation> = withdrawn.map(|(range, _, of)| (range, *of)).collect();
         let cleared = self.live.withdrawn.keys().difference(&withdrawn.keys());
         self.live.withdrawn = withdrawn;
         for range in cleared.iter() {
             for owner in stored.table.overlapping(range).filter_map(|(_, entry)| entry.owner) {
-                if let Some(talk) = self.live.talks.get_mut(&owner) {
-                    talk.push_due = true;
-                }
+                self.live.push(owner);
             }
         }
     }
@@ -399,8 +395,8 @@ impl Decision<'_> {
         if !std::mem::take(&mut self.live.load_due) {
             return;
         }
-        let moving =
-            self.stored().table.iter().any(|(_, entry)| entry.recall.is_some() || entry.owner.is_none());
+        let table = &self.stored().table;
+        let moving = table.recalled().next().is_some() || table.unowned().next().is_some();
         if moving || self.stored().frozen || self.now < self.live.balance_from {
             return;
         }
@@ -444,11 +440,9 @@ impl Decision<'_> {
     }
 }
 
-/// Whether the partitioner may give an Owner keys.
-fn may_have_keys(info: &SessionInfo) -> bool {
-    !info.is_draining() && !info.evicted && info.weight > 0
-}
-
-fn as_partition_owner(info: &SessionInfo) -> PartitionOwner {
-    PartitionOwner { name: info.name.clone(), virtual_nodes: info.virtual_nodes, weight: info.weight }
+fn range_of_recall(change: &Change) -> Option<KeyRange> {
+    match change {
+        Change::Recalled { range, .. } | Change::RecallCancelled { range, .. } => Some(*range),
+        _ => None,
+    }
 }

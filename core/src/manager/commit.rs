@@ -133,14 +133,15 @@ impl Leader {
 
     pub(super) fn mark_affected(&mut self, affected: &BTreeSet<(Namespace, SessionId)>, plants: Plants) {
         if plants.has(Plant::PushesWithoutLimit) {
-            let talks = self.live.values_mut().flat_map(|live| live.talks.values_mut());
-            return talks.for_each(|talk| talk.push_due = true);
+            for live in self.live.values_mut() {
+                let sessions: Vec<SessionId> = live.talks.keys().copied().collect();
+                sessions.into_iter().for_each(|session| live.push(session));
+            }
+            return;
         }
         for (namespace, session) in affected {
             let Some(live) = self.live.get_mut(namespace) else { continue };
-            if let Some(talk) = live.talks.get_mut(session) {
-                talk.push_due = true;
-            }
+            live.push(*session);
             live.look_at_waiting();
         }
     }
@@ -214,7 +215,10 @@ impl Leader {
             if context.plants.has(Plant::UnknownTakenAsFailed) {
                 self.in_flight = None;
                 self.draft = self.committed.clone();
-                self.live.values_mut().for_each(|live| live.dirty = true);
+                self.live.values_mut().for_each(|live| {
+                    live.dirty = true;
+                    live.desired = None;
+                });
             } else if context.plants.has(Plant::UnknownThenNextIndex) {
                 let _ = self.on_appended(index, context);
             }

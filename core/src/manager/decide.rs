@@ -1,12 +1,12 @@
 //! One decision: from what sessions said and which times ran out to the records of one batch.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::group::{Group, Stored};
 use crate::id::{Generation, Namespace, Seq, SessionId};
 use crate::key::KeyRange;
-use crate::message::Report;
+use crate::message::{Release, Report};
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -18,7 +18,9 @@ use super::Context;
 use super::commit::{Decided, InFlight};
 use super::event::{ManagerAction, Skip};
 use super::leader::Leader;
+use super::listed::{ByNumber, HeldInOrder};
 use super::live::Live;
+use super::moves::MovedKeys;
 use super::talk::Talk;
 
 /// The records decided so far and what their commit sets free.
@@ -106,6 +108,7 @@ impl Leader {
         decision.balance_load();
         decision.assign();
         decision.merge_neighbours();
+        let earlier: BTreeSet<&Skip> = earlier.iter().collect();
         for skip in live.skips.iter().filter(|skip| !earlier.contains(skip)) {
             if let Skip::Claim { why, .. } = skip {
                 *context.counters.claims_refused.entry(*why).or_default() += 1;
@@ -137,6 +140,12 @@ impl Decision<'_> {
             affected.insert((self.namespace.clone(), *session));
         }
         self.draft.apply_change(self.namespace, &change, self.plants);
+        if let Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } =
+            &change
+            && let Some(desired) = &mut self.live.desired
+        {
+            desired.note_table(*range, &self.draft.namespaces[self.namespace].table);
+        }
         let namespace = self.namespace.clone();
         self.plan.records.push(Record::Namespace { namespace, change, reason });
     }
@@ -266,18 +275,19 @@ impl Decision<'_> {
         if self.plants.has(Plant::AbsenceFromAnySession) {
             findings.extend(absent_anywhere(self.stored(), talk));
         }
+        let moved = self.live.moved_by(session);
         for finding in findings {
-            self.take_finding(session, finding);
+            self.take_finding(session, finding, &moved);
         }
     }
 
-    fn take_finding(&mut self, source: SessionId, finding: Finding) {
+    fn take_finding(&mut self, source: SessionId, finding: Finding, moved: &MovedKeys) {
         let Finding { range, generation, named, .. } = finding;
         if let Some(to) = finding.clean_to {
             if self.is_alive(to) && to != source {
                 return self.grant_moved(range, to, named, Reason::Migrated);
             }
-            if to != source && self.may_come(to) && self.live.says_moved(source, range, named) {
+            if to != source && self.may_come(to) && moved.contain(range, named) {
                 return;
             }
             if self.plants.has(Plant::CleanThoughRestarted)
@@ -407,16 +417,13 @@ pub(super) fn reconcile(
 ) -> Vec<Finding> {
     let Some(report) = &talk.report else { return Vec::new() };
     let plants = reading.plants;
-    let held: RangeMap<Generation> = report.held.iter().map(|held| (held.range, held.generation)).collect();
-    let released = by_generation(&report.released, |release| release.generation);
-    let refused = by_generation(&report.refused, |refusal| refusal.generation);
+    let mut held = HeldInOrder::new(&report.held);
+    let released = ByNumber::new(&report.released, |release| (release.generation, release.range));
+    let refused = ByNumber::new(&report.refused, |refusal| (refusal.generation, refusal.range));
     let mut findings = Vec::new();
     for (range, entry) in stored.table.of_session(session) {
         let generation = entry.generation;
-        let mut missing = RangeSet::from_ranges([range]);
-        for (piece, _) in held.overlapping(range).filter(|(_, held)| entry.is_under(**held)) {
-            missing.remove(piece);
-        }
+        let mut missing = held.missing(range, entry.numbers());
         let any_lease = plants.has(Plant::ReleaseWithoutGeneration);
         if missing.is_empty() && !any_lease {
             continue;
@@ -431,23 +438,30 @@ pub(super) fn reconcile(
             given_back: false,
             refused: false,
         };
-        let releases: Vec<_> = if any_lease {
-            report.released.iter().collect()
-        } else {
-            numbers().filter_map(|number| released.get(number)).flatten().copied().collect()
+        let given_back = |range, release: &Release| {
+            let (named, clean_to) = (release.generation, release.clean_to);
+            Finding { range, named, clean_to, given_back: true, ..finding }
         };
-        for release in releases {
-            let candidates = if any_lease { RangeSet::from_ranges([range]) } else { missing.clone() };
-            for range in candidates.intersect_range(release.range).iter() {
-                let (named, clean_to) = (release.generation, release.clean_to);
-                findings.push(Finding { range, named, clean_to, given_back: true, ..finding });
-                missing.remove(range);
+        if any_lease {
+            let taken = report
+                .released
+                .iter()
+                .filter_map(|release| Some((release.range.intersection(range)?, release)));
+            findings.extend(taken.map(|(piece, release)| given_back(piece, release)));
+            report.released.iter().for_each(|release| missing.remove(release.range));
+        }
+        for number in numbers().filter(|_| !any_lease) {
+            for (piece, release) in released.pieces(*number, range) {
+                let taken = missing.intersect_range(piece);
+                findings.extend(taken.iter().map(|piece| given_back(piece, release)));
+                missing.remove(piece);
             }
         }
-        for refusal in numbers().filter_map(|number| refused.get(number)).flatten() {
-            for range in missing.intersect_range(refusal.range).iter() {
-                findings.push(Finding { range, refused: true, ..finding });
-                missing.remove(range);
+        for number in numbers() {
+            for (piece, _) in refused.pieces(*number, range) {
+                let taken = missing.intersect_range(piece);
+                findings.extend(taken.iter().map(|range| Finding { range, refused: true, ..finding }));
+                missing.remove(piece);
             }
         }
         if plants.has(Plant::AcceptedTwice) {
@@ -467,14 +481,6 @@ pub(super) fn reconcile(
         findings.extend(missing.intersection(&over).iter().map(|range| Finding { range, ..finding }));
     }
     findings
-}
-
-fn by_generation<T>(items: &[T], of: impl Fn(&T) -> Generation) -> BTreeMap<Generation, Vec<&T>> {
-    let mut by_generation: BTreeMap<Generation, Vec<&T>> = BTreeMap::new();
-    for item in items {
-        by_generation.entry(of(item)).or_default().push(item);
-    }
-    by_generation
 }
 
 /// A planted fault: whatever one session does not list is free.

@@ -325,7 +325,7 @@ pub enum RoleName {
 }
 
 /// Something that was not done, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Skip {
     /// A message changed nothing.
     Message {

@@ -1,7 +1,6 @@
 //! What a leader knows of a namespace besides what is stored: who was heard when, and who listens.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::change_log::ChangeLog;
@@ -10,19 +9,18 @@ use crate::id::{Generation, Nonce, OwnerName, SessionId, Url};
 use crate::key::KeyRange;
 use crate::load::LoadMemory;
 use crate::message::LeaseOrder;
-use crate::partition::PartitionOwner;
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
-use crate::settings::Settings;
 use crate::table::{Entry, Recall};
 use crate::time::Instant;
 use crate::timers::Timers;
 
 use super::Context;
 use super::claim::Rebuild;
+use super::desired::Desired;
 use super::event::Skip;
 use super::lookups::{LatestSnapshot, Subscriber};
-use super::talk::Talk;
+use super::talk::{Talk, around};
 
 /// The volatile side of a namespace. All of it can be lost: a new leader builds it anew from the store and from what
 /// sessions say.
@@ -30,6 +28,8 @@ use super::talk::Talk;
 pub(super) struct Live {
     /// The conversations, by session.
     pub(super) talks: BTreeMap<SessionId, Talk>,
+    /// The sessions whose conversations have something to be sent, now or once an answer is there.
+    pub(super) due: BTreeSet<SessionId>,
     /// Welcomes that nobody has taken up yet.
     pub(super) offers: BTreeMap<SessionId, Offer>,
     /// When each session was last heard from: its leases are kept from others for `hold` from there.
@@ -66,7 +66,7 @@ pub(super) struct Live {
     pub(super) recalls_unheard: bool,
     /// Recalled leases that are no longer renewed.
     pub(super) withdrawn: RangeMap<Generation>,
-    /// What the partitioner wanted last, and for which input.
+    /// Where each key is wanted, and which keys are elsewhere.
     pub(super) desired: Option<Desired>,
     pub(super) load_memory: LoadMemory,
     /// Since when a longer hold of earlier settings has been running out.
@@ -96,16 +96,6 @@ impl RecallDeadline {
     pub(super) fn is_of(&self, entry: &Entry, recall: Recall) -> bool {
         self.generation == entry.generation && self.to == recall.to
     }
-}
-
-/// The partitioner's answer and what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Desired {
-    pub(super) owners: Vec<PartitionOwner>,
-    pub(super) sessions: Vec<SessionId>,
-    pub(super) pins: RangeMap<OwnerName>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) ranges: Arc<RangeMap<SessionId>>,
 }
 
 /// A welcome that waits to be taken up.
@@ -150,6 +140,7 @@ impl Live {
         timers.set(LiveTimer::Load, now + stored.settings.load_interval);
         Live {
             talks: BTreeMap::new(),
+            due: BTreeSet::new(),
             offers: BTreeMap::new(),
             heard: BTreeMap::new(),
             joined: BTreeMap::new(),
@@ -255,9 +246,9 @@ impl Live {
             |talk: &&Talk| talk.report.as_ref().is_some_and(|report| report.applied == talk.seq);
         let names = |order: &LeaseOrder| {
             let destination = order.recall.as_ref().and_then(|recall| recall.to.as_ref());
-            order.range.overlaps(range) && destination.is_some_and(|destination| destination.session == to)
+            destination.is_some_and(|destination| destination.session == to)
         };
-        talk.filter(has_applied).is_some_and(|talk| talk.told.iter().any(names))
+        talk.filter(has_applied).is_some_and(|talk| around(&talk.told, range).any(names))
     }
 
     /// Whether state was moved with a lease that its session has not been seen to hold yet.
@@ -272,7 +263,16 @@ impl Live {
         for session in self.emptying.union(&self.movers) {
             if let Some(talk) = self.talks.get_mut(session) {
                 talk.push_due = true;
+                self.due.insert(*session);
             }
+        }
+    }
+
+    /// What a session should hold has changed since it was last told.
+    pub(super) fn push(&mut self, session: SessionId) {
+        if let Some(talk) = self.talks.get_mut(&session) {
+            talk.push_due = true;
+            self.due.insert(session);
         }
     }
 
@@ -281,6 +281,7 @@ impl Live {
         self.emptying.remove(&session);
         self.movers.remove(&session);
         self.talks.remove(&session);
+        self.due.remove(&session);
         self.heard.remove(&session);
         self.joined.remove(&session);
         self.timers.clear(&LiveTimer::Hold(session));

@@ -10,9 +10,10 @@ use crate::plant::Plant;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason};
-use crate::table::Entry;
+use crate::table::{Entry, LeaseNumbers};
 
 use super::decide::Decision;
+use super::listed::HeldInOrder;
 
 impl Decision<'_> {
     /// Begins to join neighbours that one session holds, that are where they should be, and whose state is of one age: a
@@ -75,18 +76,17 @@ impl Decision<'_> {
         entry.recall.is_none()
             && entry.merge.is_none()
             && listed.contains_range(range)
-            && self.live.desired.as_ref().is_some_and(|desired| is_wanted(&desired.ranges))
+            && self.live.desired.as_ref().is_some_and(|desired| is_wanted(desired.ranges()))
     }
 
     /// What the holder lists under its new number has that number from now on.
     pub(super) fn take_merges(&mut self, session: SessionId, report: &Report) {
         let mut taken: BTreeMap<Generation, RangeSet> = BTreeMap::new();
-        let held: RangeMap<Generation> =
-            report.held.iter().map(|held| (held.range, held.generation)).collect();
+        let mut held = HeldInOrder::new(&report.held);
         for (range, entry) in self.stored().table.of_session(session) {
             let Some(merge) = entry.merge else { continue };
             let mut listed: RangeSet =
-                held.overlapping(range).filter(|(_, of)| **of == merge).map(|(piece, _)| piece).collect();
+                held.pieces(range, LeaseNumbers { generation: merge, merge: None }).collect();
             // What is no longer renewed ends under the number that it has.
             self.live.withdrawn.overlapping(range).for_each(|(piece, _)| listed.remove(piece));
             listed.iter().for_each(|piece| taken.entry(merge).or_default().insert(piece));

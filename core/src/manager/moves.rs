@@ -4,15 +4,16 @@
 //! destination takes the lease that follows, and has no copy any more; or the source takes its word back; or the source's
 //! contact lapses, and with that its word. Until one of these has happened nobody else is granted the keys.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::id::{Generation, Namespace, SessionId};
-use crate::key::KeyRange;
+use crate::key::{Key, KeyRange};
 use crate::message::{ImportedCopy, MovedLease, Release, Report, Warrant};
 use crate::plant::{Plant, Plants};
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason};
-use crate::table::{Entry, Table};
+use crate::table::{Entry, LeaseNumbers, Table};
 use crate::time::Instant;
 
 use super::decide::Decision;
@@ -43,6 +44,34 @@ pub(super) fn moves(report: &Report) -> impl Iterator<Item = Move> {
     })
 }
 
+/// Keys that were moved, by the number of the lease.
+pub(super) struct MovedKeys {
+    /// In the order of number and first key, each with the highest key of it and of those before it under its number.
+    up_to: Vec<(Generation, Key, Key)>,
+}
+
+impl MovedKeys {
+    fn new(moved: impl Iterator<Item = MovedLease>) -> MovedKeys {
+        let mut up_to: Vec<_> =
+            moved.map(|lease| (lease.generation, lease.range.first(), lease.range.last())).collect();
+        up_to.sort_unstable();
+        for next in 1..up_to.len() {
+            let (generation, _, last) = up_to[next - 1];
+            if up_to[next].0 == generation {
+                up_to[next].2 = up_to[next].2.max(last);
+            }
+        }
+        MovedKeys { up_to }
+    }
+
+    /// Whether one of them has all of these keys.
+    pub(super) fn contain(&self, range: KeyRange, generation: Generation) -> bool {
+        let after = self.up_to.partition_point(|(of, first, _)| (*of, *first) <= (generation, range.first()));
+        let before = after.checked_sub(1).map(|place| self.up_to[place]);
+        before.is_some_and(|(of, _, last)| of == generation && range.last() <= last)
+    }
+}
+
 impl Live {
     /// The keys that some session's latest report says it moved: if the leader changed now, they could go where it says.
     pub(super) fn spoken_for(&self, now: Instant) -> RangeSet {
@@ -60,12 +89,10 @@ impl Live {
         keys
     }
 
-    /// Whether a session's latest report says of these keys that it moved them.
-    pub(super) fn says_moved(&self, session: SessionId, range: KeyRange, generation: Generation) -> bool {
+    /// What a session's latest report says it moved.
+    pub(super) fn moved_by(&self, session: SessionId) -> MovedKeys {
         let report = self.talks.get(&session).and_then(|talk| talk.report.as_ref());
-        let is_it =
-            |moved: Move| moved.lease.generation == generation && moved.lease.range.contains_range(range);
-        report.is_some_and(|report| moves(report).any(is_it))
+        MovedKeys::new(report.into_iter().flat_map(moves).map(|moved| moved.lease))
     }
 
     /// Whether a session has yet to take back that it moved something.
@@ -73,20 +100,37 @@ impl Live {
         self.movers.contains(&session)
     }
 
-    /// Whether the state that was moved may be on its way still, so that the next leader would have to hear of it.
-    fn is_under_way(&self, source: SessionId, moved: &Move, table: &Table) -> bool {
-        let waits = |(_, entry): (KeyRange, &Entry)| {
-            entry.owner == Some(source) && entry.is_under(moved.lease.generation)
+    /// Of what was moved, what may be on its way still, so that the next leader would have to hear of it.
+    fn under_way(&self, source: SessionId, moved: &[Move], tables: &[&Table]) -> Vec<MovedLease> {
+        let keys: RangeSet = moved.iter().map(|moved| moved.lease.range).collect();
+        let numbers: BTreeSet<Generation> = moved.iter().map(|moved| moved.lease.generation).collect();
+        // By the number that was moved, and to whom its next lease was granted: what waits is granted to nobody else yet.
+        let mut waiting: BTreeMap<(Generation, Option<SessionId>), RangeSet> = BTreeMap::new();
+        let entries = |table: &'_ &Table| -> Vec<(KeyRange, Entry)> {
+            let entries = keys.iter().flat_map(|range| table.overlapping(range));
+            entries.map(|(piece, entry)| (piece, *entry)).collect()
         };
-        let is_unlisted = |(piece, entry): (KeyRange, &Entry)| {
-            let talk = self.talks.get(&moved.to);
+        for (piece, entry) in tables.iter().flat_map(entries) {
+            let Some(owner) = entry.owner else { continue };
+            let LeaseNumbers { generation, merge } = entry.numbers();
+            let own = [Some(generation), merge].into_iter().flatten();
+            for number in own.filter(|number| owner == source && numbers.contains(number)) {
+                waiting.entry((number, None)).or_default().insert(piece);
+            }
             let is_listed = |talk: &Talk| talk.offers.listed(piece, entry.numbers()).contains_range(piece);
-            entry.owner == Some(moved.to)
-                && entry.source == Some(moved.lease.generation)
-                && !talk.is_some_and(is_listed)
+            if let Some(number) = entry.source.filter(|number| numbers.contains(number))
+                && !self.talks.get(&owner).is_some_and(is_listed)
+            {
+                waiting.entry((number, Some(owner))).or_default().insert(piece);
+            }
+        }
+        let waits = |lease: MovedLease, to: Option<SessionId>| {
+            waiting.get(&(lease.generation, to)).is_some_and(|keys| keys.overlaps(lease.range))
         };
-        let mut entries = table.overlapping(moved.lease.range);
-        entries.any(|piece| waits(piece) || is_unlisted(piece)) || self.may_be_taken(moved)
+        let is_under_way = |moved: &&Move| {
+            waits(moved.lease, None) || waits(moved.lease, Some(moved.to)) || self.may_be_taken(moved)
+        };
+        moved.iter().filter(is_under_way).map(|moved| moved.lease).collect()
     }
 
     /// Whether nobody is known to have what an earlier leader knew as moved.
@@ -107,14 +151,14 @@ impl Leader {
         let (Some(report), Some(live)) = (self.report(namespace, session), self.live.get(namespace)) else {
             return Vec::new();
         };
+        if self.floor.is_none() || plants.has(Plant::MoveSettledUnlisted) {
+            return Vec::new();
+        }
         let groups = [&self.draft, &self.committed];
         let tables: Vec<_> =
             groups.iter().filter_map(|group| group.namespaces.get(namespace)).map(|s| &s.table).collect();
-        let is_needed = |moved: &Move| {
-            self.floor.is_some() && tables.iter().any(|table| live.is_under_way(session, moved, table))
-        };
-        let is_needed = |moved: &Move| is_needed(moved) && !plants.has(Plant::MoveSettledUnlisted);
-        moves(report).filter(is_needed).map(|moved| moved.lease).collect()
+        let moved: Vec<Move> = moves(report).collect();
+        if moved.is_empty() { Vec::new() } else { live.under_way(session, &moved, &tables) }
     }
 }
 
@@ -132,7 +176,9 @@ impl Decision<'_> {
     /// The lease follows the state to where the source says it is, once the destination says so too. The source's word alone
     /// waits for the destination's, for as long as a new leader waits for anybody; the destination's alone says nothing.
     pub(super) fn take_moves(&mut self) {
-        for (source, moved) in self.moves_of_members() {
+        let all = self.moves_of_members();
+        let mut imports = Imports::default();
+        for (source, moved) in all {
             let MovedLease { range, generation } = moved.lease;
             let unclaimed = match &self.live.rebuild {
                 Some(rebuild) if self.is_credible(&moved) => rebuild.unclaimed_of(range),
@@ -141,7 +187,7 @@ impl Decision<'_> {
             let held = self.stored().table.overlapping(range);
             let held = held.filter(|(_, entry)| entry.owner == Some(source) && entry.is_under(generation));
             let held: Vec<_> = held.map(|(piece, entry)| (piece, entry.generation)).collect();
-            let copies = self.copies(&moved);
+            let copies = self.copies(&moved, &mut imports);
             for piece in unclaimed.intersection(&copies).iter() {
                 self.take_over(source, &moved, piece);
             }
@@ -168,14 +214,16 @@ impl Decision<'_> {
             && !self.plants.has(Plant::MoveForgotten)
     }
 
-    /// The keys whose state a destination says it has. It becomes a member for that, if it is none.
-    fn copies(&mut self, moved: &Move) -> RangeSet {
+    /// The keys of a move whose state its destination says it has. It becomes a member for that, if it is none.
+    fn copies(&mut self, moved: &Move, imports: &mut Imports) -> RangeSet {
         let talk = self.live.talks.get(&moved.to);
         let Some(report) = talk.and_then(|talk| talk.report.as_ref()) else { return RangeSet::new() };
-        let of_lease = report.imports.iter().filter(|copy| copy.source == moved.lease.generation);
-        let copies: RangeSet = of_lease.map(|copy| copy.range).collect();
-        if copies.is_empty() || report.leaving || self.live.hold_is_over(moved.to, self.now) {
+        let Some(copies) = imports.of(moved.to, report, moved.lease) else { return RangeSet::new() };
+        if report.leaving || self.live.hold_is_over(moved.to, self.now) {
             return RangeSet::new();
+        }
+        if self.stored().sessions.contains_key(&moved.to) {
+            return copies;
         }
         let report = report.clone();
         if self.join(moved.to, &report) { copies } else { RangeSet::new() }
@@ -209,6 +257,27 @@ impl Decision<'_> {
             self.emit(Change::Claimed { range, generation, state_since, session: source }, Reason::Claimed);
         }
         self.grant_moved(range, to, generation, Reason::Migrated);
+    }
+}
+
+/// The keys that destinations have copies of, by the lease under which they were held. Each report is looked at once.
+#[derive(Default)]
+struct Imports {
+    by_session: BTreeMap<SessionId, BTreeMap<Generation, RangeSet>>,
+}
+
+impl Imports {
+    /// The keys of a lease that a session's report has copies of; `None` if it has none of that number at all.
+    fn of(&mut self, session: SessionId, report: &Report, lease: MovedLease) -> Option<RangeSet> {
+        let by_lease = self.by_session.entry(session).or_insert_with(|| {
+            let mut by_lease: BTreeMap<Generation, RangeSet> = BTreeMap::new();
+            for copy in &report.imports {
+                by_lease.entry(copy.source).or_default().insert(copy.range);
+            }
+            by_lease
+        });
+        let copies = by_lease.get(&lease.generation);
+        copies.map(|copies| copies.intersect_range(lease.range))
     }
 }
 

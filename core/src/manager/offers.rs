@@ -38,17 +38,29 @@ impl Offers {
 
     /// Notes what a report lists of the session's `leases`; true if it lists something else.
     pub(super) fn note_report(&mut self, report: &Report, leases: &RangeMap<LeaseNumbers>) -> bool {
+        let mut listed: Vec<(KeyRange, Generation)> = Vec::with_capacity(report.held.len());
         let mut not_granted = false;
+        let mut leases = leases.iter().peekable();
         for held in &report.held {
-            let mut granted = RangeSet::new();
-            for (piece, numbers) in leases.overlapping(held.range) {
-                if numbers.have(held.generation) {
-                    granted.insert(piece);
-                    self.note_listed(piece, held.generation);
+            let mut next = Some(held.range.first());
+            while let Some((range, numbers)) = leases.peek() {
+                if range.first() > held.range.last() {
+                    break;
                 }
+                if let Some(piece) = range.intersection(held.range).filter(|_| numbers.have(held.generation))
+                {
+                    not_granted |= next != Some(piece.first());
+                    next = piece.last().next();
+                    listed.push((piece, held.generation));
+                }
+                if range.last() > held.range.last() {
+                    break;
+                }
+                leases.next();
             }
-            not_granted |= !granted.contains_range(held.range);
+            not_granted |= next.is_some_and(|next| next <= held.range.last());
         }
+        self.listed.insert_all(&listed.into_iter().collect());
         not_granted
     }
 
@@ -62,6 +74,12 @@ impl Offers {
     pub(super) fn listed(&self, range: KeyRange, numbers: LeaseNumbers) -> RangeSet {
         let listed = self.listed.overlapping(range).filter(|(_, of)| numbers.have(**of));
         listed.map(|(piece, _)| piece).collect()
+    }
+
+    /// Whether the session listed all of `range` under this lease, and under one number.
+    pub(super) fn is_listed(&self, range: KeyRange, numbers: LeaseNumbers) -> bool {
+        let around = self.listed.get(range.first());
+        around.is_some_and(|(keys, of)| keys.contains_range(range) && numbers.have(*of))
     }
 
     /// The keys of `range` whose lease the session had, or was offered and left out: a report that had `applied` that
@@ -107,6 +125,9 @@ fn insert_where_new<T: Copy + Eq>(
 ) {
     let known = map.overlapping(range).filter(|(_, (of, _))| *of == generation);
     let known: RangeSet = known.map(|(piece, _)| piece).collect();
+    if known.contains_range(range) {
+        return;
+    }
     for piece in RangeSet::from_ranges([range]).difference(&known).iter() {
         map.insert(piece, (generation, value));
     }
@@ -119,5 +140,8 @@ fn keep_current<T: Copy + Eq>(
 ) {
     let kept = map.overlay(current).filter(|(_, value, numbers)| numbers.have(of(value)));
     let kept: Vec<(KeyRange, T)> = kept.map(|(piece, value, _)| (piece, *value)).collect();
-    *map = kept.into_iter().collect();
+    let is_all = || kept.iter().map(|(piece, _)| *piece).eq(map.iter().map(|(range, _)| range));
+    if kept.len() != map.len() || !is_all() {
+        *map = kept.into_iter().collect();
+    }
 }

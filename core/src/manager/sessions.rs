@@ -1,11 +1,13 @@
 //! What sessions say and are told.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::group::Group;
-use crate::id::{Namespace, Seq, SessionId};
-use crate::key::KeyRange;
+use crate::id::{Generation, Namespace, Seq, SessionId};
+use crate::key::{Key, KeyRange};
 use crate::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder,
-    Refused, RefusedWhy, Report, Welcome,
+    Refused, RefusedWhy, Release, Report, Welcome,
 };
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
@@ -22,7 +24,7 @@ use super::live::{Live, LiveTimer, Offer};
 use super::lookups::count;
 use super::merge::takes_up_merge;
 use super::moves::moves;
-use super::talk::{Talk, objection};
+use super::talk::{Talk, around, objection};
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
 const MAX_WEIGHT: u32 = 10_000;
@@ -164,6 +166,7 @@ impl Leader {
         let Some(talk) = live.talks.get_mut(&session) else { return };
         talk.answered(context.now);
         talk.reply_due = true;
+        live.due.insert(session);
         let leases = stored.table.of_session(session);
         let leases: RangeMap<LeaseNumbers> = leases.map(|(range, entry)| (range, entry.numbers())).collect();
         talk.offers.forget_all_but(&leases);
@@ -246,6 +249,7 @@ impl Leader {
                     if let Some(talk) = live.talks.get_mut(&session) {
                         talk.stumbles = talk.stumbles.saturating_add(1);
                         talk.reply_due = true;
+                        live.due.insert(session);
                     }
                 }
             }
@@ -262,9 +266,10 @@ impl Leader {
                 && (!diskless || talk.applied > Seq::ZERO)
         };
         let mut to_send = Vec::new();
-        for (namespace, live) in &self.live {
-            let sessions = live.talks.iter().filter(|(_, talk)| due(talk)).map(|(session, _)| *session);
-            to_send.extend(sessions.map(|session| (namespace.clone(), session)));
+        for (namespace, live) in self.live.iter().filter(|(_, live)| !live.due.is_empty()) {
+            let is_due = |session: &&SessionId| live.talks.get(session).is_some_and(due);
+            let sessions = live.due.iter().filter(is_due);
+            to_send.extend(sessions.map(|session| (namespace.clone(), *session)));
         }
         for (namespace, session) in to_send {
             self.send(&namespace, session, context);
@@ -294,11 +299,13 @@ impl Leader {
         if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_gone) {
             // Nothing to do for the Owner: a message would only cross its next report.
             talk.push_due = false;
+            live.due.remove(&session);
             return;
         }
         let Some(seq) = talk.seq.next() else {
             // The numbering is used up: the session has to open a new conversation.
             live.talks.remove(&session);
+            live.due.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
         for order in orders.iter().filter(|order| is_grant(order)) {
@@ -309,6 +316,7 @@ impl Leader {
         talk.reply_due = false;
         talk.push_due = false;
         talk.probed = false;
+        live.due.remove(&session);
         talk.told_drained = drained;
         talk.await_answer(wants_answer, context.now);
         talk.note_orders(orders.clone());
@@ -361,12 +369,13 @@ impl Leader {
                 plants: context.plants,
             };
             let findings = reconcile(draft, session, talk, &reading);
-            findings.iter().for_each(|finding| gone.insert(finding.range));
+            gone = findings.iter().map(|finding| finding.range).collect();
         }
         let destination = |to: SessionId| {
             let info = told.sessions.get(&to)?;
             Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
         };
+        let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session));
         let mut orders = Vec::new();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.
@@ -375,16 +384,27 @@ impl Leader {
                 false => entry.is_under(next.generation),
             };
             let kept = |next: &Entry| next.owner == entry.owner && is_under(next);
-            let parts = draft.table.overlapping(range).filter(|(_, next)| kept(next)).map(|(part, _)| part);
+            let mut add = |part: KeyRange| {
+                orders.extend(
+                    orders_of(part, entry, talk, context.plants, destination)
+                        .map(|order| LeaseOrder { warrant: warrant_of(order.range), ..order }),
+                );
+            };
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
-            let mut listed = RangeSet::from_ranges(parts).difference(&gone);
-            live.withdrawn_of(range, entry.generation, context.plants).for_each(|part| listed.remove(part));
-            for part in listed.iter() {
-                orders.extend(orders_of(part, entry, talk, context.plants, destination).map(|order| {
-                    let warrant = self.floor.and_then(|_| warrant(order.range, told, session));
-                    LeaseOrder { warrant, ..order }
-                }));
+            let mut withdrawn = live.withdrawn_of(range, entry.generation, context.plants).peekable();
+            let (whole, next) = draft.table.get(range.first());
+            if whole.contains_range(range)
+                && kept(next)
+                && (gone.is_empty() || !gone.overlaps(range))
+                && withdrawn.peek().is_none()
+            {
+                add(range);
+                continue;
             }
+            let parts = draft.table.overlapping(range).filter(|(_, next)| kept(next)).map(|(part, _)| part);
+            let mut listed = RangeSet::from_ranges(parts).difference(&gone);
+            withdrawn.for_each(|part| listed.remove(part));
+            listed.iter().for_each(&mut add);
         }
         orders
     }
@@ -412,20 +432,36 @@ impl Leader {
         ) else {
             return Vec::new();
         };
-        let may_come = |copy: &ImportedCopy, entry: &Entry| {
-            let is_granted = entry.owner == Some(session) && entry.source == Some(copy.source);
-            let talk = entry.owner.map(|owner| live.talks.get(&owner));
-            let moves = talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)));
-            let is_under = match plants.has(Plant::CopyVoidUnderNewNumber) {
-                true => entry.generation == copy.source,
-                false => entry.is_under(copy.source),
-            };
-            is_granted || (is_under && moves)
+        if report.imports.is_empty() {
+            return Vec::new();
+        }
+        // By the number under which state was held: the keys whose lease may still follow it.
+        let mut follows: BTreeMap<Generation, RangeSet> =
+            report.imports.iter().map(|copy| (copy.source, RangeSet::new())).collect();
+        let mut note = |number: Option<Generation>, range: KeyRange| {
+            if let Some(keys) = number.and_then(|number| follows.get_mut(&number)) {
+                keys.insert(range);
+            }
         };
-        let is_void = |copy: &&ImportedCopy| {
-            let entries = draft.table.overlapping(copy.range).chain(committed.table.overlapping(copy.range));
-            !entries.into_iter().any(|(_, entry)| may_come(copy, entry))
-        };
+        let keys: RangeSet = report.imports.iter().map(|copy| copy.range).collect();
+        let mut may_move: BTreeMap<Option<SessionId>, bool> = BTreeMap::new();
+        for (range, entry) in keys
+            .iter()
+            .flat_map(|range| draft.table.overlapping(range).chain(committed.table.overlapping(range)))
+        {
+            if entry.owner == Some(session) {
+                note(entry.source, range);
+            }
+            let moves = *may_move.entry(entry.owner).or_insert_with(|| {
+                let talk = entry.owner.map(|owner| live.talks.get(&owner));
+                talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)))
+            });
+            if moves {
+                note(Some(entry.generation), range);
+                note(entry.merge.filter(|_| !plants.has(Plant::CopyVoidUnderNewNumber)), range);
+            }
+        }
+        let is_void = |copy: &&ImportedCopy| !follows[&copy.source].overlaps(copy.range);
         report.imports.iter().filter(is_void).copied().collect()
     }
 
@@ -451,6 +487,7 @@ impl Live {
             if let Some(offer) = self.offers.remove(&report.session) {
                 let opened = Talk::open(offer, from, talk, context.now);
                 self.talks.insert(report.session, opened);
+                self.due.remove(&report.session);
                 self.dirty |= self.waits_for_talk;
             }
             return true;
@@ -468,12 +505,6 @@ fn orders_of(
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> impl Iterator<Item = LeaseOrder> {
     let Entry { generation, state_since, source, merge, .. } = *entry;
-    let mut listed = talk.offers.listed(range, entry.numbers());
-    if plants.has(Plant::AcceptedTwice) {
-        let held = talk.report.iter().flat_map(|report| &report.held);
-        let held = held.filter(|held| held.generation == generation).map(|held| held.range);
-        listed = listed.intersection(&held.collect());
-    }
     let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
     let order = LeaseOrder {
         range,
@@ -484,6 +515,15 @@ fn orders_of(
         recall: recall.clone(),
         warrant: None,
     };
+    if talk.offers.is_listed(range, entry.numbers()) && !plants.has(Plant::AcceptedTwice) {
+        return vec![order].into_iter();
+    }
+    let mut listed = talk.offers.listed(range, entry.numbers());
+    if plants.has(Plant::AcceptedTwice) {
+        let held = talk.report.iter().flat_map(|report| &report.held);
+        let held = held.filter(|held| held.generation == generation).map(|held| held.range);
+        listed = listed.intersection(&held.collect());
+    }
     // State that has just arrived is not wanted back before its new owner is seen to have it.
     let recall = recall.filter(|_| source.is_none());
     let offer = LeaseOrder { kind: OrderKind::Grant { source }, merge: None, recall, ..order.clone() };
@@ -497,11 +537,27 @@ fn orders_of(
 
 /// Whether a report gives up something that its session does not have, and did not say so before.
 fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMap<LeaseNumbers>) -> bool {
-    report.released.iter().any(|release| {
-        let its = leases.overlapping(release.range).any(|(_, numbers)| numbers.have(release.generation));
-        // A release is said again until its sender hears that it was applied, and by one with a warrant to the next leader too.
-        !its && release.warrant.is_none() && !before.is_some_and(|before| before.released.contains(release))
-    })
+    // A release is said again until its sender hears that it was applied, and by one with a warrant to the next leader too.
+    let mut unsaid = report.released.iter().filter(|release| release.warrant.is_none()).peekable();
+    if unsaid.peek().is_none() {
+        return false;
+    }
+    let numbers = |(range, numbers): (KeyRange, &LeaseNumbers)| {
+        let LeaseNumbers { generation, merge } = *numbers;
+        [Some(generation), merge]
+            .into_iter()
+            .flatten()
+            .map(move |number| (number, range.last(), range.first()))
+    };
+    let leases: BTreeSet<(Generation, Key, Key)> = leases.iter().flat_map(numbers).collect();
+    let its = |release: &Release| {
+        // Leases do not overlap: the first that ends behind the release's first key decides.
+        let from = (release.generation, release.range.first(), Key::MIN);
+        let next = leases.range(from..).next();
+        next.is_some_and(|(of, _, first)| *of == release.generation && *first <= release.range.last())
+    };
+    let before: BTreeSet<&Release> = before.iter().flat_map(|before| &before.released).collect();
+    unsaid.any(|release| !its(release) && !before.contains(release))
 }
 
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.
@@ -514,14 +570,15 @@ fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
         let same = around(orders, held.range).filter(|order| order.is_of(held.generation));
         RangeSet::from_ranges(same.filter_map(|order| order.range.intersection(held.range)))
     };
-    let kept = |held: &HeldLease| keys(&talk.told, held).difference(&keys(orders, held)).is_empty();
+    let listed_whole = |held: &HeldLease| {
+        let mut same = around(orders, held.range);
+        same.next()
+            .is_some_and(|order| order.is_of(held.generation) && order.range.contains_range(held.range))
+    };
+    let kept = |held: &HeldLease| {
+        listed_whole(held) || keys(&talk.told, held).difference(&keys(orders, held)).is_empty()
+    };
     !orders.iter().all(told) || !talk.report.iter().flat_map(|report| &report.held).all(kept)
-}
-
-/// The orders that share a key with a range, of orders that are in key order.
-fn around(orders: &[LeaseOrder], range: KeyRange) -> impl Iterator<Item = &LeaseOrder> {
-    let start = orders.partition_point(|order| order.range.last() < range.first());
-    orders[start..].iter().take_while(move |order| order.range.first() <= range.last())
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

@@ -174,10 +174,11 @@ impl Talk {
         if report.applied == self.seq && report.applied > Seq::ZERO {
             self.moves_to = Some(destinations(&self.told).collect());
         }
-        let speaks_of = |(range, generation): &(KeyRange, Generation)| {
-            moves(&report).any(|moved| moved.lease.range == *range && moved.lease.generation == *generation)
-        };
-        self.told_to_stop.retain(|lease, _| speaks_of(lease));
+        if !self.told_to_stop.is_empty() {
+            let spoken_of: BTreeSet<(KeyRange, Generation)> =
+                moves(&report).map(|moved| (moved.lease.range, moved.lease.generation)).collect();
+            self.told_to_stop.retain(|lease, _| spoken_of.contains(lease));
+        }
         self.report = Some(report);
     }
 
@@ -187,6 +188,7 @@ impl Talk {
         let Some(report) = self.report.as_ref().filter(|report| report.seq <= self.applied) else {
             return false;
         };
+        let repeat: BTreeSet<&MovedLease> = repeat.iter().collect();
         let ended = moves(report).map(|moved| moved.lease).filter(|lease| !repeat.contains(lease));
         let mut any = false;
         for MovedLease { range, generation } in ended {
@@ -215,6 +217,12 @@ pub(super) fn objection(report: &Report, sent: Seq, heard: Seq) -> Option<Messag
     } else {
         None
     }
+}
+
+/// The orders that share a key with a range, of orders that are in key order.
+pub(super) fn around(orders: &[LeaseOrder], range: KeyRange) -> impl Iterator<Item = &LeaseOrder> {
+    let start = orders.partition_point(|order| order.range.last() < range.first());
+    orders[start..].iter().take_while(move |order| order.range.first() <= range.last())
 }
 
 /// The sessions that orders want state moved to.

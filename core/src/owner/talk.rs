@@ -1,5 +1,6 @@
 //! The Owner's side of its conversation with the leader: numbering, races, resends, and the search for a leader.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,18 +60,20 @@ pub(super) struct Search {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pending<T> {
     items: Vec<(T, Option<Seq>)>,
+    /// The same items, to be found.
+    known: BTreeSet<T>,
 }
 
 impl<T> Default for Pending<T> {
     fn default() -> Self {
-        Pending { items: Vec::new() }
+        Pending { items: Vec::new(), known: BTreeSet::new() }
     }
 }
 
-impl<T: Clone + PartialEq> Pending<T> {
+impl<T: Clone + Ord> Pending<T> {
     /// Adds something unless it is pending already; says whether it was new.
     pub(super) fn add(&mut self, item: T) -> bool {
-        let new = self.items.iter().all(|(pending, _)| *pending != item);
+        let new = self.known.insert(item.clone());
         if new {
             self.items.push((item, None));
         }
@@ -97,7 +100,14 @@ impl<T: Clone + PartialEq> Pending<T> {
 
     /// Forgets what was in a report that is applied, but for what is kept.
     pub(super) fn settle_but(&mut self, applied: Seq, is_kept: impl Fn(&T) -> bool) {
-        self.items.retain(|(item, first)| first.is_none_or(|first| first > applied) || is_kept(item));
+        let known = &mut self.known;
+        self.items.retain(|(item, first)| {
+            let stays = first.is_none_or(|first| first > applied) || is_kept(item);
+            if !stays {
+                known.remove(item);
+            }
+            stays
+        });
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -106,6 +116,7 @@ impl<T: Clone + PartialEq> Pending<T> {
 
     pub(super) fn update(&mut self, change: impl Fn(&mut T)) {
         self.items.iter_mut().for_each(|(item, _)| change(item));
+        self.known = self.items.iter().map(|(item, _)| item.clone()).collect();
     }
 
     /// A new conversation numbers anew, and its Manager may know nothing of it.
@@ -117,6 +128,7 @@ impl<T: Clone + PartialEq> Pending<T> {
 
     pub(super) fn clear(&mut self) {
         self.items.clear();
+        self.known.clear();
     }
 
     fn is_empty(&self) -> bool {

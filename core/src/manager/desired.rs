@@ -1,0 +1,207 @@
+//! Where the partitioner and operators want each key, and which keys are elsewhere: kept up to date at the cost of what changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::group::Stored;
+use crate::id::{OwnerName, SessionId};
+use crate::key::KeyRange;
+use crate::partition::{PartitionOwner, PartitionerKind, Ring};
+use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
+use crate::record::SessionInfo;
+use crate::settings::Settings;
+use crate::table::Table;
+
+/// What is wanted, for which input, and where the table differs from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Desired {
+    settings: Arc<Settings>,
+    owners: BTreeMap<SessionId, PartitionOwner>,
+    pins: RangeMap<OwnerName>,
+    partition: Partition,
+    ranges: RangeMap<SessionId>,
+    misplaced: RangeSet,
+}
+
+/// The partitioner's answer without what operators want.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Partition {
+    Ring(Ring<SessionId>),
+    /// Of a partitioner that is asked anew for every change.
+    Whole(RangeMap<SessionId>),
+}
+
+impl Desired {
+    /// What is wanted where there is nobody.
+    pub(super) fn new(stored: &Stored) -> Desired {
+        let partition = match stored.settings.partitioner {
+            PartitionerKind::ConsistentHash => Partition::Ring(Ring::new()),
+            PartitionerKind::Fixed => Partition::Whole(RangeMap::new()),
+        };
+        Desired {
+            settings: Arc::clone(&stored.settings),
+            owners: BTreeMap::new(),
+            pins: RangeMap::new(),
+            partition,
+            ranges: RangeMap::new(),
+            misplaced: RangeSet::new(),
+        }
+    }
+
+    /// The Owner that each key is wanted at. Empty if no Owner can have keys.
+    pub(super) fn ranges(&self) -> &RangeMap<SessionId> {
+        &self.ranges
+    }
+
+    /// The keys that somebody has who should not.
+    pub(super) fn misplaced(&self) -> &RangeSet {
+        &self.misplaced
+    }
+
+    /// Whether it can be brought up to date with `stored`, and need not be made anew.
+    pub(super) fn is_of(&self, stored: &Stored) -> bool {
+        self.settings.partitioner == stored.settings.partitioner
+    }
+
+    /// Takes the members, settings and pins as they are now; says whether any of them is another.
+    pub(super) fn follow(&mut self, stored: &Stored) -> bool {
+        let joined_or_left = self.follow_owners(stored);
+        let mut changed = self.follow_partition(&joined_or_left);
+        let others = self.settings != stored.settings;
+        self.settings = Arc::clone(&stored.settings);
+        let pins_differ = self.pins != stored.pins;
+        if pins_differ {
+            changed = changed.union(&self.pins.keys()).union(&stored.pins.keys());
+            self.pins = stored.pins.clone();
+        }
+        if !self.pins.is_empty() && !joined_or_left.is_empty() {
+            let owners = joined_or_left.iter().flat_map(|(_, before, now)| [before, now]).flatten();
+            let names: BTreeSet<&OwnerName> = owners.map(|owner| &owner.name).collect();
+            let pinned = self.pins.iter().filter(|(_, name)| names.contains(name));
+            pinned.for_each(|(range, _)| changed.insert(range));
+        }
+        self.refresh(&changed, &stored.table);
+        others || pins_differ || !joined_or_left.is_empty()
+    }
+
+    /// The entries of `range` have changed in the table.
+    pub(super) fn note_table(&mut self, range: KeyRange, table: &Table) {
+        let mut misplaced = Vec::new();
+        for (part, owner) in table.overlapping(range).filter_map(|(part, entry)| Some((part, entry.owner?))) {
+            let elsewhere = self.ranges.overlapping(part).filter(|(_, wanted)| **wanted != owner);
+            misplaced.extend(elsewhere.map(|(piece, _)| piece));
+        }
+        if range == KeyRange::ALL {
+            self.misplaced = misplaced.into_iter().collect();
+            return;
+        }
+        self.misplaced.remove(range);
+        misplaced.into_iter().for_each(|piece| self.misplaced.insert(piece));
+    }
+
+    /// Whether it is what one made anew for the same input would be.
+    pub(super) fn is_up_to_date(&self, stored: &Stored) -> bool {
+        let mut anew = Desired::new(stored);
+        anew.follow(stored);
+        anew.ranges == self.ranges && anew.misplaced == self.misplaced
+    }
+
+    /// The sessions that may have keys and did not, or have no more, or are others: before and now.
+    fn follow_owners(
+        &mut self,
+        stored: &Stored,
+    ) -> Vec<(SessionId, Option<PartitionOwner>, Option<PartitionOwner>)> {
+        let mut changed = Vec::new();
+        let mut known = self.owners.iter().peekable();
+        for (session, info) in stored.sessions.iter().filter(|(_, info)| may_have_keys(info)) {
+            while let Some((gone, owner)) = known.next_if(|(known, _)| *known < session) {
+                changed.push((*gone, Some(owner.clone()), None));
+            }
+            match known.next_if(|(known, _)| *known == session) {
+                Some((_, owner)) if is_same(owner, info) => {}
+                before => {
+                    let before = before.map(|(_, owner)| owner.clone());
+                    changed.push((*session, before, Some(as_partition_owner(info))));
+                }
+            }
+        }
+        changed.extend(known.map(|(gone, owner)| (*gone, Some(owner.clone()), None)));
+        for (session, _, now) in &changed {
+            match now {
+                Some(owner) => self.owners.insert(*session, owner.clone()),
+                None => self.owners.remove(session),
+            };
+        }
+        changed
+    }
+
+    /// The keys that the partitioner may want elsewhere since these sessions changed.
+    fn follow_partition(
+        &mut self,
+        changed: &[(SessionId, Option<PartitionOwner>, Option<PartitionOwner>)],
+    ) -> RangeSet {
+        if changed.is_empty() {
+            return RangeSet::new();
+        }
+        match &mut self.partition {
+            Partition::Ring(ring) => {
+                for (session, before, now) in changed {
+                    before.iter().for_each(|owner| ring.remove(owner, *session));
+                    now.iter().for_each(|owner| ring.add(owner, *session));
+                }
+                let owners = changed.iter().flat_map(|(_, before, now)| [before, now]).flatten();
+                ring.around(owners)
+            }
+            Partition::Whole(ranges) => {
+                let (sessions, owners): (Vec<_>, Vec<_>) =
+                    self.owners.iter().map(|(session, owner)| (*session, owner.clone())).unzip();
+                let assignment = self.settings.partitioner.partitioner().assign(&owners);
+                *ranges = assignment.into_iter().map(|(range, place)| (range, sessions[place])).collect();
+                RangeSet::all()
+            }
+        }
+    }
+
+    /// Works out anew what is wanted of these keys.
+    fn refresh(&mut self, changed: &RangeSet, table: &Table) {
+        if changed.is_empty() {
+            return;
+        }
+        let mut by_name: BTreeMap<&OwnerName, SessionId> = BTreeMap::new();
+        if !self.pins.is_empty() {
+            // Of two sessions with one name the first counts.
+            by_name = self.owners.iter().rev().map(|(session, owner)| (&owner.name, *session)).collect();
+        }
+        for range in changed.iter() {
+            let wanted: RangeMap<SessionId> = match &self.partition {
+                Partition::Ring(ring) => ring.pieces(range).collect(),
+                Partition::Whole(whole) => whole.overlapping(range).map(|(piece, s)| (piece, *s)).collect(),
+            };
+            match range {
+                KeyRange::ALL => self.ranges = wanted,
+                _ if wanted.is_empty() => self.ranges.remove(range),
+                _ => wanted.iter().for_each(|(piece, session)| self.ranges.insert(piece, *session)),
+            }
+            for (piece, name) in self.pins.overlapping(range) {
+                if let Some(session) = by_name.get(name) {
+                    self.ranges.insert(piece, *session);
+                }
+            }
+        }
+        changed.iter().for_each(|range| self.note_table(range, table));
+    }
+}
+
+/// Whether the partitioner may give an Owner keys.
+pub(super) fn may_have_keys(info: &SessionInfo) -> bool {
+    !info.is_draining() && !info.evicted && info.weight > 0
+}
+
+fn as_partition_owner(info: &SessionInfo) -> PartitionOwner {
+    PartitionOwner { name: info.name.clone(), virtual_nodes: info.virtual_nodes, weight: info.weight }
+}
+
+fn is_same(owner: &PartitionOwner, info: &SessionInfo) -> bool {
+    owner.virtual_nodes == info.virtual_nodes && owner.weight == info.weight && owner.name == info.name
+}

@@ -56,13 +56,17 @@ impl PartitionerKind {
     }
 }
 
+/// The most nodes that one Owner has on a ring, whatever its weight: a change of one Owner is decided in one piece.
+pub const MOST_RING_NODES: u32 = 8_192;
+
 /// Consistent hashing with virtual nodes (Centrifuge §2.1.2, PRS §4.1).
 ///
 /// The contract, which no later version may change without moving keys:
 ///
 /// - Virtual node `i` of an Owner stands at the XXH3-64 (seed 0) of the bytes of the Owner's name, one zero byte, and
 ///   `i` as four little-endian bytes; see [`ConsistentHash::position`].
-/// - An Owner has `virtual_nodes * weight / 100` nodes, rounded down but at least one; none if either number is 0.
+/// - An Owner has `virtual_nodes * weight / 100` nodes, rounded down but at least one, and at most [`MOST_RING_NODES`]; none if
+///   either number is 0.
 ///   The nodes are numbered from 0, so a change of the count adds or removes the highest numbers only.
 /// - A node owns the keys from the one after the node below it up to its own position. The lowest node also owns the
 ///   keys above the highest one.
@@ -211,7 +215,7 @@ fn ring_nodes(owner: &PartitionOwner) -> u32 {
         return 0;
     }
     let weighted = u64::from(owner.virtual_nodes) * u64::from(owner.weight) / 100;
-    u32::try_from(weighted.max(1)).unwrap_or(u32::MAX)
+    u32::try_from(weighted.max(1)).unwrap_or(u32::MAX).min(MOST_RING_NODES)
 }
 
 /// The Owners' places in the input, in the order of their names.

@@ -73,6 +73,15 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The most virtual nodes of an Owner that joins.
+    pub const MOST_VIRTUAL_NODES: u32 = 4_096;
+    /// The most ranges that may be moving at once.
+    pub const MOST_MOVES: usize = 65_536;
+    /// The most Owners of a namespace.
+    pub const MOST_OWNERS: usize = 16_384;
+    /// The most virtual nodes of all Owners: each is an entry of the table, which every Manager and every Lookup keeps.
+    pub const MOST_NODES: u64 = 1 << 20;
+
     /// Refuses settings that would lose leases through a few lost messages, or let them overlap.
     pub fn check(&self, drift: Drift) -> Result<(), SettingsError> {
         if self.renewal * 3 + self.answer_allowance >= self.lease {
@@ -81,7 +90,26 @@ impl Settings {
         if !drift.covers(self.lease, self.hold) {
             return Err(SettingsError::HoldTooShort);
         }
-        self.zero().map_or(Ok(()), |setting| Err(SettingsError::Zero(setting)))
+        if let Some(setting) = self.zero() {
+            return Err(SettingsError::Zero(setting));
+        }
+        self.check_sizes()
+    }
+
+    /// Refuses sizes with which one decision would take long, or the table outgrow what a Manager can keep.
+    fn check_sizes(&self) -> Result<(), SettingsError> {
+        let sizes = [
+            ("virtual_nodes", u64::from(self.virtual_nodes), u64::from(Self::MOST_VIRTUAL_NODES)),
+            ("max_moves", self.max_moves as u64, Self::MOST_MOVES as u64),
+            ("max_owners", self.max_owners as u64, Self::MOST_OWNERS as u64),
+        ];
+        if let Some((setting, _, at_most)) = sizes.into_iter().find(|(_, value, at_most)| value > at_most) {
+            return Err(SettingsError::TooLarge { setting, at_most });
+        }
+        if u64::from(self.virtual_nodes) * self.max_owners as u64 > Self::MOST_NODES {
+            return Err(SettingsError::TableTooLarge);
+        }
+        Ok(())
     }
 
     /// A setting that is zero and must not be.
@@ -151,6 +179,15 @@ pub enum SettingsError {
     HoldTooShort,
     /// This setting is zero.
     Zero(&'static str),
+    /// This setting is above its limit.
+    TooLarge {
+        /// The setting.
+        setting: &'static str,
+        /// Its limit.
+        at_most: u64,
+    },
+    /// All Owners together would have too many virtual nodes.
+    TableTooLarge,
     /// A Lookup's interval is zero.
     ZeroInterval,
     /// The contact timeout is not above leader lease, election and two polls.
@@ -161,6 +198,13 @@ impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SettingsError::Zero(setting) => return write!(f, "{setting} must not be zero"),
+            SettingsError::TooLarge { setting, at_most } => {
+                return write!(f, "{setting} must be at most {at_most}");
+            }
+            SettingsError::TableTooLarge => {
+                let at_most = Settings::MOST_NODES;
+                return write!(f, "virtual_nodes x max_owners must be at most {at_most}: lower one of them");
+            }
             SettingsError::RenewalTooRare => {
                 "3 x renewal + answer_allowance must be less than lease: shorten renewal or lengthen lease"
             }
@@ -185,6 +229,27 @@ mod tests {
     fn shortest_hold(drift: Drift, lease: Duration) -> f64 {
         let fast = 1.0 + (f64::from(drift.hold) / f64::from(drift.lease) - 1.0) / 2.0;
         drift.hold_for(lease).as_secs_f64() / fast
+    }
+
+    #[test]
+    fn sizes_that_a_manager_could_not_decide_about_in_time_are_refused_with_their_limit() {
+        let refused = |settings: Settings| {
+            let error = settings.check(Drift::default()).expect_err("it is too large");
+            error.to_string()
+        };
+        let settings = Settings::default();
+        assert_eq!(settings.check(Drift::default()), Ok(()));
+        let many_nodes = Settings { virtual_nodes: 65_536, ..settings.clone() };
+        assert_eq!(refused(many_nodes), "virtual_nodes must be at most 4096");
+        let many_moves = Settings { max_moves: u32::MAX as usize, ..settings.clone() };
+        assert_eq!(refused(many_moves), "max_moves must be at most 65536");
+        let many_owners = Settings { max_owners: 20_000, virtual_nodes: 1, ..settings.clone() };
+        assert_eq!(refused(many_owners), "max_owners must be at most 16384");
+        let large_table = Settings { max_owners: 4_096, virtual_nodes: 512, ..settings };
+        assert_eq!(
+            refused(large_table),
+            "virtual_nodes x max_owners must be at most 1048576: lower one of them"
+        );
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! What the partitioners promise: every key covered once, few keys moved, the same result for the same Owners.
 
+use std::collections::BTreeMap;
+
 use centrifuge_core::id::OwnerName;
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::partition::{
-    Assignment, ConsistentHash, Fixed, PartitionOwner, Partitioner, PartitionerKind, overlay,
+    Assignment, ConsistentHash, Fixed, PartitionOwner, Partitioner, PartitionerKind, Ring, overlay,
 };
+use centrifuge_core::random::Random;
+use centrifuge_core::range_map::RangeMap;
 
 fn owner(number: usize) -> PartitionOwner {
     let name = OwnerName::new(&format!("owner-{number:03}")).expect("a plain name");
@@ -143,6 +147,37 @@ fn the_order_of_the_owners_does_not_matter() {
         let assigned = kind.partitioner().assign(&backward);
         let renumbered: Assignment = assigned.into_iter().map(|(range, owner)| (range, 8 - owner)).collect();
         assert_eq!(kind.partitioner().assign(&forward), renumbered);
+    }
+}
+
+/// Owners come, go and change one after another; the ring gives every key to whom an assignment of those that are there does.
+#[test]
+fn a_ring_that_is_kept_says_what_an_assignment_from_scratch_says() {
+    let mut ring = Ring::new();
+    let mut there: BTreeMap<usize, PartitionOwner> = BTreeMap::new();
+    let mut known: RangeMap<usize> = RangeMap::new();
+    let mut random = Random::from_number(7);
+    for _ in 0..300 {
+        let number = (random.nonce().0 % 12) as usize;
+        let before = there.remove(&number);
+        before.iter().for_each(|owner| ring.remove(owner, number));
+        let now = ((random.nonce().0 % 3) > 0).then(|| PartitionOwner {
+            virtual_nodes: (random.nonce().0 % 20) as u32,
+            weight: (random.nonce().0 % 300) as u32,
+            ..owner(number)
+        });
+        now.iter().for_each(|owner| ring.add(owner, number));
+        for range in ring.around(before.iter().chain(&now)).iter() {
+            known.remove(range);
+            ring.pieces(range).for_each(|(piece, owner)| known.insert(piece, owner));
+        }
+        there.extend(now.map(|owner| (number, owner)));
+        let numbers: Vec<usize> = there.keys().copied().collect();
+        let owners: Vec<PartitionOwner> = there.values().cloned().collect();
+        let assignment = ConsistentHash.assign(&owners);
+        let expected: RangeMap<usize> =
+            assignment.into_iter().map(|(range, place)| (range, numbers[place])).collect();
+        assert_eq!(known, expected);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a large pool costs: a join commits nothing but what moves.
+//! What a large pool and a large report cost: a join commits nothing but what moves, and no batch is longer than its limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term};
+use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
     ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
-use centrifuge_core::message::{HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
+use centrifuge_core::message::{
+    HeldLease, Hello, ImportedCopy, ManagerToOwner, OwnerToManager, Refusal, Release, Report,
+};
 use centrifuge_core::partition::{ConsistentHash, PartitionOwner, Partitioner, overlay};
 use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
+use centrifuge_core::table::Table;
 use centrifuge_core::time::Instant;
 
 const OWNERS: usize = 1_000;
@@ -57,6 +61,119 @@ fn a_join_into_a_thousand_owners_commits_only_what_moves() {
     assert_eq!(batch.records.len(), moving.len() + 1, "the join itself is the only other record");
 }
 
+/// How many pieces of one lease a report speaks of. Work that grows with the square of it would take minutes.
+const PIECES: u64 = 65_536;
+
+/// How many of them are given back, which takes many batches.
+const RELEASED: u64 = 16_384;
+
+/// No batch has many more records than this, however much there is to decide.
+const BATCH: usize = 1_100;
+
+#[test]
+fn a_lease_listed_in_65536_pieces_is_renewed() {
+    let mut leader = with_one_lease();
+    let mut report = leader.next_report(0, 3);
+    let lease = report.held[0];
+    report.held = pieces(PIECES).map(|range| HeldLease { range, ..lease }).collect();
+    assert_eq!(leader.send(at(61), report), None);
+    assert_eq!(leader.leases(0), 1);
+}
+
+#[test]
+fn a_release_of_every_second_of_16384_pieces_is_committed_in_batches() {
+    let mut leader = with_one_lease();
+    let mut report = leader.next_report(0, 3);
+    let lease = report.held[0];
+    report.held = pieces(RELEASED).skip(1).step_by(2).map(|range| HeldLease { range, ..lease }).collect();
+    report.released = pieces(RELEASED).step_by(2).map(|range| release(range, lease.generation)).collect();
+    let last = leader.send(at(61), report).expect("it is committed");
+    assert!(leader.longest_batch <= BATCH, "{} records in one batch", leader.longest_batch);
+    assert!(last.records.len() <= BATCH);
+    let table = &leader.table();
+    assert_eq!(leader.leases(0), RELEASED as usize, "what was given back is granted again, piece by piece");
+    assert_eq!(table.iter().filter(|(_, entry)| entry.generation == lease.generation).count(), 8_192);
+    assert_eq!(leader.applied, Seq(3), "and only then is the report applied");
+}
+
+#[test]
+fn releases_refusals_and_copies_of_65536_leases_of_others_have_no_effect() {
+    let mut leader = with_one_lease();
+    for seq in [3, 4] {
+        let mut report = leader.next_report(0, seq);
+        let foreign = |number: u64| Generation(1_000 + number);
+        report.released = (0..PIECES).map(|number| release(KeyRange::ALL, foreign(number))).collect();
+        let refusal = |number| Refusal { range: KeyRange::ALL, generation: foreign(number) };
+        report.refused = (0..PIECES).map(refusal).collect();
+        let copy = |number| ImportedCopy { range: KeyRange::ALL, source: foreign(number) };
+        report.imports = (0..PIECES).map(copy).collect();
+        assert_eq!(leader.send(at(61), report), None);
+        assert_eq!(leader.void, PIECES as usize, "no grant can follow any of the copies");
+    }
+    assert_eq!(leader.leases(0), 1);
+}
+
+#[test]
+fn another_namespace_is_answered_between_the_batches_of_a_large_report() {
+    let mut leader = with_one_lease();
+    let mut report = leader.next_report(0, 3);
+    let lease = report.held[0];
+    report.held.clear();
+    report.released = pieces(RELEASED).map(|range| release(range, lease.generation)).collect();
+    leader.store_waits = true;
+    leader.send(at(61), report);
+    let mut batches = 0;
+    while let Some((index, batch)) = leader.waiting.take() {
+        batches += 1;
+        assert!(batch.records.len() <= BATCH, "{} records in one batch", batch.records.len());
+        // Whoever is in the other namespace renews, and hears the answer in the same step.
+        let before = leader.answers;
+        let renewal = leader.other_report(batches);
+        leader.send(at(61), renewal);
+        assert_eq!(leader.answers, before + 1, "after {batches} batches");
+        leader.feed(at(61), Some(ManagerEvent::Store(StoreEvent::Appended { index })));
+    }
+    assert!(batches >= 16, "{batches} batches");
+}
+
+/// A leader past its takeover whose first Owner has everything as one lease, and has said so twice.
+fn with_one_lease() -> Leading {
+    let mut group = stored_pool_of(1, &[(KeyRange::ALL, 0)]);
+    let record = |change| Record::Namespace { namespace: other(), change, reason: Reason::Joined };
+    let settings = Arc::new(Settings::default());
+    let created = Change::Created { settings, log: Nonce(8), floor: Generation::ZERO };
+    group.apply(&Batch { term: Term(1), records: vec![record(created)] }, Plants::NONE);
+    let mut leader = Leading::with(group);
+    leader.pass_until(at(20));
+    leader.say_hello(at(20), 0);
+    let hello = |mut hello: Hello| {
+        hello.namespace = other();
+        hello.session = session(7);
+        hello
+    };
+    leader.say_hello_as(at(20), 7, hello);
+    for (second, seq) in [(20, 1), (40, 2)] {
+        leader.pass_until(at(second));
+        leader.report(at(second), 0, seq);
+    }
+    leader.pass_until(at(61));
+    leader
+}
+
+fn pieces(count: u64) -> impl Iterator<Item = KeyRange> {
+    let width = u64::MAX / count;
+    let last = move |piece: u64| if piece + 1 == count { u64::MAX } else { (piece + 1) * width - 1 };
+    (0..count).filter_map(move |piece| KeyRange::new(Key(piece * width), Key(last(piece))))
+}
+
+fn release(range: KeyRange, generation: Generation) -> Release {
+    Release { range, generation, clean_to: None, state_since: Generation::ZERO, warrant: None }
+}
+
+fn other() -> Namespace {
+    Namespace::new("other").expect("a plain name")
+}
+
 /// A leader of one large namespace, fed by hand.
 struct Leading {
     machine: ManagerMachine,
@@ -64,6 +181,14 @@ struct Leading {
     /// By session: its conversation, and the number of the latest message to it.
     talks: BTreeMap<SessionId, (Nonce, Seq)>,
     wake: Option<Instant>,
+    longest_batch: usize,
+    /// What the latest message said was applied, and how many copies it said are void.
+    applied: Seq,
+    void: usize,
+    answers: u64,
+    /// The store answers only when the test says so.
+    store_waits: bool,
+    waiting: Option<(Index, Arc<Batch>)>,
 }
 
 impl Leading {
@@ -71,12 +196,27 @@ impl Leading {
         let group = Arc::new(group);
         let machine =
             ManagerMachine::new(ManagerConfig::new("m1".into()), Random::from_number(1), Plants::NONE);
-        let mut leader = Leading { machine, group, talks: BTreeMap::new(), wake: None };
+        let mut leader = Leading {
+            machine,
+            group,
+            talks: BTreeMap::new(),
+            wake: None,
+            longest_batch: 0,
+            applied: Seq::ZERO,
+            void: 0,
+            answers: 0,
+            store_waits: false,
+            waiting: None,
+        };
         leader.feed(at(0), Some(ManagerEvent::Start));
         leader
     }
 
     fn say_hello(&mut self, now: Instant, number: usize) {
+        self.say_hello_as(now, number, |hello| hello);
+    }
+
+    fn say_hello_as(&mut self, now: Instant, number: usize, change: impl FnOnce(Hello) -> Hello) {
         let hello = Hello {
             namespace: namespace(),
             session: session(number),
@@ -89,11 +229,42 @@ impl Leading {
             age: Duration::ZERO,
             term: Term::ZERO,
         };
-        self.feed(now, Some(from_owner(OwnerToManager::Hello(hello))));
+        self.feed(now, Some(from_owner(OwnerToManager::Hello(change(hello)))));
     }
 
     /// Reports all that the table gives an Owner; returns what that made the leader commit.
     fn report(&mut self, now: Instant, number: usize, seq: u64) -> Option<Arc<Batch>> {
+        let report = self.next_report(number, seq);
+        self.send(now, report)
+    }
+
+    fn send(&mut self, now: Instant, report: Report) -> Option<Arc<Batch>> {
+        self.feed(now, Some(from_owner(OwnerToManager::Report(report))))
+    }
+
+    fn table(&self) -> &Table {
+        &self.machine.group().expect("it leads").namespaces[&namespace()].table
+    }
+
+    fn leases(&self, number: usize) -> usize {
+        self.table().of_session(session(number)).count()
+    }
+
+    /// A report of the Owner of the other namespace, which has nothing there to lose.
+    fn other_report(&self, seq: u64) -> Report {
+        let (conversation, heard) = self.talks[&session(7)];
+        let namespace = other();
+        Report {
+            namespace,
+            session: session(7),
+            conversation,
+            heard,
+            applied: heard,
+            ..self.next_report_of(&[], seq)
+        }
+    }
+
+    fn next_report(&self, number: usize, seq: u64) -> Report {
         let (conversation, heard) = self.talks[&session(number)];
         let held = self.group.namespaces[&namespace()].table.of_session(session(number));
         let held = held.map(|(range, entry)| HeldLease {
@@ -102,15 +273,21 @@ impl Leading {
             state_since: entry.state_since,
             warrant: None,
         });
-        let report = Report {
+        let held: Vec<HeldLease> = held.collect();
+        let session = session(number);
+        Report { session, conversation, heard, applied: heard, ..self.next_report_of(&held, seq) }
+    }
+
+    fn next_report_of(&self, held: &[HeldLease], seq: u64) -> Report {
+        Report {
             namespace: namespace(),
-            session: session(number),
-            conversation,
+            session: session(0),
+            conversation: Nonce(0),
             seq: Seq(seq),
-            heard,
-            applied: heard,
+            heard: Seq::ZERO,
+            applied: Seq::ZERO,
             age: Duration::ZERO,
-            held: held.collect(),
+            held: held.to_vec(),
             released: Vec::new(),
             refused: Vec::new(),
             imports: Vec::new(),
@@ -118,8 +295,7 @@ impl Leading {
             weight: 100,
             draining: false,
             leaving: false,
-        };
-        self.feed(now, Some(from_owner(OwnerToManager::Report(report))))
+        }
     }
 }
 
@@ -154,7 +330,11 @@ impl Leading {
                         let (index, group) = (Index(1), Arc::clone(&self.group));
                         events.push(Some(ManagerEvent::Store(StoreEvent::Loaded { request, index, group })));
                     }
+                    ManagerAction::Append { index, batch, .. } if self.store_waits => {
+                        self.waiting = Some((index, batch));
+                    }
                     ManagerAction::Append { index, batch, .. } => {
+                        self.longest_batch = self.longest_batch.max(batch.records.len());
                         committed = Some(batch);
                         events.push(Some(ManagerEvent::Store(StoreEvent::Appended { index })));
                     }
@@ -163,6 +343,8 @@ impl Leading {
                     }
                     ManagerAction::ToOwner { message: ManagerToOwner::Assign(assign), .. } => {
                         self.talks.insert(assign.session, (assign.conversation, assign.seq));
+                        (self.applied, self.void) = (assign.applied, assign.void.len());
+                        self.answers += 1;
                     }
                     _ => {}
                 }
@@ -174,9 +356,13 @@ impl Leading {
 
 /// What is stored of a pool at rest: every Owner has what the partitioner gives it.
 fn stored_pool() -> Group {
+    stored_pool_of(OWNERS, &ConsistentHash.assign(&pool(OWNERS)))
+}
+
+fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> Group {
     let settings = Arc::new(Settings::default());
     let mut changes = vec![Change::Created { settings, log: Nonce(7), floor: Generation::ZERO }];
-    for number in 0..OWNERS {
+    for number in 0..owners {
         let info = SessionInfo {
             name: name(number),
             url: "somewhere".into(),
@@ -188,7 +374,7 @@ fn stored_pool() -> Group {
         };
         changes.push(Change::SessionStarted { session: session(number), info });
     }
-    for (generation, (range, owner)) in (1..).zip(ConsistentHash.assign(&pool(OWNERS))) {
+    for (generation, &(range, owner)) in (1..).zip(assignment) {
         let generation = Generation(generation);
         changes.push(Change::Granted {
             range,

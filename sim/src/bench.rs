@@ -1,5 +1,10 @@
 //! Measurements that are ratios within one run: what an assignment costs beside a sort of as many numbers.
 
+pub mod isolation;
+pub mod joins;
+mod leader;
+pub mod report;
+
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -139,6 +139,33 @@ enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// What one report costs a leader, by the number of leases that it speaks of.
+    Report {
+        /// Print a line of JSON for each kind of report.
+        #[arg(long)]
+        json: bool,
+        /// Only this kind.
+        #[arg(long)]
+        kind: Option<String>,
+    },
+    /// What a renewal waits for while an Owner of another namespace sends the largest messages it can.
+    Isolation {
+        /// How many pieces the messages have; as many as fit unless given.
+        #[arg(long)]
+        pieces: Option<u64>,
+        /// Print a line of JSON for each kind of message.
+        #[arg(long)]
+        json: bool,
+    },
+    /// What it costs a leader when many Owners join under new names.
+    Joins {
+        /// How many.
+        #[arg(long, default_value_t = 2_000)]
+        owners: u64,
+        /// Print one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -157,6 +184,18 @@ fn main() -> ExitCode {
         Command::Replay { file, json } => replay::run(&file, json),
         Command::Bench { what: Bench::Partition { json } } => {
             bench::partition(json);
+            ExitCode::SUCCESS
+        }
+        Command::Bench { what: Bench::Report { json, kind } } => {
+            bench::report::run(json, kind.as_deref());
+            ExitCode::SUCCESS
+        }
+        Command::Bench { what: Bench::Isolation { pieces, json } } => {
+            bench::isolation::run(json, pieces);
+            ExitCode::SUCCESS
+        }
+        Command::Bench { what: Bench::Joins { owners, json } } => {
+            bench::joins::run(json, owners);
             ExitCode::SUCCESS
         }
     }

@@ -12,7 +12,7 @@ use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, SessionInfo};
 use crate::table::{Entry, Recall};
 
-use super::decide::Decision;
+use super::decide::{BATCH, Decision};
 use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
 use super::live::{LiveTimer, RecallDeadline};
@@ -124,6 +124,9 @@ impl Decision<'_> {
         let too_low = self.plants.has(Plant::SharedAgeTooLow).then_some(self.stored().last_generation);
         let mut since = too_low.filter(|last| *last > Generation::ZERO);
         for (range, session) in grants {
+            if self.is_full() {
+                return;
+            }
             since = self.grant_empty(range, session, since, Reason::Unowned);
         }
     }
@@ -142,7 +145,11 @@ impl Decision<'_> {
         let mut full = false;
         let mut held_up = false;
         let mut waits = false;
-        let misplaced = desired.misplaced().iter().flat_map(|range| stored.table.overlapping(range));
+        let mut unfinished = false;
+        let candidates = if settled { None } else { Some(self.may_move_early_at_all()) };
+        let candidates = candidates.map(|keys| keys.intersection(desired.misplaced()));
+        let candidates = candidates.as_ref().unwrap_or(desired.misplaced());
+        let misplaced = candidates.iter().flat_map(|range| stored.table.overlapping(range));
         let misplaced = misplaced.filter(|(_, entry)| entry.recall.is_none());
         let misplaced = misplaced.flat_map(|(range, entry)| {
             desired.ranges().overlapping(range).map(move |(part, wanted)| (part, entry, *wanted))
@@ -154,8 +161,11 @@ impl Decision<'_> {
                 waits = true;
                 continue;
             }
-            if stored.frozen || !(settled || self.may_move_early(part, owner, wanted)) {
-                held_up |= stored.frozen;
+            if stored.frozen {
+                held_up = true;
+                break;
+            }
+            if !(settled || self.may_move_early(part, owner, wanted)) {
                 continue;
             }
             if moving >= stored.settings.max_moves {
@@ -163,10 +173,15 @@ impl Decision<'_> {
                 full = true;
                 break;
             }
+            if self.plan.records.len() + changes.len() >= BATCH {
+                unfinished = true;
+                break;
+            }
             moving += 1;
             changes.push(change);
         }
         changes.sort_by_key(|(change, _)| range_of_recall(change));
+        self.unfinished |= unfinished;
         self.live.waits_for_talk |= waits;
         if full {
             self.live.skips.push(Skip::MovesFull { namespace: self.namespace.clone() });
@@ -177,6 +192,15 @@ impl Decision<'_> {
         for (change, reason) in changes {
             self.emit_recall(change, reason);
         }
+    }
+
+    /// The keys of which some may move though a new leader has not heard of everybody yet.
+    fn may_move_early_at_all(&self) -> RangeSet {
+        let stored = self.stored();
+        let draining =
+            stored.sessions.iter().filter(|(_, info)| info.is_draining()).map(|(session, _)| *session);
+        let leases = draining.flat_map(|session| stored.table.of_session(session)).map(|(range, _)| range);
+        leases.chain(stored.pins.iter().map(|(range, _)| range)).collect()
     }
 
     /// Whether a range may move though a new leader has not heard of everybody yet: its move is planned, and both ends have
@@ -265,6 +289,9 @@ impl Decision<'_> {
             .map(|(range, entry)| (range, entry.generation))
             .collect();
         for (range, generation) in pieces {
+            if self.is_full() {
+                return;
+            }
             let why = Reason::Operator("evicted".into());
             self.emit(Change::Recalled { range, generation, to: None }, why);
         }

@@ -228,6 +228,9 @@ impl Decision<'_> {
     /// The leases go on under their numbers, and those of whoever claimed the keys wrongly end.
     pub(super) fn take_claims(&mut self, session: SessionId, claims: &[Claim]) {
         for claim in claims {
+            if self.is_full() {
+                return;
+            }
             if let Some((other, generation)) = claim.outbids {
                 self.refuse_claim(other, claim.range, generation, ClaimSkip::Outbid);
             }

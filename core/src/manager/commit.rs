@@ -174,6 +174,13 @@ impl Leader {
                         live.forget(*session);
                     }
                 }
+                Change::MergeBegun { range, .. } | Change::Merged { range, .. } => {
+                    let stored = self.committed.namespaces.get(namespace);
+                    let entries = stored.into_iter().flat_map(|stored| stored.table.overlapping(*range));
+                    if let Some(live) = self.live.get_mut(namespace) {
+                        entries.filter_map(|(_, entry)| entry.owner).for_each(|owner| live.disturb(owner));
+                    }
+                }
                 Change::Granted { .. } => context.counters.grants += 1,
                 Change::Claimed { .. } => context.counters.claims += 1,
                 Change::Released { .. } => context.counters.losses += 1,
@@ -218,6 +225,7 @@ impl Leader {
                 self.live.values_mut().for_each(|live| {
                     live.dirty = true;
                     live.desired = None;
+                    live.talks.values_mut().for_each(|talk| talk.at_rest = false);
                 });
             } else if context.plants.has(Plant::UnknownThenNextIndex) {
                 let _ = self.on_appended(index, context);

@@ -23,6 +23,10 @@ use super::live::Live;
 use super::moves::MovedKeys;
 use super::talk::Talk;
 
+/// How many records make a batch full: what is left to decide waits for the next one. Each change is valid by itself, and between
+/// two batches the leader hears others, so that the work for one namespace never holds up the renewals of another for long.
+pub(super) const BATCH: usize = 1024;
+
 /// The records decided so far and what their commit sets free.
 #[derive(Default)]
 pub(super) struct Plan {
@@ -43,6 +47,8 @@ pub(super) struct Decision<'a> {
     pub(super) drift: Drift,
     /// The number before the term's first, where there is no store.
     pub(super) floor: Option<Generation>,
+    /// The batch was full before everything was decided.
+    pub(super) unfinished: bool,
 }
 
 /// What a report says of a lease that its session does not hold, or not all of.
@@ -63,8 +69,17 @@ impl Leader {
     pub(super) fn decide(&mut self, context: &mut Context<'_>) {
         let mut plan = Plan { records: std::mem::take(&mut self.group_records), ..Plan::default() };
         self.decide_admin(&mut plan, context);
-        let dirty = self.live.iter().filter(|(_, live)| live.dirty).map(|(name, _)| name.clone());
-        for namespace in dirty.collect::<Vec<_>>() {
+        let mut dirty: Vec<Namespace> =
+            self.live.iter().filter(|(_, live)| live.dirty).map(|(name, _)| name.clone()).collect();
+        // Whoever had to wait for a full batch comes first.
+        let from = self.decide_from.take();
+        let start = from.map_or(0, |from| dirty.partition_point(|name| *name < from));
+        dirty.rotate_left(start);
+        for namespace in dirty {
+            if plan.records.len() >= BATCH {
+                self.decide_from = Some(namespace);
+                break;
+            }
             self.decide_namespace(&namespace, &mut plan, context);
         }
         if plan.used_up && self.floor.is_some() {
@@ -97,6 +112,7 @@ impl Leader {
             plants: context.plants,
             drift: context.config.drift,
             floor: self.floor,
+            unfinished: false,
         };
         decision.end_rebuild();
         decision.end_silent_sessions();
@@ -108,6 +124,8 @@ impl Leader {
         decision.balance_load();
         decision.assign();
         decision.merge_neighbours();
+        let unfinished = decision.unfinished;
+        live.dirty |= unfinished;
         let earlier: BTreeSet<&Skip> = earlier.iter().collect();
         for skip in live.skips.iter().filter(|skip| !earlier.contains(skip)) {
             if let Skip::Claim { why, .. } = skip {
@@ -123,6 +141,13 @@ impl Decision<'_> {
         &self.draft.namespaces[self.namespace]
     }
 
+    /// Whether the batch has no room left. Whoever asks has more to decide, which waits for the next batch.
+    pub(super) fn is_full(&mut self) -> bool {
+        let is_full = self.plan.records.len() >= BATCH;
+        self.unfinished |= is_full;
+        is_full
+    }
+
     /// Decides one change: records it, applies it to the draft, and notes whose leases it touches.
     pub(super) fn emit(&mut self, change: Change, reason: Reason) {
         let affected = &mut self.plan.in_flight.affected;
@@ -133,11 +158,18 @@ impl Decision<'_> {
         | Change::RecallCancelled { range, .. } = &change
         {
             let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
-            let owners = owners.filter_map(|(_, entry)| entry.owner);
-            affected.extend(owners.map(|owner| (self.namespace.clone(), owner)));
+            for owner in owners.filter_map(|(_, entry)| entry.owner) {
+                self.live.disturb(owner);
+                affected.insert((self.namespace.clone(), owner));
+            }
         }
         if let Change::Granted { session, .. } | Change::Claimed { session, .. } = &change {
+            self.live.disturb(*session);
             affected.insert((self.namespace.clone(), *session));
+        }
+        if let Change::MergeBegun { range, .. } | Change::Merged { range, .. } = &change {
+            let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
+            owners.filter_map(|(_, entry)| entry.owner).for_each(|owner| self.live.disturb(owner));
         }
         self.draft.apply_change(self.namespace, &change, self.plants);
         if let Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } =
@@ -156,24 +188,34 @@ impl Decision<'_> {
             |session: &SessionId| self.live.hold_is_over(*session, self.now) || planted.contains(session);
         let silent: Vec<SessionId> = self.stored().sessions.keys().copied().filter(over).collect();
         for session in silent {
-            self.end(session, &Reason::HoldExpired);
+            if !self.end(session, &Reason::HoldExpired) {
+                return;
+            }
         }
     }
 
-    /// A session is over: whatever it still has is released, and its state is gone.
-    fn end(&mut self, session: SessionId, reason: &Reason) {
+    /// A session is over: whatever it still has is released, and its state is gone. False if the batch has no room for all of
+    /// that: the session is a member until the rest is released.
+    fn end(&mut self, session: SessionId, reason: &Reason) -> bool {
         let leases: Vec<_> =
             self.stored().table.of_session(session).map(|(range, entry)| (range, entry.generation)).collect();
         for (range, generation) in leases {
+            if self.is_full() {
+                return false;
+            }
             self.emit(Change::Released { range, generation }, reason.clone());
         }
         self.emit(Change::SessionEnded { session }, reason.clone());
+        true
     }
 
     fn hear_reports(&mut self) {
         let undecided: Vec<SessionId> =
             self.live.talks.iter().filter(|(_, talk)| talk.undecided).map(|(session, _)| *session).collect();
         for session in undecided {
+            if self.is_full() {
+                return;
+            }
             let Some(talk) = self.live.talks.get_mut(&session) else { continue };
             talk.undecided = false;
             let Some(report) = talk.report.clone() else { continue };
@@ -186,6 +228,13 @@ impl Decision<'_> {
                 self.take_merges(session, &report);
                 self.take_findings(session);
                 self.take_wishes(session, &report);
+            }
+            if self.unfinished {
+                // The rest of it is found again by the next decision, and only then is it applied.
+                if let Some(talk) = self.live.talks.get_mut(&session) {
+                    talk.undecided = true;
+                }
+                return;
             }
             self.plan.in_flight.decided.push(decided);
         }
@@ -219,7 +268,9 @@ impl Decision<'_> {
             if self.plants.has(Plant::RestartAcceptsRenewal) {
                 self.inherit(namesake, session);
             }
-            self.end(namesake, &Reason::TakenOver);
+            if !self.end(namesake, &Reason::TakenOver) {
+                return false;
+            }
         }
         let info = SessionInfo {
             name: offer.name,
@@ -277,6 +328,9 @@ impl Decision<'_> {
         }
         let moved = self.live.moved_by(session);
         for finding in findings {
+            if self.is_full() {
+                return;
+            }
             self.take_finding(session, finding, &moved);
         }
     }
@@ -362,6 +416,9 @@ impl Decision<'_> {
     }
 
     fn take_wishes(&mut self, session: SessionId, report: &Report) {
+        if self.unfinished {
+            return;
+        }
         let Some(info) = self.stored().sessions.get(&session) else { return };
         if info.weight != report.weight || info.drain_requested != report.draining {
             let info =

@@ -36,6 +36,8 @@ pub(super) struct Leader {
     /// The number before this term's first generation, where there is no store.
     pub(super) floor: Option<Generation>,
     pub(super) since_compaction: u64,
+    /// The first namespace that a full batch had no room for.
+    pub(super) decide_from: Option<Namespace>,
     started: bool,
     resigning: bool,
 }
@@ -87,6 +89,7 @@ impl Leader {
             silent_from,
             floor,
             since_compaction: 0,
+            decide_from: None,
             started: false,
             resigning: false,
         };

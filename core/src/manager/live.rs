@@ -268,10 +268,18 @@ impl Live {
         }
     }
 
+    /// Something about a session's leases is about to change: its next report is looked at in full.
+    pub(super) fn disturb(&mut self, session: SessionId) {
+        if let Some(talk) = self.talks.get_mut(&session) {
+            talk.at_rest = false;
+        }
+    }
+
     /// What a session should hold has changed since it was last told.
     pub(super) fn push(&mut self, session: SessionId) {
         if let Some(talk) = self.talks.get_mut(&session) {
             talk.push_due = true;
+            talk.at_rest = false;
             self.due.insert(session);
         }
     }

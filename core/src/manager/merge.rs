@@ -27,6 +27,10 @@ impl Decision<'_> {
             return;
         }
         for range in self.runs() {
+            if self.is_full() {
+                self.live.merge_due = true;
+                return;
+            }
             let Some(generation) = self.next_generation() else { return };
             self.emit(Change::MergeBegun { range, generation }, Reason::Neighbours);
         }

@@ -167,16 +167,20 @@ impl Leader {
         talk.answered(context.now);
         talk.reply_due = true;
         live.due.insert(session);
-        let leases = stored.table.of_session(session);
-        let leases: RangeMap<LeaseNumbers> = leases.map(|(range, entry)| (range, entry.numbers())).collect();
-        talk.offers.forget_all_but(&leases);
-        let not_granted = talk.offers.note_report(&report, &leases);
-        let not_its = releases_of_others(&report, talk.report.as_ref(), &leases);
+        let is_renewal = talk.is_renewed_by(&report);
+        let (mut not_granted, mut not_its) = (false, false);
+        if !is_renewal {
+            let leases = stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
+            let leases: RangeMap<LeaseNumbers> = leases.collect();
+            talk.offers.forget_all_but(&leases);
+            not_granted = talk.offers.note_report(&report, &leases);
+            not_its = releases_of_others(&report, talk.report.as_ref(), &leases);
+        }
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
             info.weight != report.weight || info.drain_requested != report.draining || report.leaving
         });
-        let calls_for_more = info_differs || takes_up_merge(&report, stored);
+        let calls_for_more = info_differs || (!is_renewal && takes_up_merge(&report, stored));
         let seq = report.seq;
         live.emptying.remove(&session);
         if report.draining {
@@ -195,7 +199,8 @@ impl Leader {
         live.dirty |= live.recalls_unheard;
         let claims = not_granted && live.rebuild.is_some();
         let reading = Reading { withdrawn: &live.withdrawn, now: context.now, hold, plants: context.plants };
-        talk.undecided = calls_for_more || claims || !reconcile(stored, session, talk, &reading).is_empty();
+        let differs = || !reconcile(stored, session, talk, &reading).is_empty();
+        talk.undecided = calls_for_more || claims || (!is_renewal && differs());
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
             live.dirty = true;
@@ -278,7 +283,9 @@ impl Leader {
 
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
-        let orders = self.orders(namespace, session, context);
+        let talk = self.live.get(namespace).and_then(|live| live.talks.get(&session));
+        let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| talk.told.clone());
+        let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session, context));
         let void = self.void_copies(namespace, session, context.plants);
         let repeat = self.to_repeat(namespace, session, context.plants);
         let early = context.plants.has(Plant::DrainedWithItsWord);
@@ -290,8 +297,10 @@ impl Leader {
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
         let unanswered = talk.is_unanswered();
         let stops = talk.stop_moves(&repeat, context.now);
-        let wants_answer =
-            unanswered || talk.probed || stops || orders.iter().any(is_grant) || has_news(&orders, talk);
+        let wants_answer = unanswered
+            || talk.probed
+            || stops
+            || (!talk.at_rest && (orders.iter().any(is_grant) || has_news(&orders, talk)));
         // Whoever goes waits for the word that it has nothing left.
         let is_gone =
             |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
@@ -308,6 +317,9 @@ impl Leader {
             live.due.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
+        if !talk.at_rest && self.floor.is_none() && context.plants == Plants::NONE {
+            talk.note_rest(&orders);
+        }
         for order in orders.iter().filter(|order| is_grant(order)) {
             talk.offers.note_sent(order.range, order.generation, seq, context.now);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, Nonce, Seq, SessionId};
 use crate::key::KeyRange;
-use crate::message::{LeaseOrder, MovedLease, Report};
+use crate::message::{HeldLease, LeaseOrder, MovedLease, OrderKind, Report};
 use crate::random::Random;
 use crate::round_trip::RoundTrip;
 use crate::time::Instant;
@@ -67,6 +67,9 @@ pub(super) struct Talk {
     pub(super) told_drained: bool,
     /// What the Owner was last told.
     pub(super) told: Vec<LeaseOrder>,
+    /// The Owner has exactly what it was told, all of it renewed and none of it wanted back, and nothing of that has changed
+    /// since: a report that lists the same again needs no other answer.
+    pub(super) at_rest: bool,
 }
 
 impl Talk {
@@ -98,6 +101,7 @@ impl Talk {
             push_due: false,
             told_drained: false,
             told: Vec::new(),
+            at_rest: false,
         }
     }
 
@@ -112,6 +116,28 @@ impl Talk {
             self.unanswered_since = now;
         }
         self.awaiting = is_wanted;
+    }
+
+    /// Whether a report only renews what its sender has, which is what it was told to have.
+    pub(super) fn is_renewed_by(&self, report: &Report) -> bool {
+        let is_the_same = |before: &Report| before.held == report.held && before.weight == report.weight;
+        self.at_rest && is_plain(report) && self.report.as_ref().is_some_and(is_the_same)
+    }
+
+    /// Notes whether the Owner has exactly what it is told with `orders`.
+    pub(super) fn note_rest(&mut self, orders: &[LeaseOrder]) {
+        let is_renewal = |order: &LeaseOrder| {
+            order.kind == OrderKind::Renewal && order.recall.is_none() && order.merge.is_none()
+        };
+        let is_held = |(order, held): (&LeaseOrder, &HeldLease)| {
+            order.range == held.range && order.generation == held.generation && is_renewal(order)
+        };
+        let has_it = |report: &Report| {
+            is_plain(report)
+                && report.held.len() == orders.len()
+                && orders.iter().zip(&report.held).all(is_held)
+        };
+        self.at_rest = !self.undecided && !orders.is_empty() && self.report.as_ref().is_some_and(has_it);
     }
 
     /// The Owner answered the latest message.
@@ -229,6 +255,12 @@ pub(super) fn around(orders: &[LeaseOrder], range: KeyRange) -> impl Iterator<It
 fn destinations(orders: &[LeaseOrder]) -> impl Iterator<Item = SessionId> {
     let recalls = orders.iter().filter_map(|order| order.recall.as_ref());
     recalls.filter_map(|recall| recall.to.as_ref()).map(|to| to.session)
+}
+
+/// Whether a report says nothing but what it holds.
+fn is_plain(report: &Report) -> bool {
+    let Report { released, refused, imports, draining, leaving, .. } = report;
+    released.is_empty() && refused.is_empty() && imports.is_empty() && !draining && !leaving
 }
 
 /// Whether what a report says it holds is in key order and does not overlap.

@@ -1,0 +1,138 @@
+//! What a renewal in one namespace waits for while an Owner in another sends the largest messages it can.
+
+use std::time::Duration;
+
+use centrifuge_core::id::Generation;
+use centrifuge_core::key::KeyRange;
+use centrifuge_core::message::{HeldLease, ImportedCopy, Refusal, Release, Report};
+use centrifuge_core::settings::Settings;
+
+use super::leader::{Leader, group, name, namespace, parts, session, stored};
+
+/// How many pieces the largest messages have: as many as fit into what a Manager receives.
+const PIECES: u64 = 65_536;
+
+/// The longest that a renewal should wait, at the 99th percentile.
+const BOUND: Duration = Duration::from_millis(10);
+
+/// How the large messages look. Each begins with one lease of every key.
+const KINDS: [(&str, fn(&mut Report, u64)); 5] = [
+    ("held_pieces", held_pieces),
+    ("released_pieces", released_pieces),
+    ("released_of_others", released_of_others),
+    ("refused_pieces", refused_pieces),
+    ("imports", imports),
+];
+
+/// Prints what a renewal waits for that comes just when the leader has begun a step for the other namespace: the whole step, and
+/// then its own. A step of the large message is always under way, which is worse than any flood.
+pub fn run(json: bool, pieces: Option<u64>) {
+    let pieces = pieces.unwrap_or(PIECES);
+    for (kind, change) in KINDS {
+        let mut waits = of_kind(change, pieces);
+        waits.sort_unstable();
+        print(json, kind, pieces, &waits);
+    }
+}
+
+fn of_kind(change: fn(&mut Report, u64), pieces: u64) -> Vec<Duration> {
+    let (large, other) = (namespace("large"), namespace("other"));
+    let mut records = stored(&large, Settings::default(), &[(session(0), name(0), parts(1))]);
+    records.extend(stored(&other, Settings::default(), &[(session(1), name(1), parts(64))]));
+    let mut leader = Leader::new(group(records), None);
+    leader.pass(Duration::from_secs(20));
+    for (namespace, number) in [(&large, 0), (&other, 1)] {
+        leader.hello(namespace, session(number), &name(number));
+        for _ in 0..2 {
+            let held = leases(&leader, number);
+            let report = leader.report(namespace, session(number), held);
+            leader.send(report);
+        }
+    }
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let held = leases(&leader, 0);
+        let mut report = leader.report(&large, session(0), held);
+        change(&mut report, pieces);
+        leader.post(report);
+        while let Some(step) = leader.step() {
+            let held = leases(&leader, 1);
+            let renewal = leader.report(&other, session(1), held);
+            leader.post(renewal);
+            let own = leader.step().unwrap_or_default();
+            waits.push(step.total + own.total);
+        }
+    }
+    waits
+}
+
+/// What the table says that a session has.
+fn leases(leader: &Leader, number: u64) -> Vec<HeldLease> {
+    let tables = leader.group().namespaces.values().map(|stored| &stored.table);
+    let entries = tables.flat_map(|table| table.of_session(session(number)));
+    entries
+        .map(|(range, entry)| HeldLease {
+            range,
+            generation: entry.generation,
+            state_since: entry.state_since,
+            warrant: None,
+        })
+        .collect()
+}
+
+fn print(json: bool, kind: &str, pieces: u64, waits: &[Duration]) {
+    let at = |percent: usize| waits[(waits.len() - 1) * percent / 100].as_micros();
+    let (p50, p99, longest) = (at(50), at(99), at(100));
+    let within = p99 <= BOUND.as_micros();
+    if json {
+        let line = serde_json::json!({
+            "kind": kind,
+            "pieces": pieces,
+            "renewals": waits.len(),
+            "p50_us": p50,
+            "p99_us": p99,
+            "max_us": longest,
+            "p99_within_10_ms": within,
+        });
+        println!("{line}");
+        return;
+    }
+    println!(
+        "{kind}: {} renewals waited p50 {p50} us, p99 {p99} us, max {longest} us ({pieces} pieces)",
+        waits.len()
+    );
+}
+
+fn held_pieces(report: &mut Report, pieces: u64) {
+    let lease = report.held[0];
+    report.held = parts(pieces).into_iter().map(|range| HeldLease { range, ..lease }).collect();
+}
+
+fn released_pieces(report: &mut Report, pieces: u64) {
+    let lease = report.held[0];
+    report.held.clear();
+    report.released = parts(pieces).into_iter().map(|range| release(range, lease.generation)).collect();
+}
+
+fn released_of_others(report: &mut Report, pieces: u64) {
+    report.released = (0..pieces).map(|number| release(KeyRange::ALL, foreign(number))).collect();
+}
+
+fn refused_pieces(report: &mut Report, pieces: u64) {
+    let generation = report.held[0].generation;
+    report.held.clear();
+    report.refused = parts(pieces).into_iter().map(|range| Refusal { range, generation }).collect();
+}
+
+fn imports(report: &mut Report, pieces: u64) {
+    let copy = |number| ImportedCopy { range: KeyRange::ALL, source: foreign(number) };
+    report.imports = (0..pieces).map(copy).collect();
+}
+
+fn foreign(number: u64) -> Generation {
+    Generation((1 << 40) + number)
+}
+
+fn release(range: KeyRange, generation: Generation) -> Release {
+    Release { range, generation, clean_to: None, state_since: Generation::ZERO, warrant: None }
+}

@@ -1,0 +1,302 @@
+//! A leader that is fed by hand, with a store that confirms at once: what each of its steps costs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use centrifuge_core::group::Group;
+use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Seq, SessionId, Term};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::machine::Machine;
+use centrifuge_core::manager::{
+    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
+};
+use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
+use centrifuge_core::plant::Plants;
+use centrifuge_core::random::Random;
+use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::settings::Settings;
+use centrifuge_core::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The term that it leads.
+const TERM: Term = Term(2);
+
+/// A leader and what it said last to each session.
+pub(super) struct Leader {
+    machine: ManagerMachine,
+    group: Arc<Group>,
+    conversations: BTreeMap<SessionId, Conversation>,
+    /// The sessions that were asked for an answer and gave none yet.
+    unanswered: BTreeSet<SessionId>,
+    /// What the machine has yet to be fed: an event, or a wake.
+    queue: VecDeque<Option<ManagerEvent>>,
+    wake: Option<Instant>,
+    now: Instant,
+}
+
+/// A conversation as an Owner knows it.
+#[derive(Default)]
+struct Conversation {
+    id: Nonce,
+    seq: Seq,
+    latest: Option<Assign>,
+}
+
+/// What came of an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    /// The time of all steps until nothing was left to do.
+    pub(super) total: Duration,
+    /// The time of the longest step.
+    pub(super) longest: Duration,
+    /// The records that were committed.
+    pub(super) records: usize,
+}
+
+impl Leader {
+    /// A leader that finds `group` in its store, or has no store and begins with `namespaces`.
+    pub(super) fn new(group: Group, diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>) -> Leader {
+        let config = ManagerConfig { diskless, ..ManagerConfig::new("manager".into()) };
+        let machine = ManagerMachine::new(config, Random::from_number(1), Plants::NONE);
+        let (group, now) = (Arc::new(group), Instant::ZERO);
+        let (conversations, unanswered) = (BTreeMap::new(), BTreeSet::new());
+        let queue = VecDeque::new();
+        let mut leader = Leader { machine, group, conversations, unanswered, queue, wake: None, now };
+        leader.feed(Some(ManagerEvent::Start));
+        leader
+    }
+
+    /// What is committed.
+    pub(super) fn group(&self) -> &Group {
+        self.machine.group().expect("it leads")
+    }
+
+    /// Lets time pass, and wakes the machine whenever it wants.
+    pub(super) fn pass(&mut self, time: Duration) -> Cost {
+        let end = self.now + time;
+        let mut cost = Cost::default();
+        while let Some(wake) = self.wake.filter(|wake| *wake <= end) {
+            self.now = self.now.max(wake);
+            cost.add(self.feed(None));
+        }
+        self.now = end;
+        cost
+    }
+
+    /// A process asks for a conversation.
+    pub(super) fn hello(&mut self, namespace: &Namespace, session: SessionId, name: &OwnerName) -> Cost {
+        let hello = Hello {
+            namespace: namespace.clone(),
+            session,
+            number: 1,
+            name: name.clone(),
+            url: "somewhere".into(),
+            takes_over_previous: false,
+            formerly: None,
+            age: Duration::ZERO,
+            term: Term::ZERO,
+        };
+        self.feed(Some(from_owner(OwnerToManager::Hello(hello))))
+    }
+
+    /// The next report of a session, with nothing but what it holds; the caller changes the rest.
+    pub(super) fn report(
+        &mut self,
+        namespace: &Namespace,
+        session: SessionId,
+        held: Vec<HeldLease>,
+    ) -> Report {
+        let conversation = self.conversations.entry(session).or_default();
+        conversation.seq = Seq(conversation.seq.0 + 1);
+        let heard = conversation.latest.as_ref().map_or(Seq::ZERO, |assign| assign.seq);
+        Report {
+            namespace: namespace.clone(),
+            session,
+            conversation: conversation.id,
+            seq: conversation.seq,
+            heard,
+            applied: heard,
+            age: Duration::ZERO,
+            held,
+            released: Vec::new(),
+            refused: Vec::new(),
+            imports: Vec::new(),
+            loads: Vec::new(),
+            weight: 100,
+            draining: false,
+            leaving: false,
+        }
+    }
+
+    /// The sessions that were asked for an answer since this was last asked.
+    pub(super) fn take_unanswered(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.unanswered)
+    }
+
+    /// The latest message to a session.
+    pub(super) fn latest(&self, session: SessionId) -> Option<&Assign> {
+        self.conversations.get(&session)?.latest.as_ref()
+    }
+
+    /// Sends a report.
+    pub(super) fn send(&mut self, report: Report) -> Cost {
+        self.feed(Some(from_owner(OwnerToManager::Report(report))))
+    }
+
+    /// Puts a report where the next step finds it.
+    pub(super) fn post(&mut self, report: Report) {
+        self.queue.push_front(Some(from_owner(OwnerToManager::Report(report))));
+    }
+
+    /// Feeds an event, or a wake, and then the answers of the store and the election until nothing is left.
+    fn feed(&mut self, event: Option<ManagerEvent>) -> Cost {
+        self.queue.push_back(event);
+        let mut cost = Cost::default();
+        while let Some(step) = self.step() {
+            cost.add(step);
+        }
+        cost
+    }
+
+    /// Feeds the first of what waits; `None` if nothing does.
+    pub(super) fn step(&mut self) -> Option<Cost> {
+        let event = self.queue.pop_front()?;
+        let mut cost = Cost::default();
+        let start = cpu_time();
+        let output = match event {
+            Some(event) => self.machine.on_event(self.now, event),
+            None => self.machine.on_wake(self.now),
+        };
+        cost.add_step(cpu_time().saturating_sub(start));
+        self.wake = output.wake;
+        for action in output.actions {
+            let answer = self.perform(action, &mut cost);
+            self.queue.extend(answer.map(Some));
+        }
+        Some(cost)
+    }
+
+    fn perform(&mut self, action: ManagerAction, cost: &mut Cost) -> Option<ManagerEvent> {
+        match action {
+            ManagerAction::Campaign { request } => {
+                Some(ManagerEvent::Election(ElectionEvent::Won { request, term: TERM }))
+            }
+            ManagerAction::RenewLeadership { request, .. } => {
+                Some(ManagerEvent::Election(ElectionEvent::Renewed { request }))
+            }
+            ManagerAction::Load { request } => {
+                let group = Arc::clone(&self.group);
+                Some(ManagerEvent::Store(StoreEvent::Loaded { request, index: Index(1), group }))
+            }
+            ManagerAction::Append { index, batch, .. } => {
+                cost.records += batch.records.len();
+                Some(ManagerEvent::Store(StoreEvent::Appended { index }))
+            }
+            ManagerAction::ToOwner { message: ManagerToOwner::Welcome(welcome), .. } => {
+                let fresh = Conversation { id: welcome.conversation, ..Conversation::default() };
+                self.conversations.insert(welcome.session, fresh);
+                None
+            }
+            ManagerAction::ToOwner { message: ManagerToOwner::Assign(assign), .. } => {
+                if assign.wants_answer {
+                    self.unanswered.insert(assign.session);
+                }
+                if let Some(conversation) = self.conversations.get_mut(&assign.session) {
+                    conversation.latest = Some(assign);
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Cost {
+    /// Adds what came of another event.
+    pub(super) fn add(&mut self, other: Cost) {
+        self.total += other.total;
+        self.longest = self.longest.max(other.longest);
+        self.records += other.records;
+    }
+
+    fn add_step(&mut self, time: Duration) {
+        self.total += time;
+        self.longest = self.longest.max(time);
+    }
+}
+
+/// What is stored of a namespace in which each session has its ranges, each under a lease of its own.
+pub(super) fn stored(
+    namespace: &Namespace,
+    settings: Settings,
+    pool: &[(SessionId, OwnerName, Vec<KeyRange>)],
+) -> Vec<Record> {
+    let log = Nonce(7);
+    let mut changes = vec![Change::Created { settings: Arc::new(settings), log, floor: Generation::ZERO }];
+    let mut generation = Generation::ZERO;
+    for (session, name, ranges) in pool {
+        let info = SessionInfo {
+            name: name.clone(),
+            url: "somewhere".into(),
+            weight: 100,
+            virtual_nodes: 64,
+            drain_requested: false,
+            drain_ordered: false,
+            evicted: false,
+        };
+        changes.push(Change::SessionStarted { session: *session, info });
+        for range in ranges {
+            generation = generation.next().expect("few leases");
+            changes.push(Change::Granted {
+                range: *range,
+                generation,
+                session: *session,
+                source: None,
+                state_since: None,
+            });
+        }
+    }
+    let record = |change| Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
+    changes.into_iter().map(record).collect()
+}
+
+/// What records add up to.
+pub(super) fn group(records: Vec<Record>) -> Group {
+    let mut group = Group::default();
+    group.apply(&Batch { term: Term(1), records }, Plants::NONE);
+    group
+}
+
+/// The key space in equal parts.
+pub(super) fn parts(count: u64) -> Vec<KeyRange> {
+    let width = u64::MAX / count;
+    let last = |part: u64| if part + 1 == count { u64::MAX } else { (part + 1) * width - 1 };
+    (0..count).filter_map(|part| KeyRange::new(Key(part * width), Key(last(part)))).collect()
+}
+
+/// The session of a number.
+pub(super) fn session(number: u64) -> SessionId {
+    SessionId(Nonce(u128::from(number) + 1))
+}
+
+/// The Owner's name of a number.
+pub(super) fn name(number: u64) -> OwnerName {
+    OwnerName::new(&format!("owner-{number:05}")).expect("a plain name")
+}
+
+/// A namespace by name.
+pub(super) fn namespace(name: &str) -> Namespace {
+    Namespace::new(name).expect("a plain name")
+}
+
+/// The time that this thread has been running: what else the machine does is not in it.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |number: i64| u64::try_from(number).unwrap_or_default();
+    Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
+}
+
+fn from_owner(message: OwnerToManager) -> ManagerEvent {
+    ManagerEvent::FromOwner { from: Peer(1), message }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::iter;
+use std::ops::Bound;
 
 use crate::key::{Key, KeyRange};
 use crate::range_set::RangeSet;
@@ -44,10 +45,14 @@ impl<T> RangeMap<T> {
 
     /// The pieces of `range` that have a value, in key order, clipped to `range`.
     pub fn overlapping(&self, range: KeyRange) -> impl DoubleEndedIterator<Item = (KeyRange, &T)> {
-        // The first piece may belong to a stored range that begins before `range` does.
-        let start = self.get(range.first()).map_or(range.first(), |(around, _)| around.first());
-        self.ranges.range(start..=range.last()).map(move |(&first, (last, value))| {
-            let piece = stored(first.max(range.first()), (*last).min(range.last()));
+        // The first piece may belong to a stored range that begins before `range` does, and is often all there is.
+        let head = self.get(range.first());
+        let is_all = head.is_some_and(|(around, _)| around.last() >= range.last());
+        let after = (Bound::Excluded(range.first()), Bound::Included(range.last()));
+        let tail = (!is_all && range.first() < range.last()).then(|| self.ranges.range(after));
+        let tail = tail.into_iter().flatten().map(|(&first, (last, value))| (stored(first, *last), value));
+        head.into_iter().chain(tail).map(move |(around, value)| {
+            let piece = stored(around.first().max(range.first()), around.last().min(range.last()));
             (piece, value)
         })
     }

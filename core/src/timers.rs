@@ -55,6 +55,11 @@ impl<K: Ord + Clone> Timers<K> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
+    /// All deadlines, the earliest first.
+    pub fn iter(&self) -> impl Iterator<Item = (Instant, &K)> {
+        self.by_time.iter().map(|(at, name)| (*at, name))
+    }
+
     /// Takes the earliest deadline that is not after `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let (at, _) = self.by_time.first()?;

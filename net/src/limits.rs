@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use centrifuge_core::settings::Settings;
+
 /// The longest message that a Manager receives, in bytes. A report has some 60 bytes for each range that an Owner holds, so this
 /// is room for more than 50,000 ranges of one Owner; for 30,000 with warrants, where Managers have no store.
 pub const MANAGER_RECEIVES: usize = 4 << 20;
@@ -12,7 +14,7 @@ pub const CLIENT_RECEIVES: usize = 64 << 20;
 
 /// The most items in one list of a message that a Manager receives: a list of empty items takes two bytes each on the wire, and
 /// many more once decoded.
-pub const MOST_ITEMS: usize = 1 << 17;
+pub const MOST_ITEMS: usize = 1 << 16;
 
 /// The most bytes of an Owner's URL.
 pub const URL_LEN: usize = 2_048;
@@ -33,7 +35,7 @@ pub const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 pub const SHORTEST_RENEWAL: Duration = Duration::from_millis(50);
 
 /// The most virtual nodes that an Owner can be given at its start.
-pub const VIRTUAL_NODES: u32 = 1 << 16;
+pub const VIRTUAL_NODES: u32 = Settings::MOST_VIRTUAL_NODES;
 
 /// How many decisions a request for history gets unless it says otherwise.
 pub const HISTORY_DEFAULT: usize = 100;

@@ -494,7 +494,7 @@ fn absurd_wishes_of_operators_are_refused() {
     );
     assert_eq!(
         settings(v1::Settings { virtual_nodes: Some(u32::MAX), ..Default::default() }),
-        format!("settings.virtual_nodes: is {}; at most 65536 is allowed", u32::MAX)
+        format!("settings.virtual_nodes: is {}; at most 4096 is allowed", u32::MAX)
     );
     assert_eq!(
         settings(v1::Settings { partitioner: Some(0), ..Default::default() }),

@@ -25,6 +25,7 @@ impl Leader {
                     self.draft.apply_change(&namespace, &change, context.plants);
                     if let Some(live) = self.live.get_mut(&namespace) {
                         live.dirty = true;
+                        live.members_changed = true;
                         if matches!(change, Change::Configured { .. }) {
                             // The settings that are replaced have promised holds of their own until this commits.
                             live.hold_settles_at = None;

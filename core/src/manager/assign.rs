@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::id::{Generation, SessionId};
 use crate::key::KeyRange;
 use crate::load::{LoadRound, OwnerLoad, RangeLoad};
-use crate::plant::Plant;
+use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, SessionInfo};
@@ -35,11 +35,17 @@ impl Decision<'_> {
     /// Asks the partitioner again if its input is another; says whether it is.
     fn refresh_desired(&mut self) -> bool {
         let stored = &self.draft.namespaces[self.namespace];
+        let members_changed = std::mem::take(&mut self.live.members_changed);
+        if !members_changed && self.live.desired.as_ref().is_some_and(|desired| desired.is_for(stored)) {
+            return false;
+        }
         let known = self.live.desired.take().filter(|desired| desired.is_of(stored));
         let is_new = known.is_none();
         let mut desired = known.unwrap_or_else(|| Desired::new(stored));
         let changed = desired.follow(stored);
-        debug_assert!(stored.table.len() > 1_000 || desired.is_up_to_date(stored));
+        debug_assert!(
+            stored.table.len() > 1_000 || self.plants != Plants::NONE || desired.is_up_to_date(stored)
+        );
         self.live.desired = Some(desired);
         changed || is_new
     }
@@ -108,7 +114,11 @@ impl Decision<'_> {
             let parts = RangeSet::from_ranges(parts).difference(&spoken_for);
             parts.iter().map(|part| (part, session)).collect::<Vec<_>>()
         });
+        let room = BATCH.saturating_sub(self.plan.records.len());
         for (part, session) in unowned {
+            if grants.len() > room {
+                break;
+            }
             if !self.live.talks.contains_key(session) {
                 waits = true;
                 continue;
@@ -281,8 +291,8 @@ impl Decision<'_> {
     /// An evicted Owner gives everything back at once, whoever else there is.
     fn withdraw_from_evicted(&mut self) {
         let stored = self.stored();
-        let evicted = stored.sessions.iter().filter(|(_, info)| info.evicted).map(|(session, _)| *session);
         let plain = Some(Recall { to: None });
+        let evicted = self.live.evicted.iter().copied();
         let pieces: Vec<(KeyRange, Generation)> = evicted
             .flat_map(|session| stored.table.of_session(session))
             .filter(|(_, entry)| entry.recall != plain)
@@ -349,13 +359,13 @@ impl Decision<'_> {
     fn is_out_of_contact(&self, session: SessionId) -> bool {
         let patience = self.stored().settings.renewal * 2;
         let speaks = self.live.talks.contains_key(&session);
-        !speaks || self.live.heard.get(&session).is_none_or(|heard| self.now >= *heard + patience)
+        !speaks || self.live.heard.get(&session).is_none_or(|heard| self.now >= heard + patience)
     }
 
     /// Gives every recall its deadline and forgets those of recalls that are over.
     fn watch_recalls(&mut self) {
         let stored = &self.draft.namespaces[self.namespace];
-        let mut deadlines: RangeMap<RecallDeadline> = RangeMap::new();
+        let mut deadlines: Vec<(KeyRange, RecallDeadline)> = Vec::new();
         let mut unheard = false;
         for (range, entry) in stored.table.recalled() {
             let Some(recall) = entry.recall.filter(|_| !self.live.is_on_its_way(range, entry)) else {
@@ -372,18 +382,20 @@ impl Decision<'_> {
             let known = self.live.recall_deadlines.overlapping(range);
             for (piece, known) in known.filter(|(_, known)| known.is_of(entry, recall)) {
                 fresh.remove(piece);
-                deadlines.insert(piece, RecallDeadline { at: known.at.min(latest.at), ..latest });
+                deadlines.push((piece, RecallDeadline { at: known.at.min(latest.at), ..latest }));
             }
             for piece in fresh.iter() {
                 let is_heard =
                     |to| entry.owner.is_some_and(|owner| self.live.knows_of_recall(owner, piece, to));
                 if recall.to.is_none_or(is_heard) {
-                    deadlines.insert(piece, latest);
+                    deadlines.push((piece, latest));
                 } else {
                     unheard = true;
                 }
             }
         }
+        deadlines.sort_unstable_by_key(|(range, _)| *range);
+        let deadlines: RangeMap<RecallDeadline> = deadlines.into_iter().collect();
         let is_waiting = deadlines.values().any(|deadline| deadline.at <= self.now);
         let look_again = is_waiting.then_some(self.now + stored.settings.renewal);
         let due = deadlines.values().map(|deadline| deadline.at).filter(|at| *at > self.now);

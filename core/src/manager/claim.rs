@@ -12,7 +12,7 @@ use crate::record::{Change, Reason, Record};
 use crate::time::Instant;
 
 use super::Context;
-use super::decide::Decision;
+use super::decide::{BATCH, Decision};
 use super::event::{ClaimSkip, Peer, Skip};
 use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
@@ -120,7 +120,10 @@ impl Live {
     /// Whoever claimed nothing waited until nothing was left to claim.
     fn let_others_join(&mut self, stored: &Stored) {
         let waiting = self.talks.iter_mut().filter(|(session, _)| !stored.sessions.contains_key(session));
-        waiting.for_each(|(_, talk)| talk.undecided = true);
+        for (session, talk) in waiting {
+            talk.undecided = true;
+            self.undecided.insert(*session);
+        }
     }
 
     /// A planted fault: a report of any conversation that could be a claim opens one.
@@ -183,6 +186,10 @@ impl Decision<'_> {
         let (Some(floor), true) = (self.floor, self.live.rebuild.is_some()) else { return Vec::new() };
         let mut claims = Vec::new();
         for held in &report.held {
+            if claims.len() > BATCH {
+                // The others are found again by the next decision.
+                break;
+            }
             let parts: Vec<_> =
                 self.stored().table.overlapping(held.range).map(|(part, entry)| (part, *entry)).collect();
             for (range, entry) in parts {

@@ -181,6 +181,11 @@ impl Leader {
                         entries.filter_map(|(_, entry)| entry.owner).for_each(|owner| live.disturb(owner));
                     }
                 }
+                Change::SessionStarted { .. } | Change::SessionChanged { .. } => {
+                    if let Some(live) = self.live.get_mut(namespace) {
+                        live.members_changed = true;
+                    }
+                }
                 Change::Granted { .. } => context.counters.grants += 1,
                 Change::Claimed { .. } => context.counters.claims += 1,
                 Change::Released { .. } => context.counters.losses += 1,
@@ -225,6 +230,7 @@ impl Leader {
                 self.live.values_mut().for_each(|live| {
                     live.dirty = true;
                     live.desired = None;
+                    live.members_changed = true;
                     live.talks.values_mut().for_each(|talk| talk.at_rest = false);
                 });
             } else if context.plants.has(Plant::UnknownThenNextIndex) {

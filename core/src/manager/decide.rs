@@ -12,6 +12,7 @@ use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::settings::Drift;
+use crate::table::Entry;
 use crate::time::Instant;
 
 use super::Context;
@@ -52,7 +53,7 @@ pub(super) struct Decision<'a> {
 }
 
 /// What a report says of a lease that its session does not hold, or not all of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Finding {
     pub(super) range: KeyRange,
     generation: Generation,
@@ -101,6 +102,10 @@ impl Leader {
             return;
         }
         live.dirty = false;
+        if live.members_changed {
+            let members = self.draft.namespaces[namespace].sessions.iter();
+            live.evicted = members.filter(|(_, info)| info.evicted).map(|(session, _)| *session).collect();
+        }
         let earlier = std::mem::take(&mut live.skips);
         let draft = &mut self.draft;
         let mut decision = Decision {
@@ -171,6 +176,11 @@ impl Decision<'_> {
             let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
             owners.filter_map(|(_, entry)| entry.owner).for_each(|owner| self.live.disturb(owner));
         }
+        if let Change::SessionStarted { .. } | Change::SessionChanged { .. } | Change::SessionEnded { .. } =
+            &change
+        {
+            self.live.members_changed = true;
+        }
         self.draft.apply_change(self.namespace, &change, self.plants);
         if let Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } =
             &change
@@ -184,9 +194,9 @@ impl Decision<'_> {
 
     fn end_silent_sessions(&mut self) {
         let planted = std::mem::take(&mut self.live.ended_by_plant);
-        let over =
-            |session: &SessionId| self.live.hold_is_over(*session, self.now) || planted.contains(session);
-        let silent: Vec<SessionId> = self.stored().sessions.keys().copied().filter(over).collect();
+        let mut silent = self.live.silent(self.now);
+        silent.extend(planted);
+        silent.retain(|session| self.stored().sessions.contains_key(session));
         for session in silent {
             if !self.end(session, &Reason::HoldExpired) {
                 return;
@@ -197,8 +207,8 @@ impl Decision<'_> {
     /// A session is over: whatever it still has is released, and its state is gone. False if the batch has no room for all of
     /// that: the session is a member until the rest is released.
     fn end(&mut self, session: SessionId, reason: &Reason) -> bool {
-        let leases: Vec<_> =
-            self.stored().table.of_session(session).map(|(range, entry)| (range, entry.generation)).collect();
+        let leases = self.stored().table.of_session(session).take(BATCH + 1);
+        let leases: Vec<_> = leases.map(|(range, entry)| (range, entry.generation)).collect();
         for (range, generation) in leases {
             if self.is_full() {
                 return false;
@@ -210,12 +220,15 @@ impl Decision<'_> {
     }
 
     fn hear_reports(&mut self) {
-        let undecided: Vec<SessionId> =
-            self.live.talks.iter().filter(|(_, talk)| talk.undecided).map(|(session, _)| *session).collect();
+        let undecided: Vec<SessionId> = self.live.undecided.iter().copied().collect();
         for session in undecided {
             if self.is_full() {
                 return;
             }
+            if !self.take_earlier_findings(session) {
+                return;
+            }
+            self.live.undecided.remove(&session);
             let Some(talk) = self.live.talks.get_mut(&session) else { continue };
             talk.undecided = false;
             let Some(report) = talk.report.clone() else { continue };
@@ -233,6 +246,7 @@ impl Decision<'_> {
                 // The rest of it is found again by the next decision, and only then is it applied.
                 if let Some(talk) = self.live.talks.get_mut(&session) {
                     talk.undecided = true;
+                    self.live.undecided.insert(session);
                 }
                 return;
             }
@@ -326,13 +340,43 @@ impl Decision<'_> {
         if self.plants.has(Plant::AbsenceFromAnySession) {
             findings.extend(absent_anywhere(self.stored(), talk));
         }
-        let moved = self.live.moved_by(session);
-        for finding in findings {
-            if self.is_full() {
-                return;
-            }
-            self.take_finding(session, finding, &moved);
+        findings.reverse();
+        self.take_all(session, findings);
+    }
+
+    /// Goes on with what earlier decisions found in a report and had no room for; says whether it is done.
+    fn take_earlier_findings(&mut self, session: SessionId) -> bool {
+        let findings = self.live.talks.get_mut(&session).map(|talk| std::mem::take(&mut talk.findings));
+        self.take_all(session, findings.unwrap_or_default());
+        !self.unfinished
+    }
+
+    /// Acts on findings, the last first, as far as the batch has room. The others wait with the report.
+    fn take_all(&mut self, session: SessionId, mut findings: Vec<Finding>) {
+        if findings.is_empty() {
+            return;
         }
+        let moved = self.live.moved_by(session);
+        while let Some(finding) = findings.last() {
+            if self.is_full() {
+                break;
+            }
+            if self.still_holds(session, finding) {
+                self.take_finding(session, *finding, &moved);
+            }
+            findings.pop();
+        }
+        if let Some(talk) = self.live.talks.get_mut(&session) {
+            talk.findings = findings;
+        }
+    }
+
+    /// Whether a finding is still about a lease that its session has.
+    fn still_holds(&self, session: SessionId, finding: &Finding) -> bool {
+        let is_its = |(_, entry): (KeyRange, &Entry)| {
+            entry.owner == Some(session) && entry.generation == finding.generation
+        };
+        self.plants != Plants::NONE || self.stored().table.overlapping(finding.range).all(is_its)
     }
 
     fn take_finding(&mut self, source: SessionId, finding: Finding, moved: &MovedKeys) {
@@ -441,11 +485,11 @@ impl Decision<'_> {
     /// An evicted session that has nothing left is over.
     fn end_emptied(&mut self) {
         let stored = self.stored();
-        let emptied = |(session, info): (&SessionId, &SessionInfo)| {
-            let is_emptied = !stored.table.has_any(*session) && !self.live.speaks_of_moves(*session);
-            (info.evicted && is_emptied).then_some(*session)
+        let is_emptied = |session: &SessionId| {
+            let is_member = stored.sessions.get(session).is_some_and(|info| info.evicted);
+            is_member && !stored.table.has_any(*session) && !self.live.speaks_of_moves(*session)
         };
-        let emptied: Vec<SessionId> = stored.sessions.iter().filter_map(emptied).collect();
+        let emptied: Vec<SessionId> = self.live.evicted.iter().copied().filter(is_emptied).collect();
         for session in emptied {
             self.emit(Change::SessionEnded { session }, Reason::Operator("evicted".into()));
         }

@@ -64,6 +64,11 @@ impl Desired {
         self.settings.partitioner == stored.settings.partitioner
     }
 
+    /// Whether settings and pins are the same as before.
+    pub(super) fn is_for(&self, stored: &Stored) -> bool {
+        self.settings == stored.settings && self.pins == stored.pins
+    }
+
     /// Takes the members, settings and pins as they are now; says whether any of them is another.
     pub(super) fn follow(&mut self, stored: &Stored) -> bool {
         let joined_or_left = self.follow_owners(stored);

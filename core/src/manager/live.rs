@@ -30,10 +30,16 @@ pub(super) struct Live {
     pub(super) talks: BTreeMap<SessionId, Talk>,
     /// The sessions whose conversations have something to be sent, now or once an answer is there.
     pub(super) due: BTreeSet<SessionId>,
+    /// The sessions whose latest report calls for a decision.
+    pub(super) undecided: BTreeSet<SessionId>,
+    /// Members may be others than at the last decision.
+    pub(super) members_changed: bool,
+    /// The members that operators evicted.
+    pub(super) evicted: Vec<SessionId>,
     /// Welcomes that nobody has taken up yet.
     pub(super) offers: BTreeMap<SessionId, Offer>,
     /// When each session was last heard from: its leases are kept from others for `hold` from there.
-    pub(super) heard: BTreeMap<SessionId, Instant>,
+    pub(super) heard: Timers<SessionId>,
     /// The longest hold that any lease may have been promised, as committed.
     pub(super) hold: Duration,
     /// When each session had joined at the latest.
@@ -141,8 +147,11 @@ impl Live {
         Live {
             talks: BTreeMap::new(),
             due: BTreeSet::new(),
+            undecided: BTreeSet::new(),
+            members_changed: true,
+            evicted: Vec::new(),
             offers: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            heard: Timers::default(),
             joined: BTreeMap::new(),
             hold: stored.longest_hold,
             silent_from: now,
@@ -195,7 +204,7 @@ impl Live {
 
     /// Keeps a session's leases from others for the hold from `at`.
     pub(super) fn hear(&mut self, session: SessionId, at: Instant) {
-        self.heard.insert(session, at);
+        self.heard.set(session, at);
         self.timers.set(LiveTimer::Hold(session), at + self.hold);
     }
 
@@ -218,7 +227,13 @@ impl Live {
 
     /// Whether a session's hold has run out.
     pub(super) fn hold_is_over(&self, session: SessionId, now: Instant) -> bool {
-        self.heard.get(&session).is_some_and(|heard| now >= *heard + self.hold)
+        self.heard.get(&session).is_some_and(|heard| now >= heard + self.hold)
+    }
+
+    /// The sessions whose hold has run out.
+    pub(super) fn silent(&self, now: Instant) -> BTreeSet<SessionId> {
+        let over = self.heard.iter().take_while(|(heard, _)| now >= *heard + self.hold);
+        over.map(|(_, session)| *session).collect()
     }
 
     /// Whether the word of a process that is `age` old and was alive at `alive_at` covers a session: it speaks of
@@ -290,7 +305,8 @@ impl Live {
         self.movers.remove(&session);
         self.talks.remove(&session);
         self.due.remove(&session);
-        self.heard.remove(&session);
+        self.undecided.remove(&session);
+        self.heard.clear(&session);
         self.joined.remove(&session);
         self.timers.clear(&LiveTimer::Hold(session));
         self.timers.clear(&LiveTimer::Resend(session));

@@ -203,6 +203,7 @@ impl Leader {
         talk.undecided = calls_for_more || claims || (!is_renewal && differs());
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
             talk.undecided = true;
+            live.undecided.insert(session);
             live.dirty = true;
         } else if let Some(in_flight) = &mut self.in_flight {
             // What it says may be in the draft and yet be lost with the batch under way.
@@ -230,7 +231,7 @@ impl Leader {
             match timer {
                 LiveTimer::Hold(session) => {
                     // The hold may have been lengthened since the timer was set.
-                    match live.heard.get(&session).copied() {
+                    match live.heard.get(&session) {
                         Some(heard) if context.now < heard + live.hold => live.hear(session, heard),
                         _ => live.dirty = true,
                     }
@@ -269,6 +270,8 @@ impl Leader {
         let due = |talk: &Talk| {
             (talk.reply_due || (talk.push_due && (!talk.is_unanswered() || unlimited)))
                 && (!diskless || talk.applied > Seq::ZERO)
+                // The answer to a report that takes several batches comes with the last of them.
+                && talk.findings.is_empty()
         };
         let mut to_send = Vec::new();
         for (namespace, live) in self.live.iter().filter(|(_, live)| !live.due.is_empty()) {
@@ -315,6 +318,7 @@ impl Leader {
             // The numbering is used up: the session has to open a new conversation.
             live.talks.remove(&session);
             live.due.remove(&session);
+            live.undecided.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
         if !talk.at_rest && self.floor.is_none() && context.plants == Plants::NONE {
@@ -397,6 +401,10 @@ impl Leader {
             };
             let kept = |next: &Entry| next.owner == entry.owner && is_under(next);
             let mut add = |part: KeyRange| {
+                if talk.offers.is_listed(part, entry.numbers()) && !context.plants.has(Plant::AcceptedTwice) {
+                    let order = renewal_of(part, entry, context.plants, destination);
+                    return orders.push(LeaseOrder { warrant: warrant_of(part), ..order });
+                }
                 orders.extend(
                     orders_of(part, entry, talk, context.plants, destination)
                         .map(|order| LeaseOrder { warrant: warrant_of(order.range), ..order }),
@@ -404,9 +412,12 @@ impl Leader {
             };
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
             let mut withdrawn = live.withdrawn_of(range, entry.generation, context.plants).peekable();
-            let (whole, next) = draft.table.get(range.first());
-            if whole.contains_range(range)
-                && kept(next)
+            let is_kept = || {
+                let (whole, next) = draft.table.get(range.first());
+                whole.contains_range(range) && kept(next)
+            };
+            // Without a batch under way the draft says the same.
+            if (self.in_flight.is_none() || is_kept())
                 && (gone.is_empty() || !gone.overlaps(range))
                 && withdrawn.peek().is_none()
             {
@@ -500,12 +511,26 @@ impl Live {
                 let opened = Talk::open(offer, from, talk, context.now);
                 self.talks.insert(report.session, opened);
                 self.due.remove(&report.session);
+                self.undecided.remove(&report.session);
                 self.dirty |= self.waits_for_talk;
             }
             return true;
         }
         talk.is_some() && context.plants.has(Plant::NonceNotChecked)
     }
+}
+
+/// The order for a piece of an entry that the session has listed.
+fn renewal_of(
+    range: KeyRange,
+    entry: &Entry,
+    plants: Plants,
+    destination: impl Fn(SessionId) -> Option<Destination>,
+) -> LeaseOrder {
+    let Entry { generation, state_since, merge, .. } = *entry;
+    let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
+    let merge = merge.filter(|_| recall.is_none() || !plants.has(Plant::RecallOmitsMerge));
+    LeaseOrder { range, generation, state_since, kind: OrderKind::Renewal, merge, recall, warrant: None }
 }
 
 /// The orders for a piece of an entry: renewals of what the session has listed, and offers of the rest.
@@ -516,20 +541,8 @@ fn orders_of(
     plants: Plants,
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> impl Iterator<Item = LeaseOrder> {
-    let Entry { generation, state_since, source, merge, .. } = *entry;
-    let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
-    let order = LeaseOrder {
-        range,
-        generation,
-        state_since,
-        kind: OrderKind::Renewal,
-        merge: merge.filter(|_| recall.is_none() || !plants.has(Plant::RecallOmitsMerge)),
-        recall: recall.clone(),
-        warrant: None,
-    };
-    if talk.offers.is_listed(range, entry.numbers()) && !plants.has(Plant::AcceptedTwice) {
-        return vec![order].into_iter();
-    }
+    let Entry { generation, source, .. } = *entry;
+    let order = renewal_of(range, entry, plants, destination);
     let mut listed = talk.offers.listed(range, entry.numbers());
     if plants.has(Plant::AcceptedTwice) {
         let held = talk.report.iter().flat_map(|report| &report.held);
@@ -537,7 +550,7 @@ fn orders_of(
         listed = listed.intersection(&held.collect());
     }
     // State that has just arrived is not wanted back before its new owner is seen to have it.
-    let recall = recall.filter(|_| source.is_none());
+    let recall = order.recall.clone().filter(|_| source.is_none());
     let offer = LeaseOrder { kind: OrderKind::Grant { source }, merge: None, recall, ..order.clone() };
     let offers = RangeSet::from_ranges([range]).difference(&listed);
     let mut pieces: Vec<LeaseOrder> =
@@ -590,7 +603,14 @@ fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
     let kept = |held: &HeldLease| {
         listed_whole(held) || keys(&talk.told, held).difference(&keys(orders, held)).is_empty()
     };
-    !orders.iter().all(told) || !talk.report.iter().flat_map(|report| &report.held).all(kept)
+    // Most orders are at the place where they were.
+    let is_in_place = |(place, order): (usize, &LeaseOrder)| {
+        talk.told.get(place).is_some_and(|same| {
+            same.range == order.range && same.generation == order.generation && same.recall == order.recall
+        }) || told(order)
+    };
+    !orders.iter().enumerate().all(is_in_place)
+        || !talk.report.iter().flat_map(|report| &report.held).all(kept)
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

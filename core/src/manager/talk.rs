@@ -10,6 +10,7 @@ use crate::random::Random;
 use crate::round_trip::RoundTrip;
 use crate::time::Instant;
 
+use super::decide::Finding;
 use super::event::{MessageSkip, Peer};
 use super::live::Offer;
 use super::moves::moves;
@@ -70,6 +71,8 @@ pub(super) struct Talk {
     /// The Owner has exactly what it was told, all of it renewed and none of it wanted back, and nothing of that has changed
     /// since: a report that lists the same again needs no other answer.
     pub(super) at_rest: bool,
+    /// What was found in the latest report and waits for the next batch, the last first.
+    pub(super) findings: Vec<Finding>,
 }
 
 impl Talk {
@@ -102,6 +105,7 @@ impl Talk {
             told_drained: false,
             told: Vec::new(),
             at_rest: false,
+            findings: Vec::new(),
         }
     }
 
@@ -206,6 +210,7 @@ impl Talk {
             self.told_to_stop.retain(|lease, _| spoken_of.contains(lease));
         }
         self.report = Some(report);
+        self.findings.clear();
     }
 
     /// The next message lists what the Owner should go on saying that it moved; says whether that ends something. Only what is

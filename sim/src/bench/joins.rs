@@ -32,7 +32,7 @@ pub fn run(json: bool, owners: u64) {
 
 /// Every Owner that is asked to answers once: it has what it was granted, and gives back what it is told to.
 fn answer_all(leader: &mut Leader) -> Cost {
-    let mut cost = Cost::default();
+    let mut reports = Vec::new();
     for session in leader.take_unanswered() {
         let Some(assign) = leader.latest(session) else { continue };
         let (kept, given_back): (Vec<_>, Vec<_>) =
@@ -53,9 +53,9 @@ fn answer_all(leader: &mut Leader) -> Cost {
         let released = released.collect();
         let mut report = leader.report(&namespace("bench"), session, held.collect());
         report.released = released;
-        cost.add(leader.send(report));
+        reports.push(report);
     }
-    cost
+    leader.send_all(reports)
 }
 
 fn print(json: bool, owners: u64, cost: &Cost, steps: &[Cost], entries: usize) {

@@ -144,6 +144,17 @@ impl Leader {
         self.feed(Some(from_owner(OwnerToManager::Report(report))))
     }
 
+    /// Sends reports, and lets the store answer once all of them have come, as one does that takes as long as they do.
+    pub(super) fn send_all(&mut self, reports: Vec<Report>) -> Cost {
+        let events = reports.into_iter().map(|report| Some(from_owner(OwnerToManager::Report(report))));
+        self.queue.extend(events);
+        let mut cost = Cost::default();
+        while let Some(step) = self.step() {
+            cost.add(step);
+        }
+        cost
+    }
+
     /// Puts a report where the next step finds it.
     pub(super) fn post(&mut self, report: Report) {
         self.queue.push_front(Some(from_owner(OwnerToManager::Report(report))));

@@ -76,7 +76,7 @@ impl Settings {
     /// The most virtual nodes of an Owner that joins.
     pub const MOST_VIRTUAL_NODES: u32 = 4_096;
     /// The most ranges that may be moving at once.
-    pub const MOST_MOVES: usize = 65_536;
+    pub const MOST_MOVES: usize = 16_384;
     /// The most Owners of a namespace.
     pub const MOST_OWNERS: usize = 16_384;
     /// The most virtual nodes of all Owners: each is an entry of the table, which every Manager and every Lookup keeps.
@@ -242,7 +242,7 @@ mod tests {
         let many_nodes = Settings { virtual_nodes: 65_536, ..settings.clone() };
         assert_eq!(refused(many_nodes), "virtual_nodes must be at most 4096");
         let many_moves = Settings { max_moves: u32::MAX as usize, ..settings.clone() };
-        assert_eq!(refused(many_moves), "max_moves must be at most 65536");
+        assert_eq!(refused(many_moves), "max_moves must be at most 16384");
         let many_owners = Settings { max_owners: 20_000, virtual_nodes: 1, ..settings.clone() };
         assert_eq!(refused(many_owners), "max_owners must be at most 16384");
         let large_table = Settings { max_owners: 4_096, virtual_nodes: 512, ..settings };

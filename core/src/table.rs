@@ -69,7 +69,8 @@ pub struct Recall {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     entries: RangeMap<Entry>,
-    keys_of: BTreeMap<SessionId, RangeSet>,
+    /// The entries of each session once more, side by side: what is sent to a session is made of them alone.
+    entries_of: BTreeMap<SessionId, RangeMap<Entry>>,
     unowned: RangeSet,
     recalled: RangeSet,
 }
@@ -78,7 +79,7 @@ impl Default for Table {
     fn default() -> Self {
         let mut entries = RangeMap::new();
         entries.insert(KeyRange::ALL, Entry::default());
-        Table { entries, keys_of: BTreeMap::new(), unowned: RangeSet::all(), recalled: RangeSet::new() }
+        Table { entries, entries_of: BTreeMap::new(), unowned: RangeSet::all(), recalled: RangeSet::new() }
     }
 }
 
@@ -109,14 +110,13 @@ impl Table {
 
     /// The entries that a session holds or is being granted, in key order.
     pub fn of_session(&self, session: SessionId) -> impl Iterator<Item = (KeyRange, &Entry)> {
-        let keys = self.keys_of.get(&session);
-        keys.into_iter().flat_map(RangeSet::iter).flat_map(|range| self.entries.overlapping(range))
+        self.entries_of.get(&session).into_iter().flat_map(RangeMap::iter)
     }
 
     /// Whether a session holds, or is being granted, anything.
     #[must_use]
     pub fn has_any(&self, session: SessionId) -> bool {
-        self.keys_of.contains_key(&session)
+        self.entries_of.contains_key(&session)
     }
 
     /// The entries that nobody has, in key order.
@@ -149,6 +149,9 @@ impl Table {
         if !has_same_owner {
             self.change_owner(range, &previous, entry.owner);
         }
+        if let Some(owner) = entry.owner {
+            self.entries_of.entry(owner).or_default().insert(range, entry);
+        }
         match entry.recall {
             Some(_) => self.recalled.insert(range),
             None if has_recall => self.recalled.remove(range),
@@ -164,19 +167,16 @@ impl Table {
             }
         }
         match owner {
-            Some(owner) => {
-                self.keys_of.entry(owner).or_default().insert(range);
-                self.unowned.remove(range);
-            }
+            Some(_) => self.unowned.remove(range),
             None => self.unowned.insert(range),
         }
     }
 
     fn forget(&mut self, owner: SessionId, part: KeyRange) {
-        if let Some(keys) = self.keys_of.get_mut(&owner) {
-            keys.remove(part);
-            if keys.is_empty() {
-                self.keys_of.remove(&owner);
+        if let Some(entries) = self.entries_of.get_mut(&owner) {
+            entries.remove(part);
+            if entries.is_empty() {
+                self.entries_of.remove(&owner);
             }
         }
     }

@@ -214,11 +214,14 @@ fn read_list<W, T>(field: &str, wire: Vec<W>, read: impl Fn(W) -> Converted<T>) 
 }
 
 /// A list that a Manager receives.
-fn read_bounded<W, T>(field: &str, wire: Vec<W>, read: impl Fn(W) -> Converted<T>) -> Converted<Vec<T>> {
+fn read_bounded<W, T>(
+    field: &str,
+    at_most: usize,
+    wire: Vec<W>,
+    read: impl Fn(W) -> Converted<T>,
+) -> Converted<Vec<T>> {
     match wire.len() {
-        len if len > limits::MOST_ITEMS => {
-            refuse(field, Problem::TooMany { len, at_most: limits::MOST_ITEMS })
-        }
+        len if len > at_most => refuse(field, Problem::TooMany { len, at_most }),
         _ => read_list(field, wire, read),
     }
 }
@@ -448,10 +451,10 @@ fn read_report(wire: v1::Report) -> Converted<Report> {
         applied: Seq(wire.applied),
         age: Duration::from_nanos(wire.age_nanos),
         held: read_all_held(wire.held)?,
-        released: read_bounded("released", wire.released, read_release)?,
-        refused: read_bounded("refused", wire.refused, read_refusal)?,
-        imports: read_bounded("imports", wire.imports, read_import)?,
-        loads: read_bounded("loads", wire.loads, read_load)?,
+        released: read_bounded("released", limits::MOST_CHANGES, wire.released, read_release)?,
+        refused: read_bounded("refused", limits::MOST_CHANGES, wire.refused, read_refusal)?,
+        imports: read_bounded("imports", limits::MOST_CHANGES, wire.imports, read_import)?,
+        loads: read_bounded("loads", limits::MOST_ITEMS, wire.loads, read_load)?,
         weight: wire.weight,
         draining: wire.draining,
         leaving: wire.leaving,
@@ -470,7 +473,7 @@ fn write_held(lease: &HeldLease) -> v1::HeldLease {
 
 /// What an Owner holds is in key order, and no key is in it twice.
 fn read_all_held(wire: Vec<v1::HeldLease>) -> Converted<Vec<HeldLease>> {
-    let held = read_bounded("held", wire, read_held)?;
+    let held = read_bounded("held", limits::MOST_ITEMS, wire, read_held)?;
     let overlaps = |pair: &[HeldLease]| pair[0].range.last() >= pair[1].range.first();
     match held.windows(2).position(overlaps) {
         Some(place) => refuse(&format!("held[{}]", place + 1), Problem::Overlap),

@@ -16,6 +16,10 @@ pub const CLIENT_RECEIVES: usize = 64 << 20;
 /// many more once decoded.
 pub const MOST_ITEMS: usize = 1 << 16;
 
+/// The most leases that one report gives back, refuses, or has copies for: as many as may be moving at once. A leader is busy with
+/// a longer list for more than 10 ms, in which it renews nobody's leases.
+pub const MOST_CHANGES: usize = Settings::MOST_MOVES;
+
 /// The most bytes of an Owner's URL.
 pub const URL_LEN: usize = 2_048;
 

@@ -323,6 +323,9 @@ fn long_lists_and_texts_are_refused() {
     let many = limits::MOST_ITEMS + 1;
     let refused = refusal(|report| report.held = vec![report.held[0].clone(); many]);
     assert_eq!(refused.problem, Problem::TooMany { len: many, at_most: limits::MOST_ITEMS });
+    let many = limits::MOST_CHANGES + 1;
+    let refused = refusal(|report| report.released = vec![v1::Release::default(); many]);
+    assert_eq!(refused.problem, Problem::TooMany { len: many, at_most: limits::MOST_CHANGES });
 
     let hello = |name: String, url: String| {
         let hello = v1::Hello { name, url, ..proven_hello() };

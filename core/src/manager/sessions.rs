@@ -393,6 +393,7 @@ impl Leader {
         };
         let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session));
         let mut orders = Vec::new();
+        let mut drafted = draft.table.of_session(session).peekable();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.
             let is_under = |next: &Entry| match context.plants.has(Plant::SwitchedLeaseOmitted) {
@@ -412,15 +413,10 @@ impl Leader {
             };
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
             let mut withdrawn = live.withdrawn_of(range, entry.generation, context.plants).peekable();
-            let is_kept = || {
-                let (whole, next) = draft.table.get(range.first());
-                whole.contains_range(range) && kept(next)
-            };
-            // Without a batch under way the draft says the same.
-            if (self.in_flight.is_none() || is_kept())
-                && (gone.is_empty() || !gone.overlaps(range))
-                && withdrawn.peek().is_none()
-            {
+            while drafted.next_if(|(next, _)| next.last() < range.first()).is_some() {}
+            let is_kept =
+                drafted.peek().is_some_and(|(next, entry)| next.contains_range(range) && kept(entry));
+            if is_kept && (gone.is_empty() || !gone.overlaps(range)) && withdrawn.peek().is_none() {
                 add(range);
                 continue;
             }

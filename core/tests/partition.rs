@@ -161,7 +161,7 @@ fn a_ring_that_is_kept_says_what_an_assignment_from_scratch_says() {
         let number = (random.nonce().0 % 12) as usize;
         let before = there.remove(&number);
         before.iter().for_each(|owner| ring.remove(owner, number));
-        let now = ((random.nonce().0 % 3) > 0).then(|| PartitionOwner {
+        let now = (!random.nonce().0.is_multiple_of(3)).then(|| PartitionOwner {
             virtual_nodes: (random.nonce().0 % 20) as u32,
             weight: (random.nonce().0 % 300) as u32,
             ..owner(number)

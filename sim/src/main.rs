@@ -150,7 +150,7 @@ enum Bench {
     },
     /// What a renewal waits for while an Owner of another namespace sends the largest messages it can.
     Isolation {
-        /// How many pieces the messages have; as many as fit unless given.
+        /// How many pieces the messages have; as many as are accepted unless given.
         #[arg(long)]
         pieces: Option<u64>,
         /// Print a line of JSON for each kind of message.

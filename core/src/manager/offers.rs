@@ -138,10 +138,10 @@ fn keep_current<T: Copy + Eq>(
     current: &RangeMap<LeaseNumbers>,
     of: impl Fn(&T) -> Generation,
 ) {
-    let kept = map.overlay(current).filter(|(_, value, numbers)| numbers.have(of(value)));
-    let kept: Vec<(KeyRange, T)> = kept.map(|(piece, value, _)| (piece, *value)).collect();
-    let is_all = || kept.iter().map(|(piece, _)| *piece).eq(map.iter().map(|(range, _)| range));
-    if kept.len() != map.len() || !is_all() {
+    let kept = || map.overlay(current).filter(|(_, value, numbers)| numbers.have(of(value)));
+    // Mostly nothing is over.
+    if !kept().map(|(piece, _, _)| piece).eq(map.iter().map(|(range, _)| range)) {
+        let kept: Vec<(KeyRange, T)> = kept().map(|(piece, value, _)| (piece, *value)).collect();
         *map = kept.into_iter().collect();
     }
 }

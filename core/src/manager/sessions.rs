@@ -392,7 +392,7 @@ impl Leader {
             Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
         };
         let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session));
-        let mut orders = Vec::new();
+        let mut orders = Vec::with_capacity(talk.told.len() + 1);
         let mut drafted = draft.table.of_session(session).peekable();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.

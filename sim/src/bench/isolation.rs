@@ -9,14 +9,17 @@ use centrifuge_core::settings::Settings;
 
 use super::leader::{Leader, group, name, namespace, parts, session, stored};
 
-/// How many pieces the largest messages have: as many as fit into what a Manager receives.
-const PIECES: u64 = 65_536;
+/// How many pieces the largest messages have: more changes are refused where messages are read.
+const PIECES: u64 = Settings::MOST_MOVES as u64;
 
 /// The longest that a renewal should wait, at the 99th percentile.
 const BOUND: Duration = Duration::from_millis(10);
 
+/// Makes a report of one lease a large one.
+type Enlarge = fn(&mut Report, u64);
+
 /// How the large messages look. Each begins with one lease of every key.
-const KINDS: [(&str, fn(&mut Report, u64)); 5] = [
+const KINDS: [(&str, Enlarge); 5] = [
     ("held_pieces", held_pieces),
     ("released_pieces", released_pieces),
     ("released_of_others", released_of_others),
@@ -35,7 +38,7 @@ pub fn run(json: bool, pieces: Option<u64>) {
     }
 }
 
-fn of_kind(change: fn(&mut Report, u64), pieces: u64) -> Vec<Duration> {
+fn of_kind(change: Enlarge, pieces: u64) -> Vec<Duration> {
     let (large, other) = (namespace("large"), namespace("other"));
     let mut records = stored(&large, Settings::default(), &[(session(0), name(0), parts(1))]);
     records.extend(stored(&other, Settings::default(), &[(session(1), name(1), parts(64))]));

@@ -32,10 +32,12 @@ fn lease() -> impl Strategy<Value = Lease> {
 }
 
 fn cell() -> impl Strategy<Value = Cell> {
-    ("[^\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cn}]{1,60}", btree_set(any::<u16>(), 0..8)).prop_map(|(name, members)| {
-        let cell = Cell::new(&name).expect("a name");
-        if members.is_empty() { cell } else { cell.among(members.into_iter().map(PeerId)) }
-    })
+    ("[^\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cn}]{1,60}", btree_set(any::<u16>(), 0..8)).prop_map(
+        |(name, members)| {
+            let cell = Cell::new(&name).expect("a name");
+            if members.is_empty() { cell } else { cell.among(members.into_iter().map(PeerId)) }
+        },
+    )
 }
 
 fn body() -> impl Strategy<Value = Body> {

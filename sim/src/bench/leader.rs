@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::group::Group;
-use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Seq, SessionId, Term};
+use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
@@ -89,6 +89,7 @@ impl Leader {
         let hello = Hello {
             namespace: namespace.clone(),
             session,
+            secret: Secret::default(),
             number: 1,
             name: name.clone(),
             url: "somewhere".into(),

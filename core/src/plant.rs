@@ -187,6 +187,8 @@ plants! {
     ContinuousSinceAnyNumber = "continuous-since-any-number" breaks "S3",
     /// Two leases that become one: a release under the new number does not count.
     ReleasedUnderOneNumber = "released-under-one-number" breaks "S4",
+    /// A report whose decision is cut by a full batch counts as applied with its first piece.
+    FirstBatchIsAll = "first-batch-is-all" breaks "S4",
     /// A committed grant that its session's reports do not list is taken for dropped once the conversation has changed.
     UnlistedTakenForDropped = "unlisted-taken-for-dropped" breaks "S4",
     /// An Owner refuses a message's grants because its lease time ran out on the way.

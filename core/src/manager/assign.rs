@@ -12,7 +12,7 @@ use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, SessionInfo};
 use crate::table::{Entry, Recall};
 
-use super::decide::{BATCH, Decision};
+use super::decide::Decision;
 use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
 use super::live::{LiveTimer, RecallDeadline};
@@ -114,7 +114,7 @@ impl Decision<'_> {
             let parts = RangeSet::from_ranges(parts).difference(&spoken_for);
             parts.iter().map(|part| (part, session)).collect::<Vec<_>>()
         });
-        let room = BATCH.saturating_sub(self.plan.records.len());
+        let room = self.max_batch.saturating_sub(self.plan.records.len());
         for (part, session) in unowned {
             if grants.len() > room {
                 break;
@@ -183,7 +183,7 @@ impl Decision<'_> {
                 full = true;
                 break;
             }
-            if self.plan.records.len() + changes.len() >= BATCH {
+            if self.plan.records.len() + changes.len() >= self.max_batch {
                 unfinished = true;
                 break;
             }

@@ -12,7 +12,7 @@ use crate::record::{Change, Reason, Record};
 use crate::time::Instant;
 
 use super::Context;
-use super::decide::{BATCH, Decision};
+use super::decide::Decision;
 use super::event::{ClaimSkip, Peer, Skip};
 use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
@@ -186,7 +186,7 @@ impl Decision<'_> {
         let (Some(floor), true) = (self.floor, self.live.rebuild.is_some()) else { return Vec::new() };
         let mut claims = Vec::new();
         for held in &report.held {
-            if claims.len() > BATCH {
+            if claims.len() > self.max_batch {
                 // The others are found again by the next decision.
                 break;
             }

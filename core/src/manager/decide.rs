@@ -24,10 +24,6 @@ use super::live::Live;
 use super::moves::MovedKeys;
 use super::talk::Talk;
 
-/// How many records make a batch full: what is left to decide waits for the next one. Each change is valid by itself, and between
-/// two batches the leader hears others, so that the work for one namespace never holds up the renewals of another for long.
-pub(super) const BATCH: usize = 1024;
-
 /// The records decided so far and what their commit sets free.
 #[derive(Default)]
 pub(super) struct Plan {
@@ -48,6 +44,8 @@ pub(super) struct Decision<'a> {
     pub(super) drift: Drift,
     /// The number before the term's first, where there is no store.
     pub(super) floor: Option<Generation>,
+    /// How many records make a batch full.
+    pub(super) max_batch: usize,
     /// The batch was full before everything was decided.
     pub(super) unfinished: bool,
 }
@@ -77,7 +75,7 @@ impl Leader {
         let start = from.map_or(0, |from| dirty.partition_point(|name| *name < from));
         dirty.rotate_left(start);
         for namespace in dirty {
-            if plan.records.len() >= BATCH {
+            if plan.records.len() >= context.config.max_batch {
                 self.decide_from = Some(namespace);
                 break;
             }
@@ -117,6 +115,7 @@ impl Leader {
             plants: context.plants,
             drift: context.config.drift,
             floor: self.floor,
+            max_batch: context.config.max_batch,
             unfinished: false,
         };
         decision.end_rebuild();
@@ -148,7 +147,7 @@ impl Decision<'_> {
 
     /// Whether the batch has no room left. Whoever asks has more to decide, which waits for the next batch.
     pub(super) fn is_full(&mut self) -> bool {
-        let is_full = self.plan.records.len() >= BATCH;
+        let is_full = self.plan.records.len() >= self.max_batch;
         self.unfinished |= is_full;
         is_full
     }
@@ -207,7 +206,7 @@ impl Decision<'_> {
     /// A session is over: whatever it still has is released, and its state is gone. False if the batch has no room for all of
     /// that: the session is a member until the rest is released.
     fn end(&mut self, session: SessionId, reason: &Reason) -> bool {
-        let leases = self.stored().table.of_session(session).take(BATCH + 1);
+        let leases = self.stored().table.of_session(session).take(self.max_batch + 1);
         let leases: Vec<_> = leases.map(|(range, entry)| (range, entry.generation)).collect();
         for (range, generation) in leases {
             if self.is_full() {
@@ -242,7 +241,7 @@ impl Decision<'_> {
                 self.take_findings(session);
                 self.take_wishes(session, &report);
             }
-            if self.unfinished {
+            if self.unfinished && !self.plants.has(Plant::FirstBatchIsAll) {
                 // The rest of it is found again by the next decision, and only then is it applied.
                 if let Some(talk) = self.live.talks.get_mut(&session) {
                     talk.undecided = true;

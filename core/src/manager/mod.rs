@@ -39,6 +39,15 @@ use crate::time::Instant;
 
 use leader::Leader;
 
+/// How many records make a batch full, usually: what is left to decide waits for the next one. Each change is valid by itself, and between
+/// two batches the leader hears others, so that the work for one namespace never holds up the renewals of another for long.
+pub const MAX_BATCH: usize = 1024;
+
+#[cfg(feature = "serde")]
+fn usual_batch() -> usize {
+    MAX_BATCH
+}
+
 /// What a Manager is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -58,6 +67,9 @@ pub struct ManagerConfig {
     /// The most namespaces that operators can create; `None`: as many as they want.
     #[cfg_attr(feature = "serde", serde(default))]
     pub max_namespaces: Option<usize>,
+    /// How many records make a batch full; see [`MAX_BATCH`].
+    #[cfg_attr(feature = "serde", serde(default = "usual_batch"))]
+    pub max_batch: usize,
     /// There is no store, and every term begins with these namespaces and what their Owners claim; `None`: there is one.
     #[cfg_attr(feature = "serde", serde(default))]
     pub diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
@@ -77,6 +89,7 @@ impl ManagerConfig {
             drift,
             compact_every: 1000,
             max_namespaces: None,
+            max_batch: MAX_BATCH,
             diskless: None,
         }
     }

@@ -7,7 +7,7 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
 use centrifuge_core::key::Key;
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::lookup::LookupConfig;
-use centrifuge_core::manager::ManagerConfig;
+use centrifuge_core::manager::{MAX_BATCH, ManagerConfig};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
 
@@ -101,6 +101,11 @@ impl Clocks {
     }
 }
 
+/// Decisions that are cut into pieces, in every other world.
+pub(super) fn batch_beside(compact_every: u64) -> usize {
+    if compact_every == 8 { 2 } else { MAX_BATCH }
+}
+
 fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
     let count = dice.weighted(&[(1, 2), (2, 4), (3, 4)]);
     let usual = dice.pick(&[8, 15, 20]);
@@ -108,14 +113,17 @@ fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
     let manager = |number: u64| {
         let lease = Duration::from_secs(if differ { dice.pick(&[5, 20]) } else { usual });
         let drift = Drift::default();
+        let campaign_interval = Duration::from_millis(dice.between(2_000, 5_000));
+        let compact_every = dice.pick(&[8, 64]);
         let config = ManagerConfig {
             id: format!("manager-{number}").as_str().into(),
             leader_lease: lease,
             leader_hold: drift.hold_for(lease),
-            campaign_interval: Duration::from_millis(dice.between(2_000, 5_000)),
+            campaign_interval,
             drift,
-            compact_every: dice.pick(&[8, 64]),
+            compact_every,
             max_namespaces: None,
+            max_batch: batch_beside(compact_every),
             diskless: None,
         };
         ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }

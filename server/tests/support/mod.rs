@@ -23,7 +23,7 @@ use centrifuge_net::proto::v1::owner_client::OwnerClient;
 use centrifuge_server::store::Backend;
 use centrifuge_server::{Config, Manager, RunningManager};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
@@ -226,56 +226,44 @@ impl Host<OwnerMachine> for OwnerHost {
     }
 }
 
-/// Carries messages over one stream after the other; what cannot be sent is lost.
+/// Carries messages over one stream to each Manager; what cannot be sent is lost.
 async fn pump(
     mut to_send: mpsc::Receiver<(ManagerId, OwnerToManager)>,
     events: mpsc::Sender<OwnerEvent>,
     answered: Answered,
 ) {
-    let mut next = to_send.recv().await;
-    while let Some((manager, first)) = next.take() {
-        let at = manager.to_string().parse().expect("an address");
-        let Ok(channel) = channel(at).await else {
-            next = to_send.recv().await;
-            continue;
-        };
-        let mut client = OwnerClient::new(channel);
-        let (sender, stream) = mpsc::channel(64);
-        sender.try_send(v1::OwnerMessage::from(&first)).expect("room");
-        let Ok(session) = client.session(ReceiverStream::new(stream)).await else {
-            next = to_send.recv().await;
-            continue;
-        };
-        let mut answers = session.into_inner();
-        loop {
-            tokio::select! {
-                message = to_send.recv() => match message {
-                    Some((to, message)) if to == manager => {
-                        drop(sender.try_send(v1::OwnerMessage::from(&message)));
-                    }
-                    other => {
-                        next = other;
-                        break;
-                    }
-                },
-                answer = answers.message() => match answer {
-                    Ok(Some(message)) => {
-                        let message = ManagerToOwner::try_from(message).expect("a message");
-                        if matches!(message, ManagerToOwner::Assign(_)) {
-                            let mut answered = answered.lock().expect("no panic");
-                            answered.insert(manager.clone(), std::time::Instant::now());
-                        }
-                        let event = OwnerEvent::FromManager { from: manager.clone(), message };
-                        if events.send(event).await.is_err() {
-                            return;
-                        }
-                    }
-                    _ => {
-                        next = to_send.recv().await;
-                        break;
-                    }
-                },
-            }
+    let mut streams: BTreeMap<ManagerId, mpsc::Sender<v1::OwnerMessage>> = BTreeMap::new();
+    let mut tasks = JoinSet::new();
+    while let Some((manager, message)) = to_send.recv().await {
+        streams.retain(|_, stream| !stream.is_closed());
+        let stream = streams.entry(manager.clone()).or_insert_with(|| {
+            let (sender, messages) = mpsc::channel(64);
+            tasks.spawn(converse(manager, messages, events.clone(), Arc::clone(&answered)));
+            sender
+        });
+        drop(stream.try_send(v1::OwnerMessage::from(&message)));
+    }
+}
+
+/// One stream, until it ends.
+async fn converse(
+    manager: ManagerId,
+    messages: mpsc::Receiver<v1::OwnerMessage>,
+    events: mpsc::Sender<OwnerEvent>,
+    answered: Answered,
+) {
+    let at = manager.to_string().parse().expect("an address");
+    let Ok(channel) = channel(at).await else { return };
+    let Ok(session) = OwnerClient::new(channel).session(ReceiverStream::new(messages)).await else { return };
+    let mut answers = session.into_inner();
+    while let Ok(Some(message)) = answers.message().await {
+        let message = ManagerToOwner::try_from(message).expect("a message");
+        if matches!(message, ManagerToOwner::Assign(_)) {
+            answered.lock().expect("no panic").insert(manager.clone(), std::time::Instant::now());
+        }
+        let event = OwnerEvent::FromManager { from: manager.clone(), message };
+        if events.send(event).await.is_err() {
+            return;
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::world::Failure;
 /// How many seeds a planted fault may take at most, unless [`BOUNDS`] says otherwise.
 pub const MOST_SEEDS: u64 = 4_000;
 
-/// Faults that the worlds were made for, and must be found sooner; and one that takes a rare straggler.
+/// Faults that the worlds were made for, and must be found sooner; and two that take a rare coincidence.
 const BOUNDS: &[(Plant, u64)] = &[
     (Plant::UnlistedTakenForDropped, 100),
     (Plant::DrainedTooEarly, 100),
@@ -19,6 +19,8 @@ const BOUNDS: &[(Plant, u64)] = &[
     (Plant::WithdrawnForAnyLease, 100),
     (Plant::EvictionForgotten, 200),
     (Plant::StaleCopyNoted, 12_000),
+    (Plant::MergeKeepsTransfer, 12_000),
+    (Plant::FirstBatchIsAll, 2_000),
     (Plant::MoveForgotten, 100),
     (Plant::MoveSettledUnlisted, 100),
     (Plant::CopyTakenForMove, 100),

@@ -103,7 +103,7 @@ impl Clocks {
 
 /// Decisions that are cut into pieces, in every other world.
 pub(super) fn batch_beside(compact_every: u64) -> usize {
-    if compact_every == 8 { 2 } else { MAX_BATCH }
+    if compact_every == 8 { 5 } else { MAX_BATCH }
 }
 
 fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {

@@ -117,9 +117,9 @@ impl WorldName {
 
 #[derive(Args)]
 struct PlantsArgs {
-    /// How many seeds to try for each fault.
-    #[arg(long, default_value_t = plants::MOST_SEEDS)]
-    seeds: u64,
+    /// How many seeds to try for each fault; 4,000 unless given, and as many as its bound says for a rare one.
+    #[arg(long)]
+    seeds: Option<u64>,
     /// Only this fault.
     #[arg(long, value_parser = plant_named)]
     plant: Option<Plant>,
@@ -332,7 +332,12 @@ fn plants(args: &PlantsArgs) -> ExitCode {
     let progress = !args.json && campaign::somebody_watches();
     let mut searches = Vec::new();
     for plant in Plant::ALL.iter().filter(wanted) {
-        let search = plants::search(*plant, args.seeds, threads(args.jobs), progress);
+        let search = plants::search(
+            *plant,
+            args.seeds.unwrap_or(plants::most_seeds(*plant)),
+            threads(args.jobs),
+            progress,
+        );
         if !args.json {
             println!("{}", describe_search(&search));
         }

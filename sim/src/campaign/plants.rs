@@ -9,7 +9,7 @@ use crate::trace::Trace;
 use crate::world::Failure;
 
 /// How many seeds a planted fault may take at most, unless [`BOUNDS`] says otherwise.
-pub const MOST_SEEDS: u64 = 4_000;
+const MOST_SEEDS: u64 = 4_000;
 
 /// Faults that the worlds were made for, and must be found sooner; and two that take a rare coincidence.
 const BOUNDS: &[(Plant, u64)] = &[
@@ -116,6 +116,12 @@ pub fn search(plant: Plant, most: u64, jobs: usize, progress: bool) -> Search {
         }
     }
     search
+}
+
+/// How many seeds are worth trying.
+#[must_use]
+pub fn most_seeds(plant: Plant) -> u64 {
+    bound(plant).max(MOST_SEEDS)
 }
 
 fn bound(plant: Plant) -> u64 {

@@ -312,6 +312,10 @@ impl Role {
                 return self.on_wake(context);
             }
             ManagerEvent::ClockJumped => {
+                // A lease that is won counts from the send of the campaign, which this clock cannot place any more.
+                if let Role::Standby { campaign, .. } = self {
+                    *campaign = None;
+                }
                 return if self.lead().is_some() { Next::StepDown } else { Next::Stay };
             }
             ManagerEvent::Election(event) => return self.on_election(event, context),

@@ -385,13 +385,13 @@ impl Decision<'_> {
                 deadlines.push((piece, RecallDeadline { at: known.at.min(latest.at), ..latest }));
             }
             for piece in fresh.iter() {
-                let is_heard =
-                    |to| entry.owner.is_some_and(|owner| self.live.knows_of_recall(owner, piece, to));
-                if recall.to.is_none_or(is_heard) {
-                    deadlines.push((piece, latest));
-                } else {
-                    unheard = true;
-                }
+                let known = match (recall.to, entry.owner) {
+                    (None, _) => RangeSet::from_ranges([piece]),
+                    (Some(to), Some(owner)) => self.live.known_to_go(owner, piece, to),
+                    (Some(_), None) => RangeSet::new(),
+                };
+                unheard |= !known.contains_range(piece);
+                deadlines.extend(known.iter().map(|known| (known, latest)));
             }
         }
         deadlines.sort_unstable_by_key(|(range, _)| *range);

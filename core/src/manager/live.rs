@@ -11,6 +11,7 @@ use crate::load::LoadMemory;
 use crate::message::LeaseOrder;
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
+use crate::range_set::RangeSet;
 use crate::table::{Entry, Recall};
 use crate::time::Instant;
 use crate::timers::Timers;
@@ -254,16 +255,17 @@ impl Live {
         withdrawn.filter(move |(_, of)| any_lease || **of == generation).map(|(piece, _)| piece)
     }
 
-    /// Whether the holder of a range has said that it knows where the range should go.
-    pub(super) fn knows_of_recall(&self, owner: SessionId, range: KeyRange, to: SessionId) -> bool {
-        let talk = self.talks.get(&owner);
+    /// The keys of a range whose holder has said that it knows where they should go. It may know of some before it knows of
+    /// the others, which are one piece of the table all the same.
+    pub(super) fn known_to_go(&self, owner: SessionId, range: KeyRange, to: SessionId) -> RangeSet {
         let has_applied =
             |talk: &&Talk| talk.report.as_ref().is_some_and(|report| report.applied == talk.seq);
-        let names = |order: &LeaseOrder| {
+        let Some(talk) = self.talks.get(&owner).filter(has_applied) else { return RangeSet::new() };
+        let names = |order: &&LeaseOrder| {
             let destination = order.recall.as_ref().and_then(|recall| recall.to.as_ref());
             destination.is_some_and(|destination| destination.session == to)
         };
-        talk.filter(has_applied).is_some_and(|talk| around(&talk.told, range).any(names))
+        around(&talk.told, range).filter(names).filter_map(|order| order.range.intersection(range)).collect()
     }
 
     /// Whether state was moved with a lease that its session has not been seen to hold yet.

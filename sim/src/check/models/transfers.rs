@@ -43,7 +43,7 @@ pub(super) fn overdue() -> Scenario {
     overdue.settings.migration_timeout = Duration::from_secs(1);
     overdue.settings.recall_timeout = Duration::from_secs(1);
     overdue.boundary =
-        Boundary { instants: vec![0, 1_000, 3_000], messages: 9, writes: 1, ..Boundary::default() };
+        Boundary { instants: vec![0, 1_000, 3_000], messages: 11, writes: 1, ..Boundary::default() };
     overdue.milestones = &[Milestone::HeldClean, Milestone::Lost];
     overdue
 }

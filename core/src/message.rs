@@ -256,7 +256,7 @@ pub struct Assign {
     /// How often the Owner should report.
     pub renewal: Duration,
     /// The leases, in key order.
-    pub orders: Vec<LeaseOrder>,
+    pub orders: Arc<[LeaseOrder]>,
     /// The Manager waits for a report that acknowledges this message.
     pub wants_answer: bool,
     /// The Owner, which asked to be emptied, is not emptied yet because nobody else can take what it holds.

@@ -142,14 +142,15 @@ impl<T: Clone + Eq> RangeMap<T> {
         }
     }
 
-    /// Gives every key of `other` the value that it has there.
-    pub fn insert_all(&mut self, other: &RangeMap<T>) {
-        if self.has_all(other) {
+    /// Gives every key of `others`, which are in key order and apart from each other, the value that it has there.
+    pub fn insert_all(&mut self, others: &[(KeyRange, T)]) {
+        if self.has_all(others) {
             return;
         }
-        if other.len() < self.len() / 8 {
-            return other.iter().for_each(|(range, value)| self.insert(range, value.clone()));
+        if others.len() < self.len() / 8 {
+            return others.iter().for_each(|(range, value)| self.insert(*range, value.clone()));
         }
+        let other: RangeMap<T> = others.iter().cloned().collect();
         let kept = self.iter().flat_map(|(range, value)| other.gaps(range).map(move |gap| (gap, value)));
         let mut all: Vec<(KeyRange, T)> = kept.map(|(range, value)| (range, value.clone())).collect();
         all.extend(other.iter().map(|(range, value)| (range, value.clone())));
@@ -157,15 +158,17 @@ impl<T: Clone + Eq> RangeMap<T> {
         *self = all.into_iter().collect();
     }
 
-    /// Whether every key of `other` has the same value here.
-    fn has_all(&self, other: &RangeMap<T>) -> bool {
-        let mut same =
-            self.overlay(other).filter(|(_, here, there)| here == there).map(|(piece, _, _)| piece);
-        other.iter().all(|(range, _)| {
+    /// Whether every key of `others`, which are in key order, has the same value here. Walks both once.
+    fn has_all(&self, others: &[(KeyRange, T)]) -> bool {
+        let mut here = self.iter().peekable();
+        others.iter().all(|(range, value)| {
             let mut next = Some(range.first());
             while let Some(first) = next.filter(|first| *first <= range.last()) {
-                match same.next() {
-                    Some(piece) if piece.first() == first => next = piece.last().next(),
+                while here.next_if(|(around, _)| around.last() < first).is_some() {}
+                match here.peek() {
+                    Some((around, same)) if around.first() <= first && *same == value => {
+                        next = around.last().next();
+                    }
                     _ => return false,
                 }
             }

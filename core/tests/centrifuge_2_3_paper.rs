@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Seq, SessionId};
@@ -35,7 +36,7 @@ fn centrifuge_2_3_an_owner_is_told_of_its_own_leases_alone() {
         cluster.store.changes_after(0).filter_map(granted_to).collect();
     for owner in [a, b, c] {
         let assigns = cluster.messages(M1, owner, Instant::ZERO).filter_map(Envelope::as_assign);
-        let orders: Vec<_> = assigns.flat_map(|assign| &assign.orders).collect();
+        let orders: Vec<_> = assigns.flat_map(|assign| assign.orders.iter()).collect();
         assert!(orders.len() > 100);
         assert!(orders.iter().all(|order| granted[&order.generation] == cluster.session(owner)));
     }
@@ -121,7 +122,7 @@ fn restarted() -> (Cluster, Node, Generation, Envelope) {
 fn centrifuge_2_3_a_restarted_owner_refuses_a_renewal() {
     let (mut cluster, again, old, mut message) = restarted();
     // What its earlier life would have been sent.
-    let order = &mut message.assign().orders[0];
+    let order = &mut Arc::make_mut(&mut message.assign().orders)[0];
     (order.generation, order.state_since, order.kind) = (old, old, OrderKind::Renewal);
     cluster.deliver(message);
     assert!(cluster.held_keys(again).is_empty());
@@ -134,7 +135,7 @@ fn centrifuge_2_3_a_restarted_owner_refuses_a_renewal() {
 #[test]
 fn centrifuge_2_3_a_refused_renewal_leads_to_a_new_generation() {
     let (mut cluster, again, _, mut message) = restarted();
-    let order = &mut message.assign().orders[0];
+    let order = &mut Arc::make_mut(&mut message.assign().orders)[0];
     let (refused, committed) = (order.generation, cluster.store.log.len());
     order.kind = OrderKind::Renewal;
     cluster.release(M1, again);
@@ -171,7 +172,9 @@ fn centrifuge_2_3_messages_carry_the_complete_set_both_ways() {
     let requested = cluster.latest(a, M1, |e| e.as_report().map(|report| report.held.clone()));
     assert_eq!(keys(&requested), cluster.keys_of(a));
     // A lease that is not in the set is not extended: the Owner gives it up, and no other.
-    let left_out = answer.assign().orders.remove(7);
+    let mut orders = answer.assign().orders.to_vec();
+    let left_out = orders.remove(7);
+    answer.assign().orders = orders.into();
     let mark = cluster.mark();
     cluster.deliver(answer);
     let why = RevokedWhy::Withdrawn;
@@ -600,7 +603,7 @@ fn centrifuge_2_3_2_a_new_message_says_what_is_right_by_then() {
     cluster.release(M1, b);
     cluster.run_for(secs(20));
     let to_b = cluster.messages(M1, b, mark).filter_map(Envelope::as_assign);
-    let orders: Vec<_> = to_b.flat_map(|assign| &assign.orders).collect();
+    let orders: Vec<_> = to_b.flat_map(|assign| assign.orders.iter()).collect();
     let (grants, renewals): (Vec<_>, Vec<_>) = orders.into_iter().partition(|order| is_grant(order));
     assert!(!grants.is_empty() && grants.iter().all(|order| order.recall.is_none()), "{grants:?}");
     assert!(renewals.iter().any(|order| order.recall.is_some()), "{renewals:?}");
@@ -637,7 +640,7 @@ fn centrifuge_2_3_2_a_message_of_an_earlier_life_is_dropped() {
     let mut renamed = Envelope { to: again, ..old_assign };
     cluster.deliver(renamed.clone());
     renamed.assign().session = cluster.session(again);
-    renamed.assign().orders.clear();
+    renamed.assign().orders = [].into();
     cluster.deliver(renamed);
     assert_eq!(cluster.owner_machine(again).counters().foreign, 2);
     cluster.run_for(secs(120));

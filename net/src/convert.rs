@@ -723,7 +723,7 @@ fn read_assign(wire: v1::Assign) -> Converted<Assign> {
         applied: Seq(wire.applied),
         lease: Duration::from_nanos(read_positive("lease_nanos", wire.lease_nanos)?),
         renewal: Duration::from_nanos(read_positive("renewal_nanos", wire.renewal_nanos)?),
-        orders: read_list("orders", wire.orders, read_order)?,
+        orders: read_list("orders", wire.orders, read_order)?.into(),
         wants_answer: wire.wants_answer,
         drain_waits: wire.drain_waits,
         drained: wire.drained,

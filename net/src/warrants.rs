@@ -1,5 +1,7 @@
 //! Warrants: by their codes a leader that has no store knows what Managers granted before it (ADR 15).
 
+use std::sync::Arc;
+
 use centrifuge_core::id::{Generation, Namespace, SessionId};
 use centrifuge_core::message::{Assign, Report, Warrant};
 use ring::hmac;
@@ -32,7 +34,7 @@ impl WarrantKey {
 
     /// Puts the codes into the warrants of a message that leaves a Manager.
     pub fn sign(&self, assign: &mut Assign) {
-        for order in &mut assign.orders {
+        for order in Arc::make_mut(&mut assign.orders) {
             let generation = order.holds_under().0;
             let Some(warrant) = &mut order.warrant else { continue };
             let granted = Granted {
@@ -121,7 +123,7 @@ mod tests {
             applied: Seq(0),
             lease: Duration::from_secs(60),
             renewal: Duration::from_secs(15),
-            orders: vec![LeaseOrder {
+            orders: [LeaseOrder {
                 range: range(0, 99),
                 generation: Generation(5),
                 state_since: Generation(4),
@@ -129,7 +131,7 @@ mod tests {
                 merge: None,
                 recall: None,
                 warrant: Some(warrant),
-            }],
+            }].into(),
             wants_answer: false,
             drain_waits: false,
             drained: false,
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_has_no_warrant_needs_no_code() {
-        let mut report = report(&Assign { orders: Vec::new(), ..assign() });
+        let mut report = report(&Assign { orders: [].into(), ..assign() });
         assert_eq!(key().check(&mut report), 0);
     }
 }

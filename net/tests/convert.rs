@@ -239,7 +239,7 @@ fn ranges_that_overlap_and_ages_from_the_future_are_refused() {
         seq: 1,
         lease_nanos: 1,
         renewal_nanos: 1,
-        orders: vec![order],
+        orders: [order].into(),
         ..Default::default()
     };
     let assign = v1::ManagerMessage { kind: Some(v1::manager_message::Kind::Assign(assign)) };
@@ -362,7 +362,7 @@ fn managers_that_talk_nonsense_are_refused() {
         seq: 1,
         lease_nanos: 1,
         renewal_nanos: 1,
-        orders: vec![order],
+        orders: [order].into(),
         ..Default::default()
     };
     let error = read(v1::manager_message::Kind::Assign(assign)).expect_err("a renewal with a source");

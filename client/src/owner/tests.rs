@@ -245,7 +245,7 @@ impl World {
             applied: report.seq,
             lease: LEASE,
             renewal: LEASE / 4,
-            orders: leases,
+            orders: leases.into(),
             wants_answer: false,
             drain_waits: false,
             drained: false,

@@ -180,6 +180,7 @@ impl Decision<'_> {
         {
             self.live.members_changed = true;
         }
+        self.live.follow_leases(&change, &self.draft.namespaces[self.namespace].table);
         self.draft.apply_change(self.namespace, &change, self.plants);
         if let Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } =
             &change

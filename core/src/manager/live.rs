@@ -12,7 +12,8 @@ use crate::message::LeaseOrder;
 use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
-use crate::table::{Entry, Recall};
+use crate::record::Change;
+use crate::table::{Entry, Recall, Table};
 use crate::time::Instant;
 use crate::timers::Timers;
 
@@ -273,6 +274,27 @@ impl Live {
         let talk = entry.owner.and_then(|owner| self.talks.get(&owner));
         let listed = || talk.is_some_and(|talk| talk.offers.listed(range, entry.numbers()).overlaps(range));
         entry.source.is_some() && !listed()
+    }
+
+    /// What is remembered of the offers of a lease ends with it; `table` does not have the change yet.
+    pub(super) fn follow_leases(&mut self, change: &Change, table: &Table) {
+        match change {
+            Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } => {
+                for (piece, entry) in table.overlapping(*range) {
+                    if let Some(talk) = entry.owner.and_then(|owner| self.talks.get_mut(&owner)) {
+                        talk.offers.forget(piece);
+                    }
+                }
+            }
+            Change::Merged { range, generation } => {
+                for (piece, entry) in table.overlapping(*range) {
+                    if let Some(talk) = entry.owner.and_then(|owner| self.talks.get_mut(&owner)) {
+                        talk.offers.forget_all_but(piece, *generation);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Sessions that wait to be told that they are emptied, or that what they moved has arrived, may be told so now.

@@ -37,10 +37,14 @@ impl Offers {
     }
 
     /// Notes what a report lists of the session's `leases`; true if it lists something else.
-    pub(super) fn note_report(&mut self, report: &Report, leases: &RangeMap<LeaseNumbers>) -> bool {
+    pub(super) fn note_report(
+        &mut self,
+        report: &Report,
+        leases: impl Iterator<Item = (KeyRange, LeaseNumbers)>,
+    ) -> bool {
         let mut listed: Vec<(KeyRange, Generation)> = Vec::with_capacity(report.held.len());
         let mut not_granted = false;
-        let mut leases = leases.iter().peekable();
+        let mut leases = leases.peekable();
         for held in &report.held {
             let mut next = Some(held.range.first());
             while let Some((range, numbers)) = leases.peek() {
@@ -60,7 +64,7 @@ impl Offers {
             }
             not_granted |= next.is_some_and(|next| next <= held.range.last());
         }
-        self.listed.insert_all(&listed.into_iter().collect());
+        self.listed.insert_all(&listed);
         not_granted
     }
 
@@ -76,10 +80,14 @@ impl Offers {
         listed.map(|(piece, _)| piece).collect()
     }
 
-    /// Whether the session listed all of `range` under this lease, and under one number.
-    pub(super) fn is_listed(&self, range: KeyRange, numbers: LeaseNumbers) -> bool {
-        let around = self.listed.get(range.first());
-        around.is_some_and(|(keys, of)| keys.contains_range(range) && numbers.have(*of))
+    /// Says of ranges that are asked for in key order whether the session listed all of one under its lease, and under one
+    /// number.
+    pub(super) fn listed_in_order(&self) -> impl FnMut(KeyRange, LeaseNumbers) -> bool {
+        let mut listed = self.listed.iter().peekable();
+        move |range, numbers| {
+            while listed.next_if(|(around, _)| around.last() < range.first()).is_some() {}
+            listed.peek().is_some_and(|(around, of)| around.contains_range(range) && numbers.have(**of))
+        }
     }
 
     /// The keys of `range` whose lease the session had, or was offered and left out: a report that had `applied` that
@@ -108,11 +116,25 @@ impl Offers {
         sent.map(|(piece, _)| piece).collect()
     }
 
-    /// Forgets leases that are over: all but those that `current` names.
-    pub(super) fn forget_all_but(&mut self, current: &RangeMap<LeaseNumbers>) {
-        keep_current(&mut self.listed, current, |of| *of);
-        keep_current(&mut self.sent, current, |(of, _)| *of);
-        keep_current(&mut self.open_since, current, |(of, _)| *of);
+    /// The session's leases on these keys are over.
+    pub(super) fn forget(&mut self, range: KeyRange) {
+        self.listed.remove(range);
+        self.sent.remove(range);
+        self.open_since.remove(range);
+    }
+
+    /// The session's leases on these keys go on under one number.
+    pub(super) fn forget_all_but(&mut self, range: KeyRange, number: Generation) {
+        self.listed.update(range, |_, of| Some(*of).filter(|of| *of == number));
+        self.sent.update(range, |_, sent| Some(*sent).filter(|(of, _)| *of == number));
+        self.open_since.update(range, |_, open| Some(*open).filter(|(of, _)| *of == number));
+    }
+
+    /// Whether these are offers of the session's leases and of nothing else.
+    pub(super) fn are_of(&self, leases: &RangeMap<LeaseNumbers>) -> bool {
+        all_current(&self.listed, leases, |of| *of)
+            && all_current(&self.sent, leases, |(of, _)| *of)
+            && all_current(&self.open_since, leases, |(of, _)| *of)
     }
 }
 
@@ -133,15 +155,12 @@ fn insert_where_new<T: Copy + Eq>(
     }
 }
 
-fn keep_current<T: Copy + Eq>(
-    map: &mut RangeMap<T>,
+fn all_current<T>(
+    map: &RangeMap<T>,
     current: &RangeMap<LeaseNumbers>,
     of: impl Fn(&T) -> Generation,
-) {
-    let kept = || map.overlay(current).filter(|(_, value, numbers)| numbers.have(of(value)));
-    // Mostly nothing is over.
-    if !kept().map(|(piece, _, _)| piece).eq(map.iter().map(|(range, _)| range)) {
-        let kept: Vec<(KeyRange, T)> = kept().map(|(piece, value, _)| (piece, *value)).collect();
-        *map = kept.into_iter().collect();
-    }
+) -> bool {
+    let current = map.overlay(current).filter(|(_, value, numbers)| numbers.have(of(value)));
+    let current: RangeSet = current.map(|(piece, _, _)| piece).collect();
+    current == map.keys()
 }

@@ -1,6 +1,7 @@
 //! What sessions say and are told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::group::Group;
 use crate::id::{Generation, Namespace, Seq, SessionId};
@@ -10,7 +11,6 @@ use crate::message::{
     Refused, RefusedWhy, Release, Report, Welcome,
 };
 use crate::plant::{Plant, Plants};
-use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::table::{Entry, LeaseNumbers};
 
@@ -170,11 +170,11 @@ impl Leader {
         let is_renewal = talk.is_renewed_by(&report);
         let (mut not_granted, mut not_its) = (false, false);
         if !is_renewal {
-            let leases = stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
-            let leases: RangeMap<LeaseNumbers> = leases.collect();
-            talk.offers.forget_all_but(&leases);
-            not_granted = talk.offers.note_report(&report, &leases);
-            not_its = releases_of_others(&report, talk.report.as_ref(), &leases);
+            let leases =
+                || stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
+            debug_assert!(context.plants != Plants::NONE || talk.offers.are_of(&leases().collect()));
+            not_granted = talk.offers.note_report(&report, leases());
+            not_its = releases_of_others(&report, talk.report.as_ref(), leases());
         }
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
@@ -287,8 +287,8 @@ impl Leader {
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let talk = self.live.get(namespace).and_then(|live| live.talks.get(&session));
-        let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| talk.told.clone());
-        let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session, context));
+        let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| Arc::clone(&talk.told));
+        let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session, context).into());
         let void = self.void_copies(namespace, session, context.plants);
         let repeat = self.to_repeat(namespace, session, context.plants);
         let early = context.plants.has(Plant::DrainedWithItsWord);
@@ -324,7 +324,7 @@ impl Leader {
         if !talk.at_rest && self.floor.is_none() && context.plants == Plants::NONE {
             talk.note_rest(&orders);
         }
-        for order in orders.iter().filter(|order| is_grant(order)) {
+        for order in orders.iter().filter(|order| !talk.at_rest && is_grant(order)) {
             talk.offers.note_sent(order.range, order.generation, seq, context.now);
         }
         talk.seq = seq;
@@ -335,7 +335,7 @@ impl Leader {
         live.due.remove(&session);
         talk.told_drained = drained;
         talk.await_answer(wants_answer, context.now);
-        talk.note_orders(orders.clone());
+        talk.note_orders(Arc::clone(&orders));
         let assign = Assign {
             namespace: namespace.clone(),
             session,
@@ -393,6 +393,7 @@ impl Leader {
         };
         let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session));
         let mut orders = Vec::with_capacity(talk.told.len() + 1);
+        let mut is_listed = talk.offers.listed_in_order();
         let mut drafted = draft.table.of_session(session).peekable();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.
@@ -402,7 +403,7 @@ impl Leader {
             };
             let kept = |next: &Entry| next.owner == entry.owner && is_under(next);
             let mut add = |part: KeyRange| {
-                if talk.offers.is_listed(part, entry.numbers()) && !context.plants.has(Plant::AcceptedTwice) {
+                if is_listed(part, entry.numbers()) && !context.plants.has(Plant::AcceptedTwice) {
                     let order = renewal_of(part, entry, context.plants, destination);
                     return orders.push(LeaseOrder { warrant: warrant_of(part), ..order });
                 }
@@ -557,20 +558,24 @@ fn orders_of(
 }
 
 /// Whether a report gives up something that its session does not have, and did not say so before.
-fn releases_of_others(report: &Report, before: Option<&Report>, leases: &RangeMap<LeaseNumbers>) -> bool {
+fn releases_of_others(
+    report: &Report,
+    before: Option<&Report>,
+    leases: impl Iterator<Item = (KeyRange, LeaseNumbers)>,
+) -> bool {
     // A release is said again until its sender hears that it was applied, and by one with a warrant to the next leader too.
     let mut unsaid = report.released.iter().filter(|release| release.warrant.is_none()).peekable();
     if unsaid.peek().is_none() {
         return false;
     }
-    let numbers = |(range, numbers): (KeyRange, &LeaseNumbers)| {
-        let LeaseNumbers { generation, merge } = *numbers;
+    let numbers = |(range, numbers): (KeyRange, LeaseNumbers)| {
+        let LeaseNumbers { generation, merge } = numbers;
         [Some(generation), merge]
             .into_iter()
             .flatten()
             .map(move |number| (number, range.last(), range.first()))
     };
-    let leases: BTreeSet<(Generation, Key, Key)> = leases.iter().flat_map(numbers).collect();
+    let leases: BTreeSet<(Generation, Key, Key)> = leases.flat_map(numbers).collect();
     let its = |release: &Release| {
         // Leases do not overlap: the first that ends behind the release's first key decides.
         let from = (release.generation, release.range.first(), Key::MIN);

@@ -1,6 +1,7 @@
 //! The Manager's side of one conversation: numbering, races, resends, and what the Owner has accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Generation, Nonce, Seq, SessionId};
@@ -67,7 +68,7 @@ pub(super) struct Talk {
     /// The Owner was told that it is emptied.
     pub(super) told_drained: bool,
     /// What the Owner was last told.
-    pub(super) told: Vec<LeaseOrder>,
+    pub(super) told: Arc<[LeaseOrder]>,
     /// The Owner has exactly what it was told, all of it renewed and none of it wanted back, and nothing of that has changed
     /// since: a report that lists the same again needs no other answer.
     pub(super) at_rest: bool,
@@ -103,7 +104,7 @@ impl Talk {
             skipped: false,
             push_due: false,
             told_drained: false,
-            told: Vec::new(),
+            told: [].into(),
             at_rest: false,
             findings: Vec::new(),
         }
@@ -191,8 +192,8 @@ impl Talk {
     }
 
     /// A message was sent: the Owner may move state to whom it names, and still to whom an earlier one named.
-    pub(super) fn note_orders(&mut self, orders: Vec<LeaseOrder>) {
-        if let Some(moves_to) = &mut self.moves_to {
+    pub(super) fn note_orders(&mut self, orders: Arc<[LeaseOrder]>) {
+        if let Some(moves_to) = self.moves_to.as_mut().filter(|_| !self.at_rest) {
             moves_to.extend(destinations(&orders));
         }
         self.told = orders;

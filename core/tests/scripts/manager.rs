@@ -210,7 +210,7 @@ impl ManagerStage {
                 let session = self.aliases.of_session(assign.session);
                 let talk = self.talks.entry((assign.namespace.to_string(), session)).or_default();
                 talk.heard = assign.seq.0;
-                talk.told = assign.orders.clone();
+                talk.told = assign.orders.to_vec();
             }
             ManagerAction::Campaign { request }
             | ManagerAction::RenewLeadership { request, .. }

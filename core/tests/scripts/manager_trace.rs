@@ -65,7 +65,7 @@ fn show_assign(assign: &Assign, peer: &str, names: &mut Aliases) -> Vec<String> 
     let mut lines = vec![format!(
         "-> {peer} assign seq={seq} heard={heard} applied={applied} lease={lease}{answer}{waits}{drained}{evicted}"
     )];
-    for order in &assign.orders {
+    for order in assign.orders.iter() {
         let (kind, source) = match order.kind {
             OrderKind::Grant { source } => ("grant", source),
             OrderKind::Renewal => ("renew", None),

@@ -271,7 +271,7 @@ impl OwnerStage {
                     void,
                     repeat,
                     evicted: words.flag("evicted"),
-                    orders: self.listed.clone(),
+                    orders: self.listed.clone().into(),
                 })
             }
         })

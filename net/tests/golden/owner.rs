@@ -178,12 +178,13 @@ fn assign() -> Assign {
         applied: Seq(298),
         lease: Duration::from_secs(60),
         renewal: Duration::from_secs(15),
-        orders: vec![
+        orders: [
             order(0, OrderKind::Renewal, None),
             order(10, OrderKind::Grant { source: Some(Generation(2)) }, None),
             order(20, OrderKind::Grant { source: None }, Some(RecallOrder { to: None })),
             order(30, OrderKind::Renewal, Some(RecallOrder { to: Some(to) })),
-        ],
+        ]
+        .into(),
         wants_answer: true,
         drain_waits: true,
         drained: false,

@@ -116,7 +116,7 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         applied: Seq(0),
         lease: Duration::from_secs(16),
         renewal: Duration::from_secs(1),
-        orders: vec![order],
+        orders: [order].into(),
         wants_answer: false,
         drain_waits: false,
         drained: false,

@@ -288,7 +288,7 @@ mod tests {
             applied: Seq(1),
             lease: Duration::from_secs(60),
             renewal: Duration::from_secs(15),
-            orders: vec![LeaseOrder {
+            orders: [LeaseOrder {
                 range,
                 generation: generation(number),
                 state_since: generation(state_since),
@@ -296,7 +296,7 @@ mod tests {
                 merge: None,
                 recall: None,
                 warrant: None,
-            }],
+            }].into(),
             wants_answer: false,
             drain_waits: false,
             drained: false,

@@ -296,7 +296,7 @@ pub struct LeaseOrder {
     pub recall: Option<RecallOrder>,
     /// What its Owner shows to a leader that has no store.
     #[cfg_attr(feature = "serde", serde(default))]
-    pub warrant: Option<Warrant>,
+    pub warrant: Option<Box<Warrant>>,
 }
 
 impl LeaseOrder {

@@ -453,7 +453,7 @@ fn centrifuge_2_1_2_recalled_ranges_are_granted_one_by_one_as_they_come_free() {
         cluster.upcalls(a, mark).into_iter().find_map(start).expect("a recall");
     let to = cluster.session(c);
     cluster.tell(a, OwnerEvent::TransferReady(transfer));
-    cluster.tell(c, OwnerEvent::ImportReady { range, source: generation });
+    cluster.tell(c, OwnerEvent::ImportReady { range, source: generation, term: Term(1) });
     cluster.tell(a, OwnerEvent::TransferDone { transfer, to });
     assert_eq!(cluster.held_keys(c), RangeSet::from_ranges([range]));
     // Then all that one Owner had; the other has not moved at all.
@@ -550,7 +550,7 @@ fn centrifuge_2_1_2_a_recall_names_the_next_owner_so_that_state_can_move() {
         url: "http://b".into(),
     };
     let lease = cluster.check_now(a, Key::MAX).expect("the range is served while its state is copied");
-    let [OwnerAction::StartTransfer { transfer, range, generation, to }] = cluster.upcalls(a, mark)[..]
+    let [OwnerAction::StartTransfer { transfer, range, generation, to, .. }] = cluster.upcalls(a, mark)[..]
     else {
         panic!("one recall")
     };
@@ -565,7 +565,7 @@ fn centrifuge_2_1_2_a_recall_names_the_next_owner_so_that_state_can_move() {
     assert_eq!((again.1, again.2), (high, lease));
     assert_ne!(again.0, transfer);
     // The copy arrived where it should: both ends know, and the lease moves with the state.
-    cluster.tell(b, OwnerEvent::ImportReady { range: high, source: lease });
+    cluster.tell(b, OwnerEvent::ImportReady { range: high, source: lease, term: Term(1) });
     cluster.tell(a, OwnerEvent::TransferReady(again.0));
     cluster.tell(a, OwnerEvent::TransferDone { transfer: again.0, to: named.session });
     let granted = cluster.upcalls(b, mark).into_iter().find_map(|action| match action {

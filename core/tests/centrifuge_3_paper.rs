@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use centrifuge_core::fence::Fence;
-use centrifuge_core::id::Generation;
+use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::lookup::LossWhy;
@@ -133,7 +133,7 @@ fn centrifuge_3_2_an_owner_cannot_choose_a_key() {
     let (_, high) = halves();
     // Of the events that name keys, none asks for them.
     cluster.tell(a, OwnerEvent::Load(vec![RangeLoad { range: high, load: 1, hottest: None }]));
-    cluster.tell(a, OwnerEvent::ImportReady { range: high, source: of_b });
+    cluster.tell(a, OwnerEvent::ImportReady { range: high, source: of_b, term: Term(1) });
     cluster.run_for(secs(16));
     // Neither does a message, whatever it claims, gives back or refuses.
     let of_a = cluster.check_now(a, Key::MIN).expect("a lease");

@@ -801,7 +801,7 @@ fn prs_4_5_the_lease_follows_the_state() {
     assert_eq!(cluster.check_now(a, Key::MAX), Err(NotOwner::Moving));
     assert!(cluster.check_continuous(a, Key::MAX, lease) && cluster.held_keys(b).is_empty());
     // The application says that the state is there: the lease goes there, too, and says what came with it.
-    cluster.tell(b, OwnerEvent::ImportReady { range, source: lease });
+    cluster.tell(b, OwnerEvent::ImportReady { range, source: lease, term: Term(1) });
     cluster.run_for(secs(1));
     assert!(cluster.held_keys(b).is_empty(), "the copy alone gives no right");
     cluster.tell(a, OwnerEvent::TransferDone { transfer, to });

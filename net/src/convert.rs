@@ -746,7 +746,7 @@ fn write_order(order: &LeaseOrder) -> v1::LeaseOrder {
         grant,
         source: source.map(|source| source.0),
         recall: order.recall.as_ref().map(write_recall),
-        warrant: order.warrant.as_ref().map(write_warrant),
+        warrant: order.warrant.as_deref().map(write_warrant),
         merge: order.merge.map(|merge| merge.0),
     }
 }
@@ -767,6 +767,7 @@ fn read_order(wire: v1::LeaseOrder) -> Converted<LeaseOrder> {
         return refuse("merge", Problem::Contradiction { other: "generation" });
     }
     read_generation("state_since", wire.state_since)?;
+    let warrant = wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?;
     Ok(LeaseOrder {
         range: read_range(wire.first, wire.last)?,
         generation,
@@ -774,7 +775,7 @@ fn read_order(wire: v1::LeaseOrder) -> Converted<LeaseOrder> {
         kind,
         merge,
         recall: wire.recall.map(|recall| read_in("recall", recall, read_recall)).transpose()?,
-        warrant: wire.warrant.map(|warrant| read_in("warrant", warrant, read_warrant)).transpose()?,
+        warrant: warrant.map(Box::new),
     })
 }
 

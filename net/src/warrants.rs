@@ -130,8 +130,9 @@ mod tests {
                 kind: OrderKind::Renewal,
                 merge: None,
                 recall: None,
-                warrant: Some(warrant),
-            }].into(),
+                warrant: Some(Box::new(warrant)),
+            }]
+            .into(),
             wants_answer: false,
             drain_waits: false,
             drained: false,
@@ -147,7 +148,7 @@ mod tests {
             range: order.range,
             generation: order.generation,
             state_since: order.state_since,
-            warrant: order.warrant,
+            warrant: order.warrant.as_deref().copied(),
         };
         Report {
             namespace: assign.namespace.clone(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, Nonce, SessionId};
+use centrifuge_core::id::{Generation, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::owner::TransferId;
 
@@ -32,9 +32,9 @@ pub(super) struct Part {
 impl Part {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION, u8::from(self.is_last)];
-        let ImportOffer { range, source, from, transfer } = self.offer;
+        let ImportOffer { range, source, from, transfer, term } = self.offer;
         bytes.extend(from.0.0.to_le_bytes());
-        for number in [transfer.0, range.first().0, range.last().0, source.0] {
+        for number in [transfer.0, range.first().0, range.last().0, source.0, term.0] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(self.number.to_le_bytes());
@@ -54,6 +54,7 @@ impl Part {
         let transfer = TransferId(number(&mut bytes)?);
         let range = KeyRange::new(Key(number(&mut bytes)?), Key(number(&mut bytes)?))?;
         let source = Generation(number(&mut bytes)?);
+        let term = Term(number(&mut bytes)?);
         let part = u32::from_le_bytes(take(&mut bytes)?);
         let mut entries = Vec::new();
         while !bytes.is_empty() {
@@ -64,7 +65,7 @@ impl Part {
             entries.push((left, entry.to_vec()));
             bytes = rest;
         }
-        let offer = ImportOffer { range, source, from, transfer };
+        let offer = ImportOffer { range, source, from, transfer, term };
         Some(Part { offer, number: part, is_last: is_last != 0, entries })
     }
 }
@@ -125,6 +126,7 @@ mod tests {
             source: Generation(7),
             from: SessionId(Nonce(1 << 100)),
             transfer: TransferId(3),
+            term: Term(4),
         };
         let entries = vec![(None, b"one".to_vec()), (Some(Duration::from_secs(4)), Vec::new())];
         Part { offer, number: 2, is_last: true, entries }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::id::Generation;
+use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
@@ -168,8 +168,8 @@ impl<L: Links> OwnerHost<L> {
                 }
             }
             OwnerAction::Revoked(revoked) => revoked.iter().for_each(|lease| self.revoked(lease)),
-            OwnerAction::StartTransfer { transfer, range, generation, to } => {
-                self.start_transfer(transfer, range, generation, to);
+            OwnerAction::StartTransfer { transfer, range, generation, to, term } => {
+                self.start_transfer(transfer, (range, generation), to, term);
             }
             OwnerAction::Freeze { transfer, to: Some(_), .. } => {
                 let frozen = self.transfers.get_mut(&transfer).and_then(|running| running.frozen.take());
@@ -240,9 +240,9 @@ impl<L: Links> OwnerHost<L> {
     fn start_transfer(
         &mut self,
         transfer: TransferId,
-        range: KeyRange,
-        generation: Generation,
+        (range, generation): (KeyRange, Generation),
         to: Destination,
+        term: Term,
     ) {
         let Some(migrate) = self.migrate_out.clone() else { return };
         let (freeze, frozen) = oneshot::channel();
@@ -250,6 +250,7 @@ impl<L: Links> OwnerHost<L> {
             range,
             generation,
             to,
+            term,
             transfer,
             session: self.shared.session(),
             events: self.events.clone(),

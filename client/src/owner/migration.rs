@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use centrifuge_core::id::{Generation, SessionId, Url};
+use centrifuge_core::id::{Generation, SessionId, Term, Url};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::message::Destination;
 use centrifuge_core::owner::{OwnerEvent, TransferId};
@@ -46,6 +46,7 @@ pub struct MigrationOut {
     pub(super) range: KeyRange,
     pub(super) generation: Generation,
     pub(super) to: Destination,
+    pub(super) term: Term,
     pub(super) transfer: TransferId,
     pub(super) session: SessionId,
     pub(super) events: mpsc::Sender<OwnerEvent>,
@@ -86,6 +87,7 @@ impl MigrationOut {
             source: self.generation,
             from: self.session,
             transfer: self.transfer,
+            term: self.term,
         }
     }
 
@@ -117,6 +119,8 @@ pub struct ImportOffer {
     pub from: SessionId,
     /// The number of the transfer at that process; a higher one is newer.
     pub transfer: TransferId,
+    /// The term of the leader that wants them moved: what an earlier leader says of the copy does not count.
+    pub term: Term,
 }
 
 /// Why a copy is not taken in.
@@ -171,7 +175,11 @@ impl Imports {
         state.check(offer)?;
         let (told, knows) = oneshot::channel();
         state.waiting.push_back((*offer, told));
-        to_machine.send(OwnerEvent::ImportReady { range: offer.range, source: offer.source });
+        to_machine.send(OwnerEvent::ImportReady {
+            range: offer.range,
+            source: offer.source,
+            term: offer.term,
+        });
         Ok(knows)
     }
 
@@ -250,7 +258,7 @@ mod tests {
     fn offer(transfer: u64, first: u64, last: u64) -> ImportOffer {
         let range = KeyRange::new(Key(first), Key(last)).expect("in order");
         let from = SessionId(Nonce(1));
-        ImportOffer { range, source: Generation(5), from, transfer: TransferId(transfer) }
+        ImportOffer { range, source: Generation(5), from, transfer: TransferId(transfer), term: Term(1) }
     }
 
     #[tokio::test]
@@ -267,7 +275,7 @@ mod tests {
         imports.begin(&offer(1, 30, 40)).expect("other keys");
         let permit = events.reserve().await.expect("room");
         let knows = imports.complete(&new, permit).expect("the newest");
-        let heard = OwnerEvent::ImportReady { range: new.range, source: new.source };
+        let heard = OwnerEvent::ImportReady { range: new.range, source: new.source, term: new.term };
         assert_eq!(queue.try_recv(), Ok(heard));
         imports.heard();
         knows.await.expect("told");

@@ -330,7 +330,7 @@ async fn a_transfer_that_panics_is_told_however_full_the_queue_is() {
         url: "http://b".into(),
     };
     let (range, generation) = (KeyRange::ALL, Generation(1));
-    world.host.perform(OwnerAction::StartTransfer { transfer, range, generation, to });
+    world.host.perform(OwnerAction::StartTransfer { transfer, range, generation, to, term: Term(1) });
     world.host.stepped(world.now, &world.watched);
     for _ in 0..20 {
         tokio::task::yield_now().await;

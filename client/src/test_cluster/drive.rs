@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use centrifuge_core::id::{ManagerId, SessionId};
+use centrifuge_core::id::{ManagerId, SessionId, Term};
 use centrifuge_core::lookup::{LookupAction, LookupEvent};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{ManagerAction, ManagerEvent, Peer};
@@ -157,7 +157,8 @@ impl TestCluster {
             }
             OwnerAction::Freeze { transfer, to: None, .. } => self.soon(tell(OwnerEvent::Quiesced(transfer))),
             OwnerAction::Freeze { transfer, range, generation, to: Some(to) } => {
-                let offer = ImportOffer { range, source: generation, from: session, transfer };
+                let term = self.owners[number].running.as_ref().map_or(Term(0), |owner| owner.machine.term());
+                let offer = ImportOffer { range, source: generation, from: session, transfer, term };
                 let event = match self.copy(number, to.session, offer) {
                     Some(()) => OwnerEvent::TransferDone { transfer, to: to.session },
                     None => OwnerEvent::TransferFailed(transfer),
@@ -185,8 +186,8 @@ impl TestCluster {
         }
         let bytes = self.owners[from].state.as_ref()?.export(offer).ok()?;
         let offer = self.owners[destination].state.as_ref()?.import(&bytes).ok()?;
-        let ImportOffer { range, source, .. } = offer;
-        self.soon(Work::AtOwner(destination, OwnerEvent::ImportReady { range, source }));
+        let ImportOffer { range, source, term, .. } = offer;
+        self.soon(Work::AtOwner(destination, OwnerEvent::ImportReady { range, source, term }));
         Some(())
     }
 

@@ -1,6 +1,6 @@
 //! From decisions to the store and back: one batch under way at a time, and nothing told before it is durable.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +27,18 @@ pub(super) struct InFlight {
     /// Reports whose effects it contains.
     pub(super) decided: Vec<Decided>,
     /// Sessions whose set of leases it changes.
-    pub(super) affected: BTreeSet<(Namespace, SessionId)>,
+    pub(super) affected: BTreeMap<(Namespace, SessionId), Affected>,
     /// When to repeat it, if its outcome is unknown.
     pub(super) retry_at: Option<Instant>,
+}
+
+/// How a batch changes what a session should be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Affected {
+    /// It only takes leases from it. What is sent after this message leaves them out before the batch is durable.
+    Takes { after: Seq },
+    /// It gives it a lease, or wants one back: that is told once the batch is durable.
+    Gives,
 }
 
 /// A report whose effects are decided.
@@ -131,7 +140,11 @@ impl Leader {
         Next::Stay
     }
 
-    pub(super) fn mark_affected(&mut self, affected: &BTreeSet<(Namespace, SessionId)>, plants: Plants) {
+    pub(super) fn mark_affected(
+        &mut self,
+        affected: &BTreeMap<(Namespace, SessionId), Affected>,
+        plants: Plants,
+    ) {
         if plants.has(Plant::PushesWithoutLimit) {
             for live in self.live.values_mut() {
                 let sessions: Vec<SessionId> = live.talks.keys().copied().collect();
@@ -139,9 +152,15 @@ impl Leader {
             }
             return;
         }
-        for (namespace, session) in affected {
+        for ((namespace, session), how) in affected {
             let Some(live) = self.live.get_mut(namespace) else { continue };
-            live.push(*session);
+            let is_told = match how {
+                Affected::Takes { after } => live.was_told(*session, *after),
+                Affected::Gives => false,
+            };
+            if !is_told {
+                live.push(*session);
+            }
             live.look_at_waiting();
         }
     }

@@ -16,7 +16,7 @@ use crate::table::Entry;
 use crate::time::Instant;
 
 use super::Context;
-use super::commit::{Decided, InFlight};
+use super::commit::{Affected, Decided, InFlight};
 use super::event::{ManagerAction, Skip};
 use super::leader::Leader;
 use super::listed::{ByNumber, HeldInOrder};
@@ -163,13 +163,19 @@ impl Decision<'_> {
         {
             let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
             for owner in owners.filter_map(|(_, entry)| entry.owner) {
+                let sent = self.live.talks.get(&owner).map_or(Seq::ZERO, |talk| talk.seq);
+                let how = match &change {
+                    Change::Recalled { .. } | Change::RecallCancelled { .. } => Affected::Gives,
+                    _ => Affected::Takes { after: sent },
+                };
                 self.live.disturb(owner);
-                affected.insert((self.namespace.clone(), owner));
+                let known = affected.entry((self.namespace.clone(), owner)).or_insert(how);
+                *known = how.max(*known);
             }
         }
         if let Change::Granted { session, .. } | Change::Claimed { session, .. } = &change {
             self.live.disturb(*session);
-            affected.insert((self.namespace.clone(), *session));
+            affected.insert((self.namespace.clone(), *session), Affected::Gives);
         }
         if let Change::MergeBegun { range, .. } | Change::Merged { range, .. } = &change {
             let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
@@ -330,12 +336,7 @@ impl Decision<'_> {
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
         let Some(talk) = self.live.talks.get(&session) else { return };
-        let reading = Reading {
-            withdrawn: &self.live.withdrawn,
-            now: self.now,
-            hold: self.live.hold,
-            plants: self.plants,
-        };
+        let reading = Reading { withdrawn: &self.live.withdrawn, plants: self.plants };
         let mut findings = reconcile(self.stored(), session, talk, &reading);
         if self.plants.has(Plant::AbsenceFromAnySession) {
             findings.extend(absent_anywhere(self.stored(), talk));
@@ -499,8 +500,6 @@ impl Decision<'_> {
 /// What a report is read against, besides the table.
 pub(super) struct Reading<'a> {
     pub(super) withdrawn: &'a RangeMap<Generation>,
-    pub(super) now: Instant,
-    pub(super) hold: Duration,
     pub(super) plants: Plants,
 }
 
@@ -569,7 +568,8 @@ pub(super) fn reconcile(
             continue;
         }
         let endless = plants.has(Plant::OfferNeverEnds);
-        let ends_after = (reading.now, if endless { Duration::MAX } else { reading.hold });
+        let (came_at, hold) = talk.reported;
+        let ends_after = (came_at, if endless { Duration::MAX } else { hold });
         let mut over = talk.offers.dropped(range, entry.numbers(), report.applied, ends_after);
         if plants.has(Plant::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
             over = RangeSet::from_ranges([range]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::change_log::ChangeLog;
 use crate::group::Stored;
-use crate::id::{Generation, Nonce, OwnerName, SessionId, Url};
+use crate::id::{Generation, Nonce, OwnerName, Seq, SessionId, Url};
 use crate::key::KeyRange;
 use crate::load::LoadMemory;
 use crate::message::LeaseOrder;
@@ -279,7 +279,9 @@ impl Live {
     /// What is remembered of the offers of a lease ends with it; `table` does not have the change yet.
     pub(super) fn follow_leases(&mut self, change: &Change, table: &Table) {
         match change {
-            Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } => {
+            Change::Granted { range, .. }
+            | Change::Claimed { range, .. }
+            | Change::Released { range, .. } => {
                 for (piece, entry) in table.overlapping(*range) {
                     if let Some(talk) = entry.owner.and_then(|owner| self.talks.get_mut(&owner)) {
                         talk.offers.forget(piece);
@@ -312,6 +314,14 @@ impl Live {
         if let Some(talk) = self.talks.get_mut(&session) {
             talk.at_rest = false;
         }
+    }
+
+    /// Whether a session that goes on was sent something after this message.
+    pub(super) fn was_told(&self, session: SessionId, after: Seq) -> bool {
+        let talk = self.talks.get(&session);
+        // Whoever goes waits for the word that it has nothing left.
+        let goes = |talk: &Talk| talk.report.as_ref().is_none_or(|report| report.draining || report.leaving);
+        talk.is_some_and(|talk| talk.seq > after && !goes(talk))
     }
 
     /// What a session should hold has changed since it was last told.

@@ -170,8 +170,7 @@ impl Leader {
         let is_renewal = talk.is_renewed_by(&report);
         let (mut not_granted, mut not_its) = (false, false);
         if !is_renewal {
-            let leases =
-                || stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
+            let leases = || stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
             debug_assert!(context.plants != Plants::NONE || talk.offers.are_of(&leases().collect()));
             not_granted = talk.offers.note_report(&report, leases());
             not_its = releases_of_others(&report, talk.report.as_ref(), leases());
@@ -194,11 +193,11 @@ impl Leader {
         }
         let has_copies = live.rebuild.is_some() && !report.imports.is_empty();
         live.dirty |= spoke || speaks || has_copies;
-        talk.note_report(report);
+        talk.note_report(report, context.now, hold);
         // A recall's time begins when its holder knows of it.
         live.dirty |= live.recalls_unheard;
         let claims = not_granted && live.rebuild.is_some();
-        let reading = Reading { withdrawn: &live.withdrawn, now: context.now, hold, plants: context.plants };
+        let reading = Reading { withdrawn: &live.withdrawn, plants: context.plants };
         let differs = || !reconcile(stored, session, talk, &reading).is_empty();
         talk.undecided = calls_for_more || claims || (!is_renewal && differs());
         if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
@@ -378,12 +377,7 @@ impl Leader {
         let Some(talk) = live.talks.get(&session) else { return Vec::new() };
         let mut gone = RangeSet::new();
         if talk.undecided || live.speaks_of_moves(session) {
-            let reading = Reading {
-                withdrawn: &live.withdrawn,
-                now: context.now,
-                hold: live.hold,
-                plants: context.plants,
-            };
+            let reading = Reading { withdrawn: &live.withdrawn, plants: context.plants };
             let findings = reconcile(draft, session, talk, &reading);
             gone = findings.iter().map(|finding| finding.range).collect();
         }
@@ -391,7 +385,7 @@ impl Leader {
             let info = told.sessions.get(&to)?;
             Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
         };
-        let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session));
+        let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session)).map(Box::new);
         let mut orders = Vec::with_capacity(talk.told.len() + 1);
         let mut is_listed = talk.offers.listed_in_order();
         let mut drafted = draft.table.of_session(session).peekable();

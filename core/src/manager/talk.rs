@@ -57,6 +57,9 @@ pub(super) struct Talk {
     pub(super) told_to_stop: BTreeMap<(KeyRange, Generation), Instant>,
     /// The latest report that counted.
     pub(super) report: Option<Report>,
+    /// When it came, and how long an offer could be open then: it may be decided on later, when its sender was offered the same
+    /// leases once more.
+    pub(super) reported: (Instant, Duration),
     /// The report calls for a decision that has not been made.
     pub(super) undecided: bool,
     /// A report waits for its reply.
@@ -99,6 +102,7 @@ impl Talk {
             moves_to: before.and_then(|talk| talk.moves_to.clone()),
             told_to_stop: before.map(|talk| talk.told_to_stop.clone()).unwrap_or_default(),
             report: None,
+            reported: (now, Duration::MAX),
             undecided: false,
             reply_due: false,
             skipped: false,
@@ -201,7 +205,7 @@ impl Talk {
 
     /// A report was taken. If its sender has applied the latest message, it moves state to whom that names, and to
     /// nobody else but whom its releases name.
-    pub(super) fn note_report(&mut self, report: Report) {
+    pub(super) fn note_report(&mut self, report: Report, now: Instant, hold: Duration) {
         if report.applied == self.seq && report.applied > Seq::ZERO {
             self.moves_to = Some(destinations(&self.told).collect());
         }
@@ -211,6 +215,7 @@ impl Talk {
             self.told_to_stop.retain(|lease, _| spoken_of.contains(lease));
         }
         self.report = Some(report);
+        self.reported = (now, hold);
         self.findings.clear();
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{Credential, Generation, ManagerId, SessionId};
+use crate::id::{Credential, Generation, ManagerId, SessionId, Term};
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
 use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedWhy};
@@ -50,6 +50,8 @@ pub enum OwnerEvent {
         range: KeyRange,
         /// The lease under which its source holds it.
         source: Generation,
+        /// The term in which the source began to move it: an earlier leader knows nothing of the copy.
+        term: Term,
     },
     /// The load of the ranges held, measured by the driver.
     Load(Vec<RangeLoad>),
@@ -100,6 +102,8 @@ pub enum OwnerAction {
         generation: Generation,
         /// Its next owner.
         to: Destination,
+        /// The term of the leader that wants it moved. The destination hears it with the copy.
+        term: Term,
     },
     /// New operations on the range are refused from now on. Let those in flight end; then, in a migration, send the
     /// rest and say `TransferDone` or `TransferFailed`, else say `Quiesced`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::id::{Generation, SessionId};
+use crate::id::{Generation, SessionId, Term};
 use crate::key::{Key, KeyRange};
 use crate::message::{Destination, HeldLease, ImportedCopy, LeaseOrder, OrderKind, Refusal, Warrant};
 use crate::plant::{Plant, Plants};
@@ -50,6 +50,8 @@ pub struct Leases {
 struct Import {
     source: Generation,
     since: Instant,
+    /// The term in which its source began to move it.
+    term: Term,
 }
 
 /// What an applied set of orders changed.
@@ -150,8 +152,8 @@ impl Leases {
     }
 
     /// Notes a complete copy of the state that somebody else holds under `source`.
-    pub fn import(&mut self, now: Instant, range: KeyRange, source: Generation) {
-        self.imports.insert(range, Import { source, since: now });
+    pub fn import(&mut self, now: Instant, range: KeyRange, source: Generation, term: Term) {
+        self.imports.insert(range, Import { source, since: now, term });
     }
 
     /// Whether the copy of these keys is here, as they were under `source`.
@@ -176,12 +178,15 @@ impl Leases {
 
     /// Forgets the copies that no grant can follow, and names their keys. What came in after the report of `reported` was
     /// sent is a later copy, of which the Manager does not speak. So may be what came in at that very instant: it is kept until
-    /// a later report has named it.
-    pub fn forget_void(&mut self, void: &[ImportedCopy], reported: Instant) -> Vec<KeyRange> {
+    /// a later report has named it. Nor does a leader know of a copy that a later one ordered: it has been deposed.
+    pub fn forget_void(&mut self, void: &[ImportedCopy], reported: Instant, term: Term) -> Vec<KeyRange> {
         let mut gone = Vec::new();
         for copy in void {
             let known = self.imports.overlapping(copy.range);
-            let old = known.filter(|(_, import)| import.source == copy.source && import.since < reported);
+            let is_meant = |import: &Import| {
+                import.source == copy.source && import.since < reported && import.term <= term
+            };
+            let old = known.filter(|(_, import)| is_meant(import));
             gone.extend(old.map(|(piece, _)| piece));
         }
         gone.iter().for_each(|piece| self.imports.remove(*piece));
@@ -249,7 +254,7 @@ impl Leases {
 
     /// Every message brings the latest warrants with it.
     fn keep_warrant(&mut self, order: &LeaseOrder) {
-        let warrant = order.warrant;
+        let warrant = order.warrant.as_deref().copied();
         if self.held.overlapping(order.range).any(|(_, lease)| lease.warrant != warrant) {
             self.held.update(order.range, |_, lease| Some(Lease { warrant, ..*lease }));
         }
@@ -379,7 +384,7 @@ impl Leases {
             state_since: order.state_since,
             transfer: None,
             frozen: false,
-            warrant: order.warrant,
+            warrant: order.warrant.as_deref().copied(),
         };
         self.held.insert(range, lease);
         self.accepted.insert(range, order.generation);

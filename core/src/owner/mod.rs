@@ -284,7 +284,7 @@ impl OwnerMachine {
             return self.answer(now, true, out);
         }
         talk.applied = assign.seq;
-        let void = self.leases.forget_void(&assign.void, talk.sent_at);
+        let void = self.leases.forget_void(&assign.void, talk.sent_at, assign.term);
         out.extend(void.into_iter().map(|range| OwnerAction::DiscardImport { range }));
         let applied = self.leases.apply(now, base, assign.lease, &assign.orders, self.plants);
         self.counters.refused += applied.refused.len() as u64;
@@ -319,7 +319,8 @@ impl OwnerMachine {
             self.config.takes_over_previous = false;
             self.is_member = true;
         }
-        let nothing_left = assign.orders.is_empty() && self.leases.held().is_empty();
+        let nothing_left =
+            assign.orders.is_empty() && self.leases.held().is_empty() && self.leases.imports().is_empty();
         let is_drained = nothing_left && (assign.drained || self.plants.has(Plant::DrainedTooEarly));
         if self.draining.is_settled(assign.applied) && is_drained && !self.drained {
             self.drained = true;
@@ -405,14 +406,19 @@ impl OwnerMachine {
 
     /// Notes a copy, unless this Owner goes: whatever came to it would only have to move on. Nor is a straggler noted that a
     /// later lease, or a later copy, has overtaken.
-    fn on_import(&mut self, now: Instant, range: KeyRange, source: Generation, out: &mut Vec<OwnerAction>) {
+    fn on_import(
+        &mut self,
+        now: Instant,
+        (range, source, term): (KeyRange, Generation, Term),
+        out: &mut Vec<OwnerAction>,
+    ) {
         let is_new = !self.leases.has_import(range, source);
         let goes = self.is_going() && !self.plants.has(Plant::DrainedTooEarly);
         let is_stale = self.leases.is_overtaken(range, source) && !self.plants.has(Plant::StaleCopyNoted);
         if (goes && is_new) || is_stale {
             return out.push(OwnerAction::ImportRefused { range, source });
         }
-        self.leases.import(now, range, source);
+        self.leases.import(now, range, source, term);
     }
 
     fn finish(&self, actions: Vec<OwnerAction>) -> Output<OwnerAction> {
@@ -439,7 +445,9 @@ impl Machine for OwnerMachine {
             OwnerEvent::TransferDone { transfer, to } => self.on_transfer_done(now, transfer, to, &mut out),
             OwnerEvent::TransferFailed(transfer) => self.on_transfer_failed(now, transfer, &mut out),
             OwnerEvent::Quiesced(transfer) => self.on_quiesced(now, transfer, &mut out),
-            OwnerEvent::ImportReady { range, source } => self.on_import(now, range, source, &mut out),
+            OwnerEvent::ImportReady { range, source, term } => {
+                self.on_import(now, (range, source, term), &mut out);
+            }
             OwnerEvent::Load(loads) => self.loads = loads,
             OwnerEvent::Weight(weight) => {
                 self.config.weight = weight;

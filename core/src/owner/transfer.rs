@@ -117,7 +117,7 @@ impl OwnerMachine {
         let transfer = self.transfers.start(range, generation, to.clone());
         self.leases.mark(range, Some(transfer), to.is_none());
         out.push(match to {
-            Some(to) => OwnerAction::StartTransfer { transfer, range, generation, to },
+            Some(to) => OwnerAction::StartTransfer { transfer, range, generation, to, term: self.term },
             None => OwnerAction::Freeze { transfer, range, generation, to: None },
         });
     }

@@ -415,6 +415,6 @@ fn warrant(words: &mut Words) -> Result<Option<Warrant>, String> {
 }
 
 fn as_held(order: &LeaseOrder) -> HeldLease {
-    let LeaseOrder { range, generation, state_since, warrant, .. } = *order;
-    HeldLease { range, generation, state_since, warrant }
+    let LeaseOrder { range, generation, state_since, .. } = *order;
+    HeldLease { range, generation, state_since, warrant: order.warrant.as_deref().copied() }
 }

@@ -118,7 +118,8 @@ impl OwnerStage {
             "quiesced" => OwnerEvent::Quiesced(transfer(words)?),
             "import" => {
                 let range = words::range(&words.word()?)?;
-                OwnerEvent::ImportReady { range, source: Generation(words.number("source", 0)?) }
+                let source = Generation(words.number("source", 0)?);
+                OwnerEvent::ImportReady { range, source, term: Term(words.number("term", 1)?) }
             }
             "load" => {
                 let range = words::range(&words.word()?)?;
@@ -305,7 +306,7 @@ impl OwnerStage {
         });
         words.end()?;
         let generation = Generation(generation);
-        Ok(LeaseOrder { range, generation, state_since, kind, merge, recall, warrant })
+        Ok(LeaseOrder { range, generation, state_since, kind, merge, recall, warrant: warrant.map(Box::new) })
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
             };
             return revoked.iter().map(one).collect();
         }
-        OwnerAction::StartTransfer { transfer, range, generation, to } => {
+        OwnerAction::StartTransfer { transfer, range, generation, to, .. } => {
             let to = names.of_session(to.session);
             format!("copy t{} {} gen={generation} to {to}", transfer.0, show_range(*range))
         }

@@ -129,7 +129,9 @@ impl Cluster {
                 let Some(destination) = self.running(to) else {
                     return self.soon(source, OwnerEvent::TransferFailed(transfer));
                 };
-                self.soon(destination, OwnerEvent::ImportReady { range: *range, source: *generation });
+                let term = self.owner_machine(source).term();
+                let (range, source_lease) = (*range, *generation);
+                self.soon(destination, OwnerEvent::ImportReady { range, source: source_lease, term });
                 self.soon(source, OwnerEvent::TransferDone { transfer, to });
             }
             _ => {}

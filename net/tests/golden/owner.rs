@@ -1,5 +1,6 @@
 //! What Owners and Managers say to each other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, ManagerId, Secret, Seq, Term};
@@ -128,8 +129,8 @@ fn report_with_warrants() -> Report {
 
 fn assign_with_warrants() -> Assign {
     let mut assign = assign();
-    for order in &mut assign.orders {
-        order.warrant = warrant(order.range.first().0, order.range.last().0);
+    for order in Arc::make_mut(&mut assign.orders) {
+        order.warrant = warrant(order.range.first().0, order.range.last().0).map(Box::new);
     }
     assign
 }

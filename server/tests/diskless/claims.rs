@@ -104,7 +104,7 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         kind,
         merge: None,
         recall: None,
-        warrant: Some(warrant),
+        warrant: Some(Box::new(warrant)),
     };
     let mut assign = Assign {
         namespace: pool(),
@@ -125,7 +125,7 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         evicted: false,
     };
     WarrantKey::new(secret).expect("long enough").sign(&mut assign);
-    HeldLease { range, generation, state_since, warrant: assign.orders[0].warrant }
+    HeldLease { range, generation, state_since, warrant: assign.orders[0].warrant.as_deref().copied() }
 }
 
 /// Waits until so many claims were refused for a reason.

@@ -1,6 +1,6 @@
 //! What stores and applications do, in their own time or at once.
 
-use centrifuge_core::id::SessionId;
+use centrifuge_core::id::{SessionId, Term};
 use centrifuge_core::manager::{ManagerEvent, StoreEvent};
 use centrifuge_core::owner::{OwnerEvent, TransferId};
 
@@ -83,7 +83,9 @@ impl Step<'_> {
                 };
                 let session = node.machine.session();
                 self.change_apps(|apps| apps.copy(place, *range, *generation));
-                self.owner(place, OwnerEvent::ImportReady { range: *range, source: *generation });
+                let term =
+                    self.state.owners[slot].process.as_ref().map_or(Term(0), |node| node.machine.term());
+                self.owner(place, OwnerEvent::ImportReady { range: *range, source: *generation, term });
                 self.confirm(slot, transfer, place, session);
             }
             TaskKind::Await => {}

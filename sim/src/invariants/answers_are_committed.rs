@@ -296,7 +296,8 @@ mod tests {
                 merge: None,
                 recall: None,
                 warrant: None,
-            }].into(),
+            }]
+            .into(),
             wants_answer: false,
             drain_waits: false,
             drained: false,

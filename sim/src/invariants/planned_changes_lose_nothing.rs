@@ -200,7 +200,7 @@ impl PlannedChangesLoseNothing {
 
     fn hear_action(&mut self, now: TrueTime, session: SessionId, action: &OwnerAction) {
         match action {
-            OwnerAction::StartTransfer { transfer, range, generation, to } => {
+            OwnerAction::StartTransfer { transfer, range, generation, to, .. } => {
                 self.transfers.insert((session, *transfer), (*range, *generation));
                 let asked = Some((now, to.session, *transfer));
                 self.change(session, *range, *generation, |custody| custody.asked = asked);

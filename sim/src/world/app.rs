@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::owner::{Grant, TransferId};
 use centrifuge_core::range_map::RangeMap;
@@ -30,6 +30,8 @@ pub(crate) struct Copy {
     pub(crate) range: KeyRange,
     /// The lease under which the sender holds the range.
     pub(crate) source: Generation,
+    /// The term in which it began to move it.
+    pub(crate) term: Term,
     /// Whether the range is frozen and this is all of its state.
     pub(crate) last: bool,
     /// The probe keys of the range; `None`: empty.
@@ -53,6 +55,8 @@ pub(crate) struct Transfer {
     pub(crate) id: TransferId,
     pub(crate) range: KeyRange,
     pub(crate) generation: Generation,
+    /// The term in which it began.
+    pub(crate) term: Term,
     /// The node it goes to.
     pub(crate) to: usize,
     /// Whether the range is frozen.
@@ -194,6 +198,7 @@ impl App {
             transfer: transfer.id,
             range: transfer.range,
             source: transfer.generation,
+            term: transfer.term,
             last: transfer.last,
             values: probes_in(keys, transfer.range).map(value).collect(),
         }

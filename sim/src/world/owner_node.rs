@@ -147,15 +147,18 @@ impl World {
                     process.refuses_copy = true;
                 }
             }
-            OwnerAction::StartTransfer { transfer: id, range, generation, to } => {
+            OwnerAction::StartTransfer { transfer: id, range, generation, to, term } => {
                 if let Some(to) = self.destination(&to) {
-                    let transfer = Transfer { id, range, generation, to, last: false, confirmed: false };
+                    let transfer =
+                        Transfer { id, range, generation, term, to, last: false, confirmed: false };
                     self.begin_transfer(number, transfer);
                 }
             }
             OwnerAction::Freeze { transfer: id, range, generation, to: Some(to) } => {
                 if let Some(to) = self.destination(&to) {
-                    let transfer = Transfer { id, range, generation, to, last: true, confirmed: false };
+                    let term = self.with_app(number, |app, _| app.transfer(id).map(|begun| begun.term));
+                    let term = term.unwrap_or_default();
+                    let transfer = Transfer { id, range, generation, term, to, last: true, confirmed: false };
                     self.begin_transfer(number, transfer);
                 }
             }
@@ -317,7 +320,7 @@ impl World {
         }
         process.refuses_copy = false;
         if copy.last {
-            let event = OwnerEvent::ImportReady { range: copy.range, source: copy.source };
+            let event = OwnerEvent::ImportReady { range: copy.range, source: copy.source, term: copy.term };
             self.feed_owner(number, event);
             let kept = |process: &OwnerProcess| {
                 process.machine.session() == by && process.app.has_import(copy) && !process.refuses_copy

@@ -233,7 +233,7 @@ fn assign() -> impl Strategy<Value = Assign> {
                 applied,
                 lease,
                 renewal,
-                orders,
+                orders: orders.into(),
                 wants_answer,
                 drain_waits,
                 drained: false,
@@ -261,7 +261,7 @@ fn order() -> impl Strategy<Value = LeaseOrder> {
             kind,
             merge: merge.filter(|merge| kind == OrderKind::Renewal && *merge > generation),
             recall,
-            warrant,
+            warrant: warrant.map(Box::new),
         },
     )
 }

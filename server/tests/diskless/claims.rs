@@ -167,7 +167,8 @@ async fn a_claim_needs_the_code_of_a_manager() {
         (order.kind, order.generation, order.state_since),
         (OrderKind::Renewal, Generation(1_000), Generation(900))
     );
-    let LeaseOrder { range, generation, state_since, warrant, .. } = *order;
+    let LeaseOrder { range, generation, state_since, .. } = *order;
+    let warrant = order.warrant.as_deref().copied();
     let mut shown = holder.report(HeldLease { range, generation, state_since, warrant });
     assert!(warrant.is_some() && WarrantKey::new(SECRET).expect("a key").check(&mut shown) == 0);
     assert_eq!(leases(&manager), [(Key(0), holder.session.to_string(), 1_000, 900)]);

@@ -185,7 +185,8 @@ impl Decision<'_> {
     pub(super) fn claims(&mut self, session: SessionId, report: &Report) -> Vec<Claim> {
         let (Some(floor), true) = (self.floor, self.live.rebuild.is_some()) else { return Vec::new() };
         let mut claims = Vec::new();
-        for held in &report.held {
+        let mut taken = self.live.talks.get(&session).map_or(0, |talk| talk.claims_taken);
+        for held in report.held.get(taken..).unwrap_or_default() {
             if claims.len() > self.max_batch {
                 // The others are found again by the next decision.
                 break;
@@ -201,6 +202,11 @@ impl Decision<'_> {
                     Err(why) => self.refuse_claim(session, range, held.generation, why),
                 }
             }
+            // A batch takes the first of them: the next need not look for their places again.
+            taken += usize::from(claims.is_empty());
+        }
+        if let Some(talk) = self.live.talks.get_mut(&session) {
+            talk.claims_taken = taken;
         }
         claims
     }

@@ -16,6 +16,7 @@ use crate::table::Entry;
 use crate::time::Instant;
 
 use super::Context;
+use super::claim::Claim;
 use super::commit::{Affected, Decided, InFlight};
 use super::event::{ManagerAction, Skip};
 use super::leader::Leader;
@@ -242,11 +243,7 @@ impl Decision<'_> {
             let decided = Decided { namespace, session, talk: talk.id, seq: report.seq };
             let claims = self.claims(session, &report);
             if self.may_join(session, &report, &claims) && self.join(session, &report) {
-                self.take_claims(session, &claims);
-                self.free_unclaimed_by_plant(&report);
-                self.take_merges(session, &report);
-                self.take_findings(session);
-                self.take_wishes(session, &report);
+                self.take_report(session, &report, &claims);
             }
             if self.unfinished && !self.plants.has(Plant::FirstBatchIsAll) {
                 // The rest of it is found again by the next decision, and only then is it applied.
@@ -258,6 +255,18 @@ impl Decision<'_> {
             }
             self.plan.in_flight.decided.push(decided);
         }
+    }
+
+    /// Acts on what a member says, as far as the batch has room.
+    fn take_report(&mut self, session: SessionId, report: &Report, claims: &[Claim]) {
+        self.take_claims(session, claims);
+        self.free_unclaimed_by_plant(report);
+        if self.unfinished {
+            return;
+        }
+        self.take_merges(session, report);
+        self.take_findings(session);
+        self.take_wishes(session, report);
     }
 
     /// Makes the session a member if it is not one; says whether it is.

@@ -260,7 +260,7 @@ impl Live {
     /// the others, which are one piece of the table all the same.
     pub(super) fn known_to_go(&self, owner: SessionId, range: KeyRange, to: SessionId) -> RangeSet {
         let has_applied =
-            |talk: &&Talk| talk.report.as_ref().is_some_and(|report| report.applied == talk.seq);
+            |talk: &&Talk| talk.report.as_deref().is_some_and(|report| report.applied == talk.seq);
         let Some(talk) = self.talks.get(&owner).filter(has_applied) else { return RangeSet::new() };
         let names = |order: &&LeaseOrder| {
             let destination = order.recall.as_ref().and_then(|recall| recall.to.as_ref());
@@ -320,7 +320,7 @@ impl Live {
     pub(super) fn was_told(&self, session: SessionId, after: Seq) -> bool {
         let talk = self.talks.get(&session);
         // Whoever goes waits for the word that it has nothing left.
-        let goes = |talk: &Talk| talk.report.as_ref().is_none_or(|report| report.draining || report.leaving);
+        let goes = |talk: &Talk| talk.report.as_deref().is_none_or(|report| report.draining || report.leaving);
         talk.is_some_and(|talk| talk.seq > after && !goes(talk))
     }
 

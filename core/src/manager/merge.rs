@@ -40,7 +40,7 @@ impl Decision<'_> {
     fn runs(&self) -> Vec<KeyRange> {
         let mut runs = Vec::new();
         for session in self.stored().sessions.keys() {
-            let Some(report) = self.live.talks.get(session).and_then(|talk| talk.report.as_ref()) else {
+            let Some(report) = self.live.talks.get(session).and_then(|talk| talk.report.as_deref()) else {
                 continue;
             };
             let held: RangeMap<Generation> =

@@ -78,7 +78,7 @@ impl Live {
         let mut keys = RangeSet::new();
         for session in self.movers.iter().filter(|session| !self.hold_is_over(**session, now)) {
             let Some(talk) = self.talks.get(session) else { continue };
-            for moved in talk.report.iter().flat_map(moves) {
+            for moved in talk.report.as_deref().into_iter().flat_map(moves) {
                 // An Owner that was told to speak of it no more has done so, or lapsed, when a hold has passed.
                 let told = talk.told_to_stop.get(&(moved.lease.range, moved.lease.generation));
                 if told.is_none_or(|at| now < *at + self.hold) {
@@ -91,7 +91,7 @@ impl Live {
 
     /// What a session's latest report says it moved.
     pub(super) fn moved_by(&self, session: SessionId) -> MovedKeys {
-        let report = self.talks.get(&session).and_then(|talk| talk.report.as_ref());
+        let report = self.talks.get(&session).and_then(|talk| talk.report.as_deref());
         MovedKeys::new(report.into_iter().flat_map(moves).map(|moved| moved.lease))
     }
 
@@ -217,7 +217,7 @@ impl Decision<'_> {
     /// The keys of a move whose state its destination says it has. It becomes a member for that, if it is none.
     fn copies(&mut self, moved: &Move, imports: &mut Imports) -> RangeSet {
         let talk = self.live.talks.get(&moved.to);
-        let Some(report) = talk.and_then(|talk| talk.report.as_ref()) else { return RangeSet::new() };
+        let Some(report) = talk.and_then(|talk| talk.report.as_deref()) else { return RangeSet::new() };
         let Some(copies) = imports.of(moved.to, report, moved.lease) else { return RangeSet::new() };
         if report.leaving || self.live.hold_is_over(moved.to, self.now) {
             return RangeSet::new();
@@ -233,12 +233,12 @@ impl Decision<'_> {
         let mut all = Vec::new();
         for session in self.live.movers.iter().filter(|session| self.stored().sessions.contains_key(session))
         {
-            let report = self.live.talks.get(session).and_then(|talk| talk.report.as_ref());
+            let report = self.live.talks.get(session).and_then(|talk| talk.report.as_deref());
             all.extend(report.into_iter().flat_map(moves).map(|moved| (*session, moved)));
         }
         if self.plants.has(Plant::CopyTakenForMove) {
             for (session, report) in
-                self.live.talks.iter().flat_map(|(s, talk)| talk.report.iter().map(move |r| (s, r)))
+                self.live.talks.iter().flat_map(|(s, talk)| talk.report.as_deref().into_iter().map(move |r| (s, r)))
             {
                 all.extend(report.imports.iter().map(|copy| (*session, Move::by_plant(*session, copy))));
             }

@@ -81,7 +81,7 @@ impl Live {
     fn overview(&self, now: Instant) -> NamespaceOverview {
         let heard = |session| self.heard.get(session);
         let sessions = self.talks.iter().filter_map(|(session, talk)| {
-            let load = talk.report.as_ref().map_or(0, total_load);
+            let load = talk.report.as_deref().map_or(0, total_load);
             Some((*session, SessionOverview { heard: heard(session)?, load }))
         });
         NamespaceOverview {

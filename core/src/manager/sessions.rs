@@ -173,7 +173,7 @@ impl Leader {
             let leases = || stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
             debug_assert!(context.plants != Plants::NONE || talk.offers.are_of(&leases().collect()));
             not_granted = talk.offers.note_report(&report, leases());
-            not_its = releases_of_others(&report, talk.report.as_ref(), leases());
+            not_its = releases_of_others(&report, talk.report.as_deref(), leases());
         }
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
@@ -307,7 +307,7 @@ impl Leader {
         let is_gone =
             |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
         let limited = !context.plants.has(Plant::PushesWithoutLimit);
-        if limited && !talk.reply_due && !wants_answer && !talk.report.as_ref().is_some_and(is_gone) {
+        if limited && !talk.reply_due && !wants_answer && !talk.report.as_deref().is_some_and(is_gone) {
             // Nothing to do for the Owner: a message would only cross its next report.
             talk.push_due = false;
             live.due.remove(&session);
@@ -480,7 +480,7 @@ impl Leader {
     }
 
     pub(super) fn report(&self, namespace: &Namespace, session: SessionId) -> Option<&Report> {
-        self.live.get(namespace)?.talks.get(&session)?.report.as_ref()
+        self.live.get(namespace)?.talks.get(&session)?.report.as_deref()
     }
 }
 
@@ -536,7 +536,7 @@ fn orders_of(
     let order = renewal_of(range, entry, plants, destination);
     let mut listed = talk.offers.listed(range, entry.numbers());
     if plants.has(Plant::AcceptedTwice) {
-        let held = talk.report.iter().flat_map(|report| &report.held);
+        let held = talk.report.as_deref().into_iter().flat_map(|report| &report.held);
         let held = held.filter(|held| held.generation == generation).map(|held| held.range);
         listed = listed.intersection(&held.collect());
     }
@@ -605,7 +605,7 @@ fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
         }) || told(order)
     };
     !orders.iter().enumerate().all(is_in_place)
-        || !talk.report.iter().flat_map(|report| &report.held).all(kept)
+        || !talk.report.as_deref().into_iter().flat_map(|report| &report.held).all(kept)
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

@@ -56,7 +56,7 @@ pub(super) struct Talk {
     /// Since when the Owner has been told not to repeat that it moved something.
     pub(super) told_to_stop: BTreeMap<(KeyRange, Generation), Instant>,
     /// The latest report that counted.
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<Arc<Report>>,
     /// When it came, and how long an offer could be open then: it may be decided on later, when its sender was offered the same
     /// leases once more.
     pub(super) reported: (Instant, Duration),
@@ -77,6 +77,8 @@ pub(super) struct Talk {
     pub(super) at_rest: bool,
     /// What was found in the latest report and waits for the next batch, the last first.
     pub(super) findings: Vec<Finding>,
+    /// How many of the leases that the latest report lists are known to be claimed and taken.
+    pub(super) claims_taken: usize,
 }
 
 impl Talk {
@@ -111,6 +113,7 @@ impl Talk {
             told: [].into(),
             at_rest: false,
             findings: Vec::new(),
+            claims_taken: 0,
         }
     }
 
@@ -130,7 +133,7 @@ impl Talk {
     /// Whether a report only renews what its sender has, which is what it was told to have.
     pub(super) fn is_renewed_by(&self, report: &Report) -> bool {
         let is_the_same = |before: &Report| before.held == report.held && before.weight == report.weight;
-        self.at_rest && is_plain(report) && self.report.as_ref().is_some_and(is_the_same)
+        self.at_rest && is_plain(report) && self.report.as_deref().is_some_and(is_the_same)
     }
 
     /// Notes whether the Owner has exactly what it is told with `orders`.
@@ -146,7 +149,7 @@ impl Talk {
                 && report.held.len() == orders.len()
                 && orders.iter().zip(&report.held).all(is_held)
         };
-        self.at_rest = !self.undecided && !orders.is_empty() && self.report.as_ref().is_some_and(has_it);
+        self.at_rest = !self.undecided && !orders.is_empty() && self.report.as_deref().is_some_and(has_it);
     }
 
     /// The Owner answered the latest message.
@@ -214,15 +217,16 @@ impl Talk {
                 moves(&report).map(|moved| (moved.lease.range, moved.lease.generation)).collect();
             self.told_to_stop.retain(|lease, _| spoken_of.contains(lease));
         }
-        self.report = Some(report);
+        self.report = Some(Arc::new(report));
         self.reported = (now, hold);
         self.findings.clear();
+        self.claims_taken = 0;
     }
 
     /// The next message lists what the Owner should go on saying that it moved; says whether that ends something. Only what is
     /// applied ends: an Owner repeats the rest anyway.
     pub(super) fn stop_moves(&mut self, repeat: &[MovedLease], now: Instant) -> bool {
-        let Some(report) = self.report.as_ref().filter(|report| report.seq <= self.applied) else {
+        let Some(report) = self.report.as_deref().filter(|report| report.seq <= self.applied) else {
             return false;
         };
         let repeat: BTreeSet<&MovedLease> = repeat.iter().collect();
@@ -239,7 +243,7 @@ impl Talk {
     pub(super) fn may_move_to(&self, session: SessionId) -> bool {
         let says_so = |report: &Report| report.released.iter().any(|gone| gone.clean_to == Some(session));
         self.moves_to.as_ref().is_none_or(|moves_to| moves_to.contains(&session))
-            || self.report.as_ref().is_none_or(says_so)
+            || self.report.as_deref().is_none_or(says_so)
     }
 }
 

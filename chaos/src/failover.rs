@@ -130,7 +130,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         is_loopback: shelter.is_loopback,
         id: shelter.id,
         directory: shelter.directory().to_owned(),
-        plant: None,
+        bug: None,
         is_skewed: false,
         weather: Weather::CLEAR,
         leader_lease: args.leader_lease.clone(),

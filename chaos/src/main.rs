@@ -2,13 +2,13 @@
 //!
 //! `cargo xtask chaos` and `cargo xtask failover` build and run this. All processes of a run but etcd are this binary again.
 
+mod bug;
 mod checker;
 mod crowd;
 mod dice;
 mod failover;
 mod lines;
 mod plan;
-mod plant;
 mod pool;
 mod proxy;
 mod report;

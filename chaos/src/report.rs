@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::bug::Bug;
 use crate::checker::{Percentiles, Verdict};
-use crate::plant::Plant;
 use crate::world::World;
 
 /// How many sentences of each kind are shown.
@@ -21,7 +21,7 @@ pub(crate) struct Report {
     pub(crate) seconds: u64,
     pub(crate) store: String,
     pub(crate) network: String,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) bug: Option<Bug>,
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) operations: BTreeMap<String, u64>,
     pub(crate) race_drops: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Report {
 impl Report {
     /// A run is good if no promise was broken; with something wrong planted in it, if that was found.
     pub(crate) fn is_good(&self) -> bool {
-        match self.plant {
+        match self.bug {
             None => self.verdict.is_clean(),
-            Some(plant) => plant.is_found(&self.verdict),
+            Some(bug) => bug.is_found(&self.verdict),
         }
     }
 
@@ -57,9 +57,9 @@ impl Report {
             World::Managers | World::Diskless => self.add_managers(&mut value),
             World::Flease => self.add_peers(&mut value),
         }
-        if let Some(plant) = self.plant {
-            value["plant"] = json!(plant);
-            value["found"] = json!(plant.is_found(verdict));
+        if let Some(bug) = self.bug {
+            value["bug"] = json!(bug);
+            value["found"] = json!(bug.is_found(verdict));
         }
         if let Some(kept) = &self.kept {
             value["kept"] = json!(kept);
@@ -105,9 +105,9 @@ impl Report {
         for sentence in self.sentences() {
             text.push_str(&format!("  {sentence}\n"));
         }
-        if let Some(plant) = self.plant {
-            let outcome = if plant.is_found(&self.verdict) { "found" } else { "NOT found" };
-            text.push_str(&format!("planted: {plant:?}: {outcome}\n"));
+        if let Some(bug) = self.bug {
+            let outcome = if bug.is_found(&self.verdict) { "found" } else { "NOT found" };
+            text.push_str(&format!("planted: {bug:?}: {outcome}\n"));
         }
         if let Some(kept) = &self.kept {
             text.push_str(&format!("journals and logs: {}\n", kept.display()));

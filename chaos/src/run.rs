@@ -13,11 +13,11 @@ use clap::{Args, ValueEnum};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::bug::Bug;
 use crate::checker;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
 use crate::plan::{NetworkKind, Sizes, StoreKind};
-use crate::plant::Plant;
 use crate::pool::{Faults, Operations, Pool, PoolPlan, RaceDrops};
 use crate::proxy::Weather;
 use crate::report::Report;
@@ -27,7 +27,7 @@ use crate::world::World;
 /// How long faults go on unless somebody says otherwise.
 const USUAL: Duration = Duration::from_secs(120);
 /// ... if something is wrong on purpose, which is found by then.
-const PLANTED: Duration = Duration::from_secs(90);
+const INJECTED: Duration = Duration::from_secs(90);
 /// How long it is calm after planned operations alone.
 const PLANNED_CALM: Duration = Duration::from_secs(5);
 /// How many Owners come at once in a join storm.
@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     planned_only: bool,
     /// Something wrong on purpose; the run fails if it is not found
     #[arg(long, value_enum)]
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     /// Another build of this program, which every second process is of: with the feature `next-version` a rolling upgrade
     #[arg(long, value_name = "FILE")]
     other_build: Option<PathBuf>,
@@ -109,7 +109,7 @@ pub(crate) struct PlaceArgs {
 
 impl RunArgs {
     fn length(&self) -> Duration {
-        let usual = if self.plant.is_some() { PLANTED } else { USUAL };
+        let usual = if self.bug.is_some() { INJECTED } else { USUAL };
         self.length.unwrap_or(usual)
     }
 
@@ -135,11 +135,11 @@ impl RunArgs {
 
     /// Whether planned operations are among what happens.
     fn has_operations(&self) -> bool {
-        self.plant.is_none_or(|plant| plant == Plant::HastyOwner)
+        self.bug.is_none_or(|bug| bug == Bug::HastyOwner)
     }
 
     fn is_planned_only(&self) -> bool {
-        self.planned_only || self.plant == Some(Plant::HastyOwner)
+        self.planned_only || self.bug == Some(Bug::HastyOwner)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -152,7 +152,7 @@ impl RunArgs {
                 "Managers without a store are a world of their own: add `--world diskless`".to_owned()
             );
         }
-        match self.plant.map(Plant::world) {
+        match self.bug.map(Bug::world) {
             Some(other) if other != self.world => {
                 let word = |world: World| world.to_possible_value().map(|value| value.get_name().to_owned());
                 let wanted = word(other).unwrap_or_default();
@@ -197,11 +197,11 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         is_loopback: shelter.is_loopback,
         id: shelter.id,
         directory: shelter.directory().to_owned(),
-        plant: args.plant,
+        bug: args.bug,
         is_skewed: true,
         weather: if args.is_planned_only() { Weather::CLEAR } else { Weather::USUAL },
         // Without a store it follows from Flease's times.
-        leader_lease: (args.world != World::Diskless).then(|| leader_lease(args.plant).to_owned()),
+        leader_lease: (args.world != World::Diskless).then(|| leader_lease(args.bug).to_owned()),
         campaign_interval: (args.world != World::Diskless).then(|| "500ms".to_owned()),
         other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
         is_direct: args.direct,
@@ -235,7 +235,7 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         seconds,
         store: format!("{:?}", args.store()).to_lowercase(),
         network: if shelter.is_loopback { "loopback" } else { "namespaces" }.to_owned(),
-        plant: args.plant,
+        bug: args.bug,
         faults: counted,
         operations: operations.counts().clone(),
         race_drops,
@@ -246,8 +246,8 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
 
 /// With the drift bound it just fits into two of the whole seconds that etcd counts in. A leader that outlives its lease must do so
 /// for longer than its Owners need to find the next.
-fn leader_lease(plant: Option<Plant>) -> &'static str {
-    if plant == Some(Plant::OutlivedLeader) { "3600ms" } else { "1800ms" }
+fn leader_lease(bug: Option<Bug>) -> &'static str {
+    if bug == Some(Bug::OutlivedLeader) { "3600ms" } else { "1800ms" }
 }
 
 /// Lets faults come for a while. True if somebody ended it early.

@@ -8,9 +8,9 @@ use crate::flease::{
     Ballot, Cell, FleaseAction, FleaseConfig, FleaseConfigError, FleaseEvent, FleaseMachine, Packet, PeerId,
 };
 use crate::id::{ManagerId, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::machine::{Machine, Output};
 use crate::manager::ElectionEvent;
-use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::settings::Drift;
 use crate::time::Instant;
@@ -146,7 +146,6 @@ pub struct FleaseElection {
     config: ElectionConfig,
     flease: FleaseMachine,
     cell: Cell,
-    plants: Plants,
     campaign: Option<Asked>,
     announced: Option<Announced>,
     /// Renewals without an answer, the earliest first.
@@ -174,12 +173,11 @@ type Actions = Vec<ElectionAction>;
 impl FleaseElection {
     /// An election that takes no part before it is started and has recovered. `config` has been checked.
     #[must_use]
-    pub fn new(config: ElectionConfig, random: Random, plants: Plants) -> FleaseElection {
+    pub fn new(config: ElectionConfig, random: Random) -> FleaseElection {
         FleaseElection {
-            flease: FleaseMachine::new(config.flease.clone(), random, plants),
+            flease: FleaseMachine::new(config.flease.clone(), random),
             cell: Cell::new(CELL).unwrap_or_else(|_| unreachable!("the name is a good one")),
             config,
-            plants,
             campaign: None,
             announced: None,
             renewals: Vec::new(),
@@ -221,7 +219,7 @@ impl FleaseElection {
 
     fn campaign(&mut self, now: Instant, request: u64, actions: &mut Actions) {
         if self.announced.is_some() {
-            if self.plants.has(Plant::TermAnnouncedTwice) {
+            if injected(Bug::TermAnnouncedTwice) {
                 self.announced = None;
             } else {
                 self.feed(now, FleaseEvent::Release(self.cell.clone()), actions);
@@ -250,7 +248,7 @@ impl FleaseElection {
             return;
         }
         self.renewals.push(Asked { request, at: now });
-        if self.plants.has(Plant::RenewalByOldRound) {
+        if injected(Bug::RenewalByOldRound) {
             self.answer_renewals(now, actions);
         }
         self.feed(now, FleaseEvent::Renew(self.cell.clone()), actions);
@@ -314,7 +312,7 @@ impl FleaseElection {
 
     fn announce(&mut self, now: Instant, actions: &mut Actions) {
         let Some((Asked { request, .. }, epoch, from)) = self.announces_from(now) else { return };
-        if now < from && !self.plants.has(Plant::TermAnnouncedEarly) {
+        if now < from && !injected(Bug::TermAnnouncedEarly) {
             return;
         }
         let term = term_of(epoch);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
-use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::record::{Batch, Change, Record, SessionInfo};
 use crate::settings::Settings;
@@ -60,7 +60,7 @@ const MAX_EVICTED: usize = 1024;
 
 impl Group {
     /// Applies one batch and returns the table entries that Lookups see change, by namespace.
-    pub fn apply(&mut self, batch: &Batch, plants: Plants) -> BTreeMap<Namespace, Vec<PublishedEntry>> {
+    pub fn apply(&mut self, batch: &Batch) -> BTreeMap<Namespace, Vec<PublishedEntry>> {
         let mut published: BTreeMap<Namespace, Vec<PublishedEntry>> = BTreeMap::new();
         self.term = batch.term;
         for record in &batch.records {
@@ -72,7 +72,7 @@ impl Group {
                 Record::LeaderSettled => self.earlier_leaders_hold = Duration::ZERO,
                 Record::LeaderResigned => self.latest_leader_hold = Duration::ZERO,
                 Record::Namespace { namespace, change, .. } => {
-                    let changes = self.apply_change(namespace, change, plants);
+                    let changes = self.apply_change(namespace, change);
                     if !changes.is_empty() {
                         published.entry(namespace.clone()).or_default().extend(changes);
                     }
@@ -93,25 +93,8 @@ impl Group {
         self.latest_leader_hold.max(self.earlier_leaders_hold)
     }
 
-    /// A planted fault: the group as a leader sees it that knows every lease under one number.
-    pub(crate) fn without_merges(&self) -> Group {
-        let mut group = self.clone();
-        for stored in group.namespaces.values_mut() {
-            let entries: Vec<_> = stored.table.iter().map(|(range, entry)| (range, *entry)).collect();
-            for (range, entry) in entries {
-                stored.table.set(range, Entry { merge: None, ..entry });
-            }
-        }
-        group
-    }
-
     /// Applies one change without moving the change log; what Lookups see change is returned.
-    pub fn apply_change(
-        &mut self,
-        namespace: &Namespace,
-        change: &Change,
-        plants: Plants,
-    ) -> Vec<PublishedEntry> {
+    pub fn apply_change(&mut self, namespace: &Namespace, change: &Change) -> Vec<PublishedEntry> {
         match change {
             Change::Created { settings, log, floor } => {
                 let last = self.removed.remove(namespace).unwrap_or_default().max(*floor);
@@ -128,7 +111,7 @@ impl Group {
                 Vec::new()
             }
             change => match self.namespaces.get_mut(namespace) {
-                Some(stored) => stored.apply(change, plants),
+                Some(stored) => stored.apply(change),
                 None => Vec::new(),
             },
         }
@@ -173,7 +156,7 @@ impl Stored {
         whole
     }
 
-    fn apply(&mut self, change: &Change, plants: Plants) -> Vec<PublishedEntry> {
+    fn apply(&mut self, change: &Change) -> Vec<PublishedEntry> {
         match change {
             Change::Created { .. } | Change::Removed => {}
             Change::Configured { settings } => {
@@ -184,7 +167,7 @@ impl Stored {
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
                 self.sessions.insert(*session, info.clone());
             }
-            Change::SessionEnded { session } => self.end_session(*session, plants),
+            Change::SessionEnded { session } => self.end_session(*session),
             Change::Granted { range, generation, session, source, state_since } => {
                 return self.grant(*range, *generation, *session, *source, *state_since);
             }
@@ -197,7 +180,7 @@ impl Stored {
             }
             Change::RecallCancelled { range, generation } => self.mark(*range, *generation, None),
             Change::MergeBegun { range, generation } => self.begin_merge(*range, *generation),
-            Change::Merged { range, generation } => return self.end_merge(*range, *generation, plants),
+            Change::Merged { range, generation } => return self.end_merge(*range, *generation),
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
             Change::Pinned { range, to: Some(name) } => self.pins.insert(*range, name.clone()),
@@ -206,9 +189,9 @@ impl Stored {
         Vec::new()
     }
 
-    fn end_session(&mut self, session: SessionId, plants: Plants) {
+    fn end_session(&mut self, session: SessionId) {
         let evicted = self.sessions.remove(&session).is_some_and(|info| info.evicted);
-        if evicted && !plants.has(Plant::EvictionForgotten) {
+        if evicted && !injected(Bug::EvictionForgotten) {
             self.evicted.push(session);
             self.evicted.drain(..self.evicted.len().saturating_sub(MAX_EVICTED));
         }
@@ -270,11 +253,11 @@ impl Stored {
     }
 
     /// Where the state came from is of no use any more: its holder has it.
-    fn end_merge(&mut self, range: KeyRange, generation: Generation, plants: Plants) -> Vec<PublishedEntry> {
+    fn end_merge(&mut self, range: KeyRange, generation: Generation) -> Vec<PublishedEntry> {
         let parts = self.table.overlapping(range).filter(|(_, entry)| entry.merge == Some(generation));
         let parts: Vec<_> = parts.map(|(part, entry)| (part, *entry)).collect();
         let one_age =
-            parts.first().filter(|_| plants.has(Plant::MergesUnequalAges)).map(|(_, old)| old.state_since);
+            parts.first().filter(|_| injected(Bug::MergesUnequalAges)).map(|(_, old)| old.state_since);
         for (part, old) in parts {
             let state_since = one_age.unwrap_or(old.state_since);
             self.table.set(part, Entry { generation, state_since, merge: None, source: None, ..old });

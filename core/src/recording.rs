@@ -15,7 +15,6 @@ use crate::lookup::{LookupConfig, LookupMachine};
 use crate::machine::{Machine, Output};
 use crate::manager::{ManagerConfig, ManagerMachine};
 use crate::owner::{OwnerConfig, OwnerMachine};
-use crate::plant::Plants;
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::table::{Entry, Table};
@@ -62,7 +61,7 @@ impl Recordable for ManagerMachine {
     type Config = ManagerConfig;
 
     fn build(config: ManagerConfig, seed: [u8; 32]) -> ManagerMachine {
-        ManagerMachine::new(config, Random::from_seed(seed), Plants::NONE)
+        ManagerMachine::new(config, Random::from_seed(seed))
     }
 }
 
@@ -71,7 +70,7 @@ impl Recordable for OwnerMachine {
     type Config = OwnerConfig;
 
     fn build(config: OwnerConfig, seed: [u8; 32]) -> OwnerMachine {
-        OwnerMachine::new(config, Random::from_seed(seed), Plants::NONE)
+        OwnerMachine::new(config, Random::from_seed(seed))
     }
 }
 
@@ -80,7 +79,7 @@ impl Recordable for LookupMachine {
     type Config = LookupConfig;
 
     fn build(config: LookupConfig, seed: [u8; 32]) -> LookupMachine {
-        LookupMachine::new(config, Random::from_seed(seed), Plants::NONE)
+        LookupMachine::new(config, Random::from_seed(seed))
     }
 }
 

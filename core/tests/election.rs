@@ -11,7 +11,6 @@ use centrifuge_core::flease::{FleaseConfig, FleaseConfigError, Packet, PeerId};
 use centrifuge_core::id::{ManagerId, Term};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::ElectionEvent;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::settings::Drift;
 use centrifuge_core::time::Instant;
@@ -63,7 +62,7 @@ impl Election {
     fn among(config: impl Fn(usize) -> ElectionConfig) -> Election {
         let machine = |place: usize| {
             let random = Random::from_number(place as u64);
-            let mut machine = FleaseElection::new(config(place), random, Plants::NONE);
+            let mut machine = FleaseElection::new(config(place), random);
             machine.on_event(Instant::ZERO, ElectionRequest::Start);
             machine
         };
@@ -355,7 +354,7 @@ fn a_restarted_manager_is_told_who_leads_when_it_has_recovered() {
     election.elect(0, 1);
     let config = election_config(1, 3);
     let recovery = config.flease.recovery;
-    election.machines[1] = FleaseElection::new(config, Random::from_number(7), Plants::NONE);
+    election.machines[1] = FleaseElection::new(config, Random::from_number(7));
     election.ask(1, ElectionRequest::Start);
     election.campaign(1, 2);
     election.pass(recovery - MILLISECOND);

@@ -9,7 +9,6 @@ use centrifuge_core::flease::{
     Register, Round,
 };
 use centrifuge_core::id::Nonce;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::time::Instant;
 use proptest::prelude::*;
 
@@ -66,7 +65,7 @@ fn lease_of(ballot: Ballot) -> Lease {
 }
 
 fn order() -> Order {
-    Order::new(EPSILON, Plants::NONE)
+    Order::new(EPSILON)
 }
 
 /// Plays a schedule of up to six rounds on the registers of 3 or 5 peers. The ballots are in another order than the starts.
@@ -92,7 +91,7 @@ fn play(peers: usize, schedule: &[Choice]) -> History {
             }
         };
         let reply = outcome.unwrap_or_else(|promised| Body::Nack { promised });
-        match round.hear(PeerId(peer as u16), reply, order(), Plants::NONE) {
+        match round.hear(PeerId(peer as u16), reply, order()) {
             Progress::Waiting => {}
             Progress::Read(found) => {
                 history.facts.push(Fact::ReadCommitted(ballot, found));
@@ -450,7 +449,7 @@ fn flease_3_6_a_lease_is_taken_over_only_after_the_safety_period() {
 #[test]
 fn flease_3_6_ballots_have_a_total_order() {
     let ballot = |time, peer| Ballot { time: Instant(time), peer: PeerId(peer) };
-    let order = Order::new(Duration::from_nanos(2), Plants::NONE);
+    let order = Order::new(Duration::from_nanos(2));
     let (one, two, three) = (ballot(5, 1), ballot(3, 2), ballot(1, 3));
     assert!(order.is_above(one, two) && order.is_above(two, three) && order.is_above(one, three));
     assert!(order.is_above(ballot(5, 2), one) && !order.is_above(one, one));

@@ -9,7 +9,6 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine, LossWhy, Row};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
@@ -801,7 +800,7 @@ struct Follower {
 impl Follower {
     fn new(model: &Model, unowned_delay: Duration) -> Follower {
         let config = LookupConfig { unowned_delay, contact_timeout: secs(1_000_000), ..World::config() };
-        let mut world = World::of(config, Plants::NONE);
+        let mut world = World::of(config);
         world.start();
         world.snapshot(&model.all());
         Follower { world, raised: Vec::new() }
@@ -971,22 +970,24 @@ fn a_contact_timeout_that_a_failover_could_exceed_is_refused() {
     assert_eq!(config.check(secs(1), secs(1)), Err(SettingsError::ZeroInterval));
 }
 
-// ---- plants
+// ---- injected bugs
 
-#[cfg(feature = "plants")]
-mod plants {
+#[cfg(feature = "injected-bugs")]
+mod injected_bugs {
     use super::*;
-    use centrifuge_core::plant::Plant;
+    use centrifuge_core::injected_bug::{Bug, inject};
 
     #[test]
     fn snapshot_hides_loss() {
-        let mut world = World::with_table_and(Plant::SnapshotHidesLoss);
+        let _bug = inject(Some(Bug::SnapshotHidesLoss));
+        let mut world = World::with_table();
         assert_eq!(losses(&world.snapshot(&[owned(0, 7, 'b', 2, 2)])), []);
     }
 
     #[test]
     fn unowned_advances_known() {
-        let mut world = World::with_table_and(Plant::UnownedAdvancesKnown);
+        let _bug = inject(Some(Bug::UnownedAdvancesKnown));
+        let mut world = World::with_table();
         world.snapshot(&[unowned(0, 7, 2, 2)]);
         assert_eq!(losses_in(&world.run_in_contact(at(80))), []);
         assert_eq!(losses(&world.change(&[owned(0, 7, 'b', 2, 2)])), []);
@@ -994,13 +995,15 @@ mod plants {
 
     #[test]
     fn silent_when_out_of_contact() {
-        let mut world = World::with_table_and(Plant::SilentWhenOutOfContact);
+        let _bug = inject(Some(Bug::SilentWhenOutOfContact));
+        let mut world = World::with_table();
         assert_eq!(losses_in(&world.run_until(at(300))), []);
     }
 
     #[test]
     fn contact_from_arrival() {
-        let mut world = World::with_table_and(Plant::ContactFromArrival);
+        let _bug = inject(Some(Bug::ContactFromArrival));
+        let mut world = World::with_table();
         world.now = at(85);
         world.hear(world.echoing(world.update(UpdateBody::Heartbeat { lsn: Lsn(1) }), 1));
         assert!(world.machine.in_contact(at(170)));
@@ -1008,7 +1011,8 @@ mod plants {
 
     #[test]
     fn changes_with_gap() {
-        let mut world = World::with_table_and(Plant::ChangesWithGap);
+        let _bug = inject(Some(Bug::ChangesWithGap));
+        let mut world = World::with_table();
         world.lsn += 1;
         world.change(&[owned(0, 3, 'b', 3, 1)]);
         assert_eq!(world.machine.position(), Some(position(3)));
@@ -1016,7 +1020,8 @@ mod plants {
 
     #[test]
     fn catching_up_hides_loss() {
-        let mut world = World::with_table_and(Plant::CatchingUpHidesLoss);
+        let _bug = inject(Some(Bug::CatchingUpHidesLoss));
+        let mut world = World::with_table();
         let entries = [owned(0, 3, 'b', 2, 2)].into();
         let both = UpdateBody::Changes { from: Lsn(1), to: Lsn(3), entries };
         let caught_up = world.hear(ManagerToLookup::Update(world.update(both)));
@@ -1028,7 +1033,8 @@ mod plants {
 
     #[test]
     fn term_not_checked() {
-        let mut world = World::with_table_and(Plant::TermNotChecked);
+        let _bug = inject(Some(Bug::TermNotChecked));
+        let mut world = World::with_table();
         world.term = Term(5);
         world.heartbeat(1);
         world.term = Term(4);
@@ -1038,7 +1044,8 @@ mod plants {
 
     #[test]
     fn gap_never_repaired() {
-        let mut world = World::with_table_and(Plant::GapNeverRepaired);
+        let _bug = inject(Some(Bug::GapNeverRepaired));
+        let mut world = World::with_table();
         world.lsn += 1;
         world.change(&[owned(0, 3, 'b', 3, 3)]);
         assert!(world.run_until(at(300)).iter().all(|(_, action)| !is_request(action)));
@@ -1140,7 +1147,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        World::of(World::config(), Plants::NONE)
+        World::of(World::config())
     }
 
     fn config() -> LookupConfig {
@@ -1148,9 +1155,9 @@ impl World {
         LookupConfig::new(Namespace::new("pool").expect("a label"), managers)
     }
 
-    fn of(config: LookupConfig, plants: Plants) -> World {
+    fn of(config: LookupConfig) -> World {
         World {
-            machine: LookupMachine::new(config, Random::from_number(1), plants),
+            machine: LookupMachine::new(config, Random::from_number(1)),
             now: Instant::ZERO,
             wake_at: None,
             asked: Seq::ZERO,
@@ -1164,14 +1171,6 @@ impl World {
     /// At second 0 the Lookup has asked and has its first table: `a` holds every key under lease 1.
     fn with_table() -> World {
         let mut world = World::new();
-        world.start();
-        world.snapshot(&[owned(0, 7, 'a', 1, 1)]);
-        world
-    }
-
-    #[cfg(feature = "plants")]
-    fn with_table_and(plant: centrifuge_core::plant::Plant) -> World {
-        let mut world = World::of(World::config(), Plants::only(plant));
         world.start();
         world.snapshot(&[owned(0, 7, 'a', 1, 1)]);
         world

@@ -15,7 +15,6 @@ use centrifuge_core::message::{
     HeldLease, Hello, ImportedCopy, ManagerToOwner, OwnerToManager, Refusal, Release, Report,
 };
 use centrifuge_core::partition::{ConsistentHash, PartitionOwner, Partitioner, overlay};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -142,7 +141,7 @@ fn with_one_lease() -> Leading {
     let record = |change| Record::Namespace { namespace: other(), change, reason: Reason::Joined };
     let settings = Arc::new(Settings::default());
     let created = Change::Created { settings, log: Nonce(8), floor: Generation::ZERO };
-    group.apply(&Batch { term: Term(1), records: vec![record(created)] }, Plants::NONE);
+    group.apply(&Batch { term: Term(1), records: vec![record(created)] });
     let mut leader = Leading::with(group);
     leader.pass_until(at(20));
     leader.say_hello(at(20), 0);
@@ -194,8 +193,7 @@ struct Leading {
 impl Leading {
     fn with(group: Group) -> Leading {
         let group = Arc::new(group);
-        let machine =
-            ManagerMachine::new(ManagerConfig::new("m1".into()), Random::from_number(1), Plants::NONE);
+        let machine = ManagerMachine::new(ManagerConfig::new("m1".into()), Random::from_number(1));
         let mut leader = Leading {
             machine,
             group,
@@ -386,7 +384,7 @@ fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> Group {
     }
     let record = |change| Record::Namespace { namespace: namespace(), change, reason: Reason::Joined };
     let mut group = Group::default();
-    group.apply(&Batch { term: Term(1), records: changes.into_iter().map(record).collect() }, Plants::NONE);
+    group.apply(&Batch { term: Term(1), records: changes.into_iter().map(record).collect() });
     group
 }
 

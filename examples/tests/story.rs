@@ -28,8 +28,8 @@ fn no_client_is_left_silently_wrong() {
 }
 
 /// What a story says that failed with something wrong on purpose.
-fn failures_with(plant: &str) -> Vec<String> {
-    let output = story(&["--seed", "1", "--lease", "2s", "--json", "--plant", plant]);
+fn failures_with(bug: &str) -> Vec<String> {
+    let output = story(&["--seed", "1", "--lease", "2s", "--json", "--bug", bug]);
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one line of JSON");
     let failures = summary["failures"].as_array().expect("a list").clone();

@@ -100,10 +100,10 @@ impl ManagerHost {
         }
     }
 
-    fn append(&mut self, term: Option<Term>, index: Index, batch: Arc<Batch>) {
+    fn append(&mut self, term: Term, index: Index, batch: Arc<Batch>) {
         let sent_at = self.under_way.get(&index).map_or_else(WallInstant::now, |earlier| earlier.sent_at);
         self.under_way.insert(index, UnderWay { batch: Arc::clone(&batch), sent_at });
-        self.store.send(Command::Append { term: term.unwrap_or(batch.term), index, batch });
+        self.store.send(Command::Append { term, index, batch });
     }
 
     /// One batch is under way at a time, and the machine may have sent the next one in the step that confirmed it: the

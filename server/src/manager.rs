@@ -27,7 +27,6 @@ use crate::descriptors;
 use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
-use crate::plant;
 use crate::shared::Shared;
 use crate::store::{Answer, Answers, Backend, Candidate, HISTORY, StoreError, StoreHandle, StoredBatch};
 use crate::view::View;
@@ -350,7 +349,7 @@ fn driver(
     };
     // A leader that was paused for longer would lead longer than others wait for it.
     let jumps = JumpWatch::new(Drift::default().pause_for(config.leader_lease), config.leader_hold());
-    let machine = ManagerMachine::new(machine_config, Random::from_seed(seed), plant::machine());
+    let machine = ManagerMachine::new(machine_config, Random::from_seed(seed));
     let driver = Driver::with_clock(machine, ManagerHost::new(id, Arc::clone(shared), store), jumps);
     Ok(match recorder {
         Some(recorder) => driver.with_tee(Box::new(recorder)),

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{ManagerId, Namespace, Term};
 use centrifuge_core::manager::{NamespaceOverview, RoleName};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 use tokio::sync::watch;
@@ -158,7 +157,7 @@ impl View {
     /// Applies a committed batch to what is shown. Copies only if somebody is reading.
     pub(crate) fn commit(&self, batch: &Batch) {
         if let Some(group) = lock(&self.group).as_mut() {
-            Arc::make_mut(group).apply(batch, Plants::NONE);
+            Arc::make_mut(group).apply(batch);
         }
     }
 

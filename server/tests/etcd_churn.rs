@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::settings::Settings;
 use centrifuge_server::store::etcd::{self, EtcdOptions, NodeFacts};
@@ -45,7 +44,7 @@ fn churn_does_not_fill_etcd() {
         let sent = Instant::now();
         store.appended(term, index, &batch);
         latencies.push(sent.elapsed());
-        group.apply(&batch, Plants::NONE);
+        group.apply(&batch);
         if index % COMPACT_EVERY == 0 {
             assert!(store.renew(term));
             store.send(Command::Compact { index: Index(index), group: Arc::new(group.clone()) });

@@ -20,7 +20,6 @@ use std::time::Duration;
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::StoreEvent;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Batch;
 use centrifuge_server::store::{self, Answer, Backend, Command};
 use store_support::{Client, batch_of, drawn};
@@ -161,7 +160,7 @@ impl Ledger {
             let at = usize::try_from(stored.index.0 - 1).expect("small");
             if at == self.log.len() {
                 let sent = batch_of(Term(term.expect("somebody led")), stored.index.0);
-                self.group.apply(&sent, Plants::NONE);
+                self.group.apply(&sent);
                 self.log.push(sent);
             }
             assert_eq!(stored.batch, *self.log[at], "batch {} is not the one that was sent", stored.index);
@@ -186,7 +185,7 @@ fn the_process_that_is_killed() {
         for index in last + 1..=last + burst {
             let batch = batch_of(term, index);
             say("sent", index);
-            group.apply(&batch, Plants::NONE);
+            group.apply(&batch);
             store.send(Command::Append { term, index: Index(index), batch });
         }
         for index in last + 1..=last + burst {

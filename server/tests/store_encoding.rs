@@ -7,7 +7,6 @@ use std::sync::Arc;
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_net::proto::store::v1 as stored;
 use centrifuge_server::store::{
@@ -120,6 +119,6 @@ fn group_with_two_ranges() -> Group {
         reason: Reason::Joined,
     };
     let mut group = Group::default();
-    group.apply(&Batch { term: Term(1), records: vec![record(created), record(granted)] }, Plants::NONE);
+    group.apply(&Batch { term: Term(1), records: vec![record(created), record(granted)] });
     group
 }

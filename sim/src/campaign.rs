@@ -1,6 +1,6 @@
 //! Many seeds on many threads: what they add up to, and the first one that fails.
 
-pub mod plants;
+pub mod bugs;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use centrifuge_core::plant::Plant;
+use centrifuge_core::injected_bug::Bug;
 
 use crate::flease_world::FleaseWorld;
 use crate::seen::{TrueTime, Violation};
@@ -26,8 +26,8 @@ pub struct Campaign {
     pub seeds: u64,
     /// On how many threads.
     pub jobs: usize,
-    /// With which planted fault.
-    pub plant: Option<Plant>,
+    /// With which injected bug.
+    pub bug: Option<Bug>,
     /// In which worlds.
     pub world: WorldKind,
     /// Whether every seed runs twice, and must do the same.
@@ -47,33 +47,33 @@ pub enum WorldKind {
     Flease,
 }
 
-/// The planted faults of Managers that have no store.
-const OF_DISKLESS: [Plant; 16] = [
-    Plant::ClaimFromBeforeTerm,
-    Plant::UnclaimedReleaseHonoured,
-    Plant::UnclaimedGrantedEarly,
-    Plant::ClaimForgetsStateSince,
-    Plant::GenerationFromOwnClock,
-    Plant::EarlierLogAccepted,
-    Plant::UnchangedExcusesForEver,
-    Plant::TermAnnouncedTwice,
-    Plant::TermAnnouncedEarly,
-    Plant::RenewalByOldRound,
-    Plant::MoveForgotten,
-    Plant::MoveSettledUnlisted,
-    Plant::DrainedWithItsWord,
-    Plant::MoveRepeatedAfterLapse,
-    Plant::CopyTakenForMove,
-    Plant::GrantedBeforeTakenBack,
+/// The injected bugs of Managers that have no store.
+const OF_DISKLESS: [Bug; 16] = [
+    Bug::ClaimFromBeforeTerm,
+    Bug::UnclaimedReleaseHonoured,
+    Bug::UnclaimedGrantedEarly,
+    Bug::ClaimForgetsStateSince,
+    Bug::GenerationFromOwnClock,
+    Bug::EarlierLogAccepted,
+    Bug::UnchangedExcusesForEver,
+    Bug::TermAnnouncedTwice,
+    Bug::TermAnnouncedEarly,
+    Bug::RenewalByOldRound,
+    Bug::MoveForgotten,
+    Bug::MoveSettledUnlisted,
+    Bug::DrainedWithItsWord,
+    Bug::MoveRepeatedAfterLapse,
+    Bug::CopyTakenForMove,
+    Bug::GrantedBeforeTakenBack,
 ];
 
 impl WorldKind {
-    /// The world in which a planted fault shows.
+    /// The world in which a injected bug shows.
     #[must_use]
-    pub fn of(plant: Plant) -> WorldKind {
-        match plant.invariant() {
+    pub fn of(bug: Bug) -> WorldKind {
+        match bug.invariant() {
             "F1" | "F2" | "L3" => WorldKind::Flease,
-            _ if OF_DISKLESS.contains(&plant) => WorldKind::Managers(Size::Diskless),
+            _ if OF_DISKLESS.contains(&bug) => WorldKind::Managers(Size::Diskless),
             _ => WorldKind::Managers(Size::Usual),
         }
     }
@@ -142,11 +142,11 @@ impl Campaign {
     }
 
     fn run_seed(&self, seed: u64) -> Outcome {
-        let outcome = run_one(seed, self.plant, self.world, Trace::Off);
+        let outcome = run_one(seed, self.bug, self.world, Trace::Off);
         if !self.twice || outcome.failure.is_some() {
             return outcome;
         }
-        let again = run_one(seed, self.plant, self.world, Trace::Off);
+        let again = run_one(seed, self.bug, self.world, Trace::Off);
         if (again.digest, again.events) == (outcome.digest, outcome.events) {
             return outcome;
         }
@@ -228,10 +228,10 @@ impl GapLengths {
 
 /// Runs one seed; a machine that panics fails it.
 #[must_use]
-pub fn run_one(seed: u64, plant: Option<Plant>, world: WorldKind, trace: Trace) -> Outcome {
+pub fn run_one(seed: u64, bug: Option<Bug>, world: WorldKind, trace: Trace) -> Outcome {
     let run = || match world {
-        WorldKind::Managers(size) => World::new(seed, Options { plant, trace, size }).run(),
-        WorldKind::Flease => FleaseWorld::new(seed, Options { plant, trace, ..Options::default() }).run(),
+        WorldKind::Managers(size) => World::new(seed, Options { bug, trace, size }).run(),
+        WorldKind::Flease => FleaseWorld::new(seed, Options { bug, trace, ..Options::default() }).run(),
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let what = LAST_PANIC.take();
@@ -314,7 +314,7 @@ mod tests {
             first: 100,
             seeds: 6,
             jobs: 1,
-            plant: None,
+            bug: None,
             world: WorldKind::Managers(Size::Usual),
             twice: true,
             until_failure: false,

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use centrifuge_core::plant::Plant;
-use centrifuge_sim::campaign::plants::{self, Found, Search};
+use centrifuge_core::injected_bug::Bug;
+use centrifuge_sim::campaign::bugs::{self, Found, Search};
 use centrifuge_sim::campaign::{self, Campaign, GapLengths, Summary, WorldKind};
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, Size, drift_control};
@@ -28,13 +28,13 @@ struct Cli {
 enum Command {
     /// Run many seeds, or replay one.
     Run(RunArgs),
-    /// Plant every known fault in turn and see that it is found.
-    Plants(PlantsArgs),
+    /// Inject every known bug in turn and see that it is found.
+    Bugs(BugsArgs),
     /// Visit every state of small worlds.
     Check {
-        /// A fault to plant: then some world must find it.
+        /// A bug to inject: then some world must find it.
         #[arg(long, value_parser = plant_named)]
-        plant: Option<Plant>,
+        bug: Option<Bug>,
         /// Only this world; may be given several times.
         #[arg(long = "model", value_parser = clap::builder::PossibleValuesParser::new(check::names()))]
         models: Vec<String>,
@@ -68,9 +68,9 @@ struct RunArgs {
     /// How many threads; as many as there are cores unless given.
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
-    /// A fault to plant in the machines, by name.
+    /// A bug to inject into the machines, by name.
     #[arg(long, value_parser = plant_named)]
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     /// Only this seed.
     #[arg(long)]
     seed: Option<u64>,
@@ -116,13 +116,13 @@ impl WorldName {
 }
 
 #[derive(Args)]
-struct PlantsArgs {
+struct BugsArgs {
     /// How many seeds to try for each fault; 4,000 unless given, and as many as its bound says for a rare one.
     #[arg(long)]
     seeds: Option<u64>,
     /// Only this fault.
     #[arg(long, value_parser = plant_named)]
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     /// How many threads; as many as there are cores unless given.
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
@@ -179,8 +179,8 @@ fn main() -> ExitCode {
             _ if args.trace => trace(&args),
             _ => run(&args),
         },
-        Command::Plants(args) => plants(&args),
-        Command::Check { plant, models, json } => check::run(json, plant, check::Chosen(&models)),
+        Command::Bugs(args) => bugs(&args),
+        Command::Check { bug, models, json } => check::run(json, bug, check::Chosen(&models)),
         Command::Replay { file, json } => replay::run(&file, json),
         Command::Bench { what: Bench::Partition { json } } => {
             bench::partition(json);
@@ -207,7 +207,7 @@ fn run(args: &RunArgs) -> ExitCode {
         first: args.seed.unwrap_or(args.first),
         seeds: if args.seed.is_some() { 1 } else { args.seeds },
         jobs: threads(args.jobs),
-        plant: args.plant,
+        bug: args.bug,
         world: args.world.kind(),
         twice: args.twice,
         until_failure: false,
@@ -273,7 +273,7 @@ fn print_summary(campaign: &Campaign, summary: &Summary) {
 /// The seed, the sentence that does not hold, what led to it, and how to see it again.
 fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     let violation = &failure.violation;
-    let plant = args.plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
+    let bug = args.bug.map_or(String::new(), |bug| format!(" --bug {}", bug.name()));
     let world = match args.world {
         WorldName::Rack => " --world rack",
         WorldName::Flease => " --world flease",
@@ -281,14 +281,14 @@ fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
         _ => "",
     };
     format!(
-        "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run{world} --seed {seed}{plant} --trace",
+        "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run{world} --seed {seed}{bug} --trace",
         violation.invariant, violation.at, violation.what, failure.history
     )
 }
 
 fn trace(args: &RunArgs) -> ExitCode {
     let seed = args.seed.unwrap_or(args.first);
-    let outcome = campaign::run_one(seed, args.plant, args.world.kind(), Trace::Print);
+    let outcome = campaign::run_one(seed, args.bug, args.world.kind(), Trace::Print);
     match &outcome.failure {
         Some(failure) => eprintln!("{}", explain(seed, failure, args)),
         None => eprintln!("seed {seed} holds: {} events, digest {:016x}", outcome.events, outcome.digest),
@@ -326,18 +326,14 @@ fn drift(args: &RunArgs) -> ExitCode {
     exit_code(wrong.is_empty())
 }
 
-fn plants(args: &PlantsArgs) -> ExitCode {
+fn bugs(args: &BugsArgs) -> ExitCode {
     campaign::catch_panics_quietly();
-    let wanted = |plant: &&Plant| args.plant.is_none_or(|only| only == **plant);
+    let wanted = |bug: &&Bug| args.bug.is_none_or(|only| only == **bug);
     let progress = !args.json && campaign::somebody_watches();
     let mut searches = Vec::new();
-    for plant in Plant::ALL.iter().filter(wanted) {
-        let search = plants::search(
-            *plant,
-            args.seeds.unwrap_or(plants::most_seeds(*plant)),
-            threads(args.jobs),
-            progress,
-        );
+    for bug in Bug::ALL.iter().filter(wanted) {
+        let search =
+            bugs::search(*bug, args.seeds.unwrap_or(bugs::most_seeds(*bug)), threads(args.jobs), progress);
         if !args.json {
             println!("{}", describe_search(&search));
         }
@@ -345,16 +341,16 @@ fn plants(args: &PlantsArgs) -> ExitCode {
     }
     if args.json {
         let list: Vec<_> = searches.iter().map(search_json).collect();
-        println!("{}", json!({ "plants": list }));
+        println!("{}", json!({ "bugs": list }));
     } else if let Some(slowest) = searches.iter().max_by_key(|search| search.seeds) {
-        println!("{} faults, the slowest after {} seeds", searches.len(), slowest.seeds);
+        println!("{} bugs, the slowest after {} seeds", searches.len(), slowest.seeds);
     }
     exit_code(searches.iter().all(Search::is_well))
 }
 
 fn describe_search(search: &Search) -> String {
-    let Search { plant, seeds, bound, found } = search;
-    let (name, breaks) = (plant.name(), plant.invariant());
+    let Search { bug, seeds, bound, found } = search;
+    let (name, breaks) = (bug.name(), bug.invariant());
     let late = if search.is_well() { String::new() } else { format!(", but must be within {bound}") };
     match found {
         Some(Found::Seed(_, failure)) => {
@@ -370,8 +366,8 @@ fn describe_search(search: &Search) -> String {
 
 fn search_json(search: &Search) -> serde_json::Value {
     json!({
-        "name": search.plant.name(),
-        "invariant": search.plant.invariant(),
+        "name": search.bug.name(),
+        "invariant": search.bug.invariant(),
         "found": search.found.is_some(),
         "found_as": search.found.as_ref().map(Found::invariant),
         "model": match &search.found {
@@ -383,10 +379,10 @@ fn search_json(search: &Search) -> serde_json::Value {
     })
 }
 
-fn plant_named(name: &str) -> Result<Plant, String> {
-    let named = |plant: &&Plant| plant.name() == name;
-    Plant::ALL.iter().find(named).copied().ok_or_else(|| {
-        let names: Vec<_> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+fn plant_named(name: &str) -> Result<Bug, String> {
+    let named = |bug: &&Bug| bug.name() == name;
+    Bug::ALL.iter().find(named).copied().ok_or_else(|| {
+        let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
         format!("there is no such fault; choose one of {}", names.join(", "))
     })
 }

@@ -21,8 +21,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("rack", "run --release -p centrifuge-sim -- run --world rack --seeds 10"),
     // The negative control: clock rates at the drift bound pass, rates beyond it are found to break S1.
     ("drift", "run --release -p centrifuge-sim -- run --world drift"),
-    // Every planted fault must be found; fails if one escapes.
-    ("plants", "run --release -p centrifuge-sim -- plants"),
+    // Every injected bug must be found; fails if one escapes.
+    ("bugs", "run --release -p centrifuge-sim -- bugs"),
     // Small worlds, exhausted; fails if one is not, or on a violation where none is expected.
     ("check", "run --release -p centrifuge-sim -- check"),
 ];
@@ -32,15 +32,15 @@ const REAL: &[(&str, &str)] = &[
     // Real processes under faults for two minutes; fails on a broken promise.
     ("chaos", "run --release -p centrifuge-chaos -- chaos --for 2m"),
     // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
-    ("chaos-plant", "run --release -p centrifuge-chaos -- chaos --for 30s --plant unchecked-owner"),
+    ("chaos-bug", "run --release -p centrifuge-chaos -- chaos --for 30s --bug unchecked-owner"),
     // ... and leaders that go on when their leader lease is over.
-    ("chaos-leader", "run --release -p centrifuge-chaos -- chaos --for 45s --plant deposed-leader-renews"),
+    ("chaos-leader", "run --release -p centrifuge-chaos -- chaos --for 45s --bug deposed-leader-renews"),
     // Flease peers in processes of their own, whose clocks wander within epsilon; fails on a broken promise.
     ("chaos-flease", "run --release -p centrifuge-chaos -- chaos --world flease --for 40s"),
     // ... and the checker must find peers that take a refusal for a vote.
     (
-        "chaos-flease-plant",
-        "run --release -p centrifuge-chaos -- chaos --world flease --for 20s --plant flease-nack-swallowed",
+        "chaos-flease-bug",
+        "run --release -p centrifuge-chaos -- chaos --world flease --for 20s --bug flease-nack-swallowed",
     ),
     // Managers without a store, which learn the table from their Owners; fails on a broken promise.
     ("chaos-diskless", "run --release -p centrifuge-chaos -- chaos --world diskless --for 50s"),

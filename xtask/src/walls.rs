@@ -25,15 +25,9 @@ const WRONG: &[Wrong] = &[
         why: "only chaos is built with clocks that can be made wrong",
     },
     Wrong {
-        feature: "plants",
-        manifests: &[
-            "core/Cargo.toml",
-            "sim/Cargo.toml",
-            "client/Cargo.toml",
-            "server/Cargo.toml",
-            "chaos/Cargo.toml",
-        ],
-        why: "only sim and chaos are built with planted faults",
+        feature: "injected-bugs",
+        manifests: &["core/Cargo.toml", "sim/Cargo.toml", "server/Cargo.toml", "chaos/Cargo.toml"],
+        why: "only sim and chaos are built with injected bugs",
     },
 ];
 
@@ -126,6 +120,9 @@ fn wrong_in(manifest: &str, text: &str) -> Vec<Problem> {
 fn mentions_in(file: &str, source: &str) -> Vec<Problem> {
     let patterns: Vec<&str> = BANNED_MENTIONS.iter().map(|ban| ban.what).collect();
     let found = find_mentions(source, &patterns).into_iter();
+    // Which bug is injected is a matter of the thread that drives the machines; nobody asks without the feature.
+    let is_allowed = |index: usize| file == "core/src/injected_bug.rs" && patterns[index] == "thread_local!";
+    let found = found.filter(|(_, index)| !is_allowed(*index));
     found.map(|(line, index)| breach(file, line, &BANNED_MENTIONS[index])).collect()
 }
 
@@ -229,17 +226,17 @@ mod tests {
         let text = "[dependencies]\ncentrifuge-net = { workspace = true, features = [\"clock-rate\"] }\n";
         assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
         assert_eq!(wrong_in("chaos/Cargo.toml", text), []);
-        let text = "[features]\nplants = [\"centrifuge-core/plants\"]\n";
+        let text = "[features]\ninjected-bugs = [\"centrifuge-core/injected-bugs\"]\n";
         assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
         assert_eq!(wrong_in("server/Cargo.toml", text), []);
     }
 
     #[test]
-    fn every_ban_is_found_where_it_is_planted() {
+    fn every_ban_is_found_where_it_is_broken() {
         for ban in BANNED_MENTIONS {
             let source = format!("//! About {0}.\n\nfn f() {{\n    let x = {0};\n}}\n", ban.what);
-            let found = mentions_in("core/src/planted.rs", &source);
-            let expected = format!("core/src/planted.rs:4: `{}`: {}", ban.what, ban.why);
+            let found = mentions_in("core/src/broken.rs", &source);
+            let expected = format!("core/src/broken.rs:4: `{}`: {}", ban.what, ban.why);
             assert!(found.iter().any(|problem| problem.to_string() == expected), "{}: {found:?}", ban.what);
             assert!(found.iter().all(|problem| problem.line == Some(4)), "{found:?}");
         }

@@ -48,8 +48,8 @@ impl Faults {
             cures: Vec::new(),
             counts: BTreeMap::new(),
             longest_stop: pool.plan.times.lease * 5 / 2,
-            siege: pool.plan.plant.and_then(Siege::of),
-            peer_siege: pool.plan.plant.and_then(PeerSiege::of),
+            siege: pool.plan.bug.and_then(Siege::of),
+            peer_siege: pool.plan.bug.and_then(PeerSiege::of),
         };
         let siege = faults.siege.as_ref().map(Siege::name);
         if let Some(name) = siege.or(faults.peer_siege.as_ref().map(PeerSiege::name)) {
@@ -251,7 +251,7 @@ impl Faults {
     fn ends_in_pool(&mut self, pool: &Pool) -> (Option<Node>, Vec<Node>) {
         let all = Node::all(pool.plan.sizes);
         let of = |part: Part| -> Vec<Node> { all.iter().copied().filter(|node| part.is_of(*node)).collect() };
-        let disturbs_leaders = pool.plan.sizes.etcd > 0 && pool.plan.plant.is_none();
+        let disturbs_leaders = pool.plan.sizes.etcd > 0 && pool.plan.bug.is_none();
         // On loopback nothing of ours is between the Managers.
         let is_diskless = pool.plan.world == World::Diskless && !pool.plan.is_loopback;
         match self.dice.below(20) {

@@ -117,7 +117,7 @@ impl Kind {
             Kind::Kill(Part::Manager | Part::Etcd)
             | Kind::Stop(Part::Manager | Part::Etcd)
             | Kind::Depose
-                if pool.plan.plant.is_some() =>
+                if pool.plan.bug.is_some() =>
             {
                 false
             }

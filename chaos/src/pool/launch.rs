@@ -18,10 +18,10 @@ use super::network::Network;
 use super::node::Process;
 use super::operator::Operator;
 use super::parts::concerns;
+use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, Journal, Nanos, true_now};
 use crate::plan::{Sizes, StoreKind, Times};
-use crate::plant::Plant;
 use crate::proxy::{Counts, Renewals, Weather};
 use crate::roles::Part;
 use crate::world::World;
@@ -44,7 +44,7 @@ pub(crate) struct PoolPlan {
     /// Names the run among those of this machine.
     pub(crate) id: u32,
     pub(crate) directory: PathBuf,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) bug: Option<Bug>,
     /// Whether clocks are wrong.
     pub(crate) is_skewed: bool,
     pub(crate) weather: Weather,
@@ -156,7 +156,7 @@ impl Pool {
             ppm,
             wander,
             times: self.plan.times,
-            plant: self.plan.plant.filter(|plant| concerns(*plant, node)),
+            bug: self.plan.bug.filter(|bug| concerns(*bug, node)),
             role: self.role(node, life),
         };
         let text = serde_json::to_string(&part)?;

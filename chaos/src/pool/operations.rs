@@ -13,9 +13,9 @@ use super::kinds::Part;
 use super::launch::Pool;
 use super::operator::{Operator, Wish};
 use super::rolling::Rolling;
+use crate::bug::Bug;
 use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
-use crate::plant::Plant;
 use crate::roles::set_weight;
 use crate::world::World;
 
@@ -105,7 +105,7 @@ impl Operations {
             managers: None,
         };
         // What is wrong on purpose is looked for where nothing else happens.
-        let is_on = pool.plan.plant.is_none_or(|plant| plant == Plant::HastyOwner);
+        let is_on = pool.plan.bug.is_none_or(|bug| bug == Bug::HastyOwner);
         if pool.plan.world == World::Flease || !is_on {
             return operations;
         }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::addresses::Node;
 use super::launch::Pool;
 use super::network::peer_id;
+use crate::bug::Bug;
 use crate::plan::{MOST_SKEW_PPM, StoreKind};
-use crate::plant::Plant;
 use crate::roles::{CallerRole, CrowdRole, EtcdRole, ManagerRole, ManagerStore, OwnerRole, Role};
 use crate::world::World;
 
@@ -15,13 +15,13 @@ impl Pool {
     /// How wrong the clock of a process's next life is.
     pub(super) fn clock_of(&mut self, node: Node) -> i32 {
         let drawn = self.dice.skew(MOST_SKEW_PPM);
-        match (self.plan.plant, node) {
+        match (self.plan.bug, node) {
             (_, Node::Etcd(_) | Node::Peer(_)) => 0,
             // A wrong rate of boot time alone would take it out of epsilon of the others: theirs wander.
             (_, Node::Manager(_)) if self.plan.world == World::Diskless => 0,
-            (Some(Plant::SlowOwnerClock), Node::Owner(_)) => -500_000,
-            (Some(Plant::FastManagerClock), Node::Manager(_)) => 1_000_000,
-            (Some(Plant::OutlivedLeader), Node::Manager(0)) => -700_000,
+            (Some(Bug::SlowOwnerClock), Node::Owner(_)) => -500_000,
+            (Some(Bug::FastManagerClock), Node::Manager(_)) => 1_000_000,
+            (Some(Bug::OutlivedLeader), Node::Manager(0)) => -700_000,
             _ if self.plan.is_skewed => drawn,
             _ => 0,
         }
@@ -119,14 +119,14 @@ impl Pool {
     }
 }
 
-/// Whether a plant changes what a process does. Clocks are another matter.
-pub(super) fn concerns(plant: Plant, node: Node) -> bool {
-    match plant {
-        Plant::UncheckedOwner | Plant::ForgetfulOwner | Plant::BackwardOwner | Plant::HastyOwner => {
+/// Whether a bug changes what a process does. Clocks are another matter.
+pub(super) fn concerns(bug: Bug, node: Node) -> bool {
+    match bug {
+        Bug::UncheckedOwner | Bug::ForgetfulOwner | Bug::BackwardOwner | Bug::HastyOwner => {
             matches!(node, Node::Owner(_))
         }
-        Plant::DeafCaller | Plant::CryingCaller => node == Node::Caller(0),
-        plant if plant.world() == World::Flease => matches!(node, Node::Peer(_)),
+        Bug::DeafCaller | Bug::CryingCaller => node == Node::Caller(0),
+        bug if bug.world() == World::Flease => matches!(node, Node::Peer(_)),
         _ => matches!(node, Node::Manager(_)),
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::addresses::Node;
 use super::faults::Cure;
 use super::launch::Pool;
-use crate::plant::{PeerTrouble, Plant};
+use crate::bug::{Bug, PeerTrouble};
 use crate::proxy::Weather;
 
 /// How long the peers are divided: some leases, and a recovery.
@@ -26,9 +26,9 @@ pub(super) struct PeerSiege {
 }
 
 impl PeerSiege {
-    /// What a plant needs to be seen, if the usual faults do not show it.
-    pub(super) fn of(plant: Plant) -> Option<PeerSiege> {
-        Some(PeerSiege { trouble: plant.peer_trouble()?, due: Instant::now(), round: 0 })
+    /// What a bug needs to be seen, if the usual faults do not show it.
+    pub(super) fn of(bug: Bug) -> Option<PeerSiege> {
+        Some(PeerSiege { trouble: bug.peer_trouble()?, due: Instant::now(), round: 0 })
     }
 
     /// What the report calls it.

@@ -78,7 +78,7 @@ impl Pool {
         }
         let mut wander = within_epsilon(&mut self.dice);
         let (now, is_drawn) = (true_now(), self.dice.percent(ASTRAY));
-        if is_drawn && self.plan.plant.is_none() && self.astray_until < now {
+        if is_drawn && self.plan.bug.is_none() && self.astray_until < now {
             let recovery = self.plan.times.lease + EPSILON * 3 + ROUND;
             let astray = astray(&mut self.dice, now, recovery);
             self.astray_until = astray.over_at() + nanos(recovery + ASTRAY_FOR);

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::addresses::Node;
 use super::faults::Cure;
 use super::launch::Pool;
-use crate::plant::{LeaderTrouble, Plant};
+use crate::bug::{Bug, LeaderTrouble};
 
 /// The pause before the harness looks again for somebody who leads.
 const LOOK: Duration = Duration::from_millis(300);
@@ -48,10 +48,10 @@ struct Times {
 }
 
 impl Siege {
-    /// What a plant needs, if it concerns leaders.
-    pub(super) fn of(plant: Plant) -> Option<Siege> {
-        let trouble = plant.trouble()?;
-        let of = (plant == Plant::OutlivedLeader).then_some(0);
+    /// What a bug needs, if it concerns leaders.
+    pub(super) fn of(bug: Bug) -> Option<Siege> {
+        let trouble = bug.trouble()?;
+        let of = (bug == Bug::OutlivedLeader).then_some(0);
         Some(Siege { trouble, of, due: Instant::now(), leader: None })
     }
 

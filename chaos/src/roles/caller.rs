@@ -15,9 +15,9 @@ use tokio::sync::Mutex;
 
 use super::wire::{self, Request, Response};
 use super::{CallerRole, Part, told_to_stop};
+use crate::bug::Bug;
 use crate::lines::{CallerLine, Journal, Span, Why, true_now};
 use crate::plan::{NAMESPACE, key_name};
-use crate::plant::Plant;
 
 /// Nothing but the harness ends the wait for a table.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
@@ -29,7 +29,7 @@ const ANSWER: Duration = Duration::from_millis(800);
 const WORKERS: usize = 3;
 /// The pause between two requests of a worker.
 const BREATH: Duration = Duration::from_millis(30);
-/// With a plant: every so many requests a false alarm.
+/// With a bug: every so many requests a false alarm.
 const ALARM_EVERY: u64 = 100;
 
 /// What the parts of a caller share.
@@ -39,7 +39,7 @@ struct Caller {
     router: Router,
     places: Vec<Key>,
     journal: Journal,
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     requests: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn run(part: &Part, role: &CallerRole) -> Result<(), Box<dyn Er
         lookup,
         places: (0..role.keys).map(|key| Key::of(key_name(key).as_bytes())).collect(),
         journal: Journal::open(&role.journal)?,
-        plant: part.plant,
+        bug: part.bug,
         requests: AtomicU64::new(0),
     });
     caller.connected()?;
@@ -94,7 +94,7 @@ impl Caller {
     }
 
     fn lost(&self, loss: &Loss) -> io::Result<()> {
-        if self.plant == Some(Plant::DeafCaller) {
+        if self.bug == Some(Bug::DeafCaller) {
             return Ok(());
         }
         let why = Why::from(loss.why);
@@ -134,7 +134,7 @@ impl Caller {
             self.journal.write(&[CallerLine::Reply { key, generation, birth, value, table, at }])?;
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        if self.plant == Some(Plant::CryingCaller) && number % ALARM_EVERY == ALARM_EVERY - 1 {
+        if self.bug == Some(Bug::CryingCaller) && number % ALARM_EVERY == ALARM_EVERY - 1 {
             let keys = vec![(key, self.table(place))];
             self.journal.write(&[CallerLine::Lost { why: Why::BeganAnew, keys, at: true_now() }])?;
         }

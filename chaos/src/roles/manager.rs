@@ -4,7 +4,6 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::plant::Plants;
 use centrifuge_net::convert::read_settings;
 use centrifuge_server::Manager;
 use centrifuge_server::config::{ConfigArgs, EtcdArgs, FleaseArgs};
@@ -38,11 +37,8 @@ pub(super) async fn run(part: &Part, role: &ManagerRole) -> Result<(), Box<dyn E
     for settings in config.namespaces.values_mut() {
         *settings = Arc::new(read_settings(&part.times.settings(), settings)?);
     }
-    if let Some(plant) = part.plant {
-        centrifuge_server::plant::set(
-            plant.in_machine().map_or(Plants::NONE, Plants::only),
-            plant.in_driver(),
-        );
+    if let Some(bug) = part.bug {
+        bug.inject();
     }
     let store = config.store.clone();
     let manager = Manager::start(config, store).await?;

@@ -20,8 +20,8 @@ use centrifuge_net::clock::Wander;
 use centrifuge_server::stop::{die_with, told_to_stop};
 use serde::{Deserialize, Serialize};
 
+use crate::bug::Bug;
 use crate::plan::Times;
-use crate::plant::Plant;
 
 /// What a process is told, as its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(crate) struct Part {
     /// How it wanders.
     pub(crate) wander: Option<Wander>,
     pub(crate) times: Times,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) bug: Option<Bug>,
     pub(crate) role: Role,
 }
 

@@ -13,16 +13,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::wire::{self, Request, Response};
 use super::{OwnerRole, Part, told_to_stop};
+use crate::bug::Bug;
 use crate::lines::{Journal, OwnerLine, Span, true_now};
 use crate::plan::{DRAIN, NAMESPACE, key_name};
-use crate::plant::Plant;
 use crate::roles::probe::Probe;
 
 /// Nothing but the harness ends the wait for a pool.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 /// How long a Manager has to confirm that this Owner leaves.
 const CONFIRM: Duration = Duration::from_secs(5);
-/// With a plant: every so many requests something goes wrong.
+/// With a bug: every so many requests something goes wrong.
 const WRONG_EVERY: u64 = 50;
 
 /// The state of a key.
@@ -39,7 +39,7 @@ struct Server {
     owner: Owner,
     states: LeasedMap<String, State>,
     journal: Arc<Journal>,
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     requests: AtomicU64,
 }
 
@@ -56,14 +56,14 @@ pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Err
     };
     let (session, url) = (owner.session().to_string(), role.url.clone());
     journal.write(&[OwnerLine::Joined { session, url, migrates: role.migrates, at: true_now() }])?;
-    let probe = Probe::new(owner.hot_leases(), role.keys, Arc::clone(&journal), part.plant);
+    let probe = Probe::new(owner.hot_leases(), role.keys, Arc::clone(&journal), part.bug);
     std::thread::spawn(move || {
         if let Err(error) = probe.run() {
             tracing::error!(%error, "what the Owner answers cannot be written down");
         }
     });
-    let (name, plant) = (role.name.clone(), part.plant);
-    let server = Arc::new(Server { name, owner, states, journal, plant, requests: AtomicU64::new(0) });
+    let (name, bug) = (role.name.clone(), part.bug);
+    let server = Arc::new(Server { name, owner, states, journal, bug, requests: AtomicU64::new(0) });
     tokio::select! {
         () = accept(listener, Arc::clone(&server)) => Err("nobody can connect any more".into()),
         left = async { stop.await; server.leave().await } => Ok(left?),
@@ -134,7 +134,7 @@ impl Server {
 
     /// Moves everything away and goes. It answers meanwhile.
     async fn leave(&self) -> io::Result<()> {
-        let is_hasty = self.plant == Some(Plant::HastyOwner);
+        let is_hasty = self.bug == Some(Bug::HastyOwner);
         let is_drained =
             !is_hasty && matches!(tokio::time::timeout(DRAIN, self.owner.drain()).await, Ok(Ok(())));
         self.journal.write(&[OwnerLine::Leaves { is_drained, at: true_now() }])?;
@@ -154,16 +154,16 @@ impl Server {
 
     fn add(&self, key: u32) -> Result<(u64, State), NotOwner> {
         let name = key_name(key);
-        let plant =
-            self.plant.filter(|_| self.requests.fetch_add(1, Ordering::Relaxed).is_multiple_of(WRONG_EVERY));
-        if plant == Some(Plant::ForgetfulOwner) {
+        let bug =
+            self.bug.filter(|_| self.requests.fetch_add(1, Ordering::Relaxed).is_multiple_of(WRONG_EVERY));
+        if bug == Some(Bug::ForgetfulOwner) {
             self.states.remove(&name)?;
         }
         let added = self.states.with(&name, |slot| {
             let fresh = || State { birth: format!("{}@{}", self.name, true_now()), value: 0 };
             let state = slot.get_or_insert_with(fresh);
-            state.value = match plant {
-                Some(Plant::BackwardOwner) => state.value.saturating_sub(3),
+            state.value = match bug {
+                Some(Bug::BackwardOwner) => state.value.saturating_sub(3),
                 _ => state.value + 1,
             };
             state.clone()

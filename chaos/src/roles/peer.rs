@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use centrifuge::flease::{AcquireError, Cell, Change, Flease, Lease, Peers, TryAcquireError};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 
 use super::probe::PAUSE;
@@ -65,8 +64,10 @@ pub(super) async fn run(part: &Part, role: &PeerRole) -> Result<(), Box<dyn Erro
 
 async fn start(part: &Part, role: &PeerRole) -> Result<Flease, Box<dyn Error>> {
     let peers = Peers::list(role.peers.iter().map(|(peer, address)| (*peer, address.as_str())))?;
-    let plants = part.plant.and_then(|plant| plant.in_machine()).map_or(Plants::NONE, Plants::only);
-    let builder = Flease::builder(peers, role.id).key(KEY).plants(plants);
+    if let Some(bug) = part.bug {
+        bug.inject();
+    }
+    let builder = Flease::builder(peers, role.id).key(KEY);
     Ok(builder.lease(part.times.lease).epsilon(EPSILON).round(ROUND).start().await?)
 }
 

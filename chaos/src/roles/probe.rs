@@ -9,13 +9,13 @@ use centrifuge::hot::HotLeases;
 use centrifuge::{Generation, Key};
 
 use super::stretch::{Stretch, Stretches};
+use crate::bug::Bug;
 use crate::lines::{Journal, Nanos, OwnerLine, Span, true_now};
 use crate::plan::key_name;
-use crate::plant::Plant;
 
 /// The pause between two rounds.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
-/// With the plant: a pause that makes the Owner careless, for as long again.
+/// With the bug: a pause that makes the Owner careless, for as long again.
 const LONG_PAUSE: Nanos = 1_000_000_000;
 
 /// The prober: a thread of its own, so that a busy runtime does not hide what the checks would say.
@@ -23,14 +23,14 @@ pub(super) struct Probe {
     leases: HotLeases,
     keys: Vec<Key>,
     journal: Arc<Journal>,
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     stretches: Stretches<u64>,
 }
 
 impl Probe {
-    pub(super) fn new(leases: HotLeases, keys: u32, journal: Arc<Journal>, plant: Option<Plant>) -> Probe {
+    pub(super) fn new(leases: HotLeases, keys: u32, journal: Arc<Journal>, bug: Option<Bug>) -> Probe {
         let keys = (0..keys).map(|key| Key::of(key_name(key).as_bytes())).collect();
-        Probe { leases, keys, journal, plant, stretches: Stretches::new() }
+        Probe { leases, keys, journal, bug, stretches: Stretches::new() }
     }
 
     /// Probes as long as the process lives.
@@ -39,7 +39,7 @@ impl Probe {
         let mut careless_until = 0;
         loop {
             let now = true_now();
-            if self.plant == Some(Plant::UncheckedOwner) && now - round_at > LONG_PAUSE {
+            if self.bug == Some(Bug::UncheckedOwner) && now - round_at > LONG_PAUSE {
                 careless_until = now + LONG_PAUSE;
             }
             round_at = now;

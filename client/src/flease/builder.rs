@@ -7,7 +7,6 @@ use std::time::Duration;
 use centrifuge_core::flease::{
     FleaseConfig, FleaseConfigError, FleaseCounters, FleaseEvent, FleaseMachine, PeerId,
 };
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::Driver;
@@ -62,7 +61,6 @@ pub struct FleaseBuilder {
     window: Option<Duration>,
     /// How far the clock is set ahead, in nanoseconds.
     pub(super) ahead: i64,
-    plants: Plants,
 }
 
 /// Why a peer does not start.
@@ -101,7 +99,6 @@ impl FleaseBuilder {
             recovery: None,
             window: None,
             ahead: 0,
-            plants: Plants::NONE,
         }
     }
 
@@ -158,14 +155,6 @@ impl FleaseBuilder {
         self
     }
 
-    /// Breaks the protocol on purpose, for tests with real processes, which must find it.
-    #[cfg(feature = "plants")]
-    #[must_use]
-    pub fn plants(mut self, plants: Plants) -> FleaseBuilder {
-        self.plants = plants;
-        self
-    }
-
     /// Starts the peer. It takes part after its recovery: see [`Flease::ready`].
     pub async fn start(self) -> Result<Flease, StartError> {
         let config = self.config()?;
@@ -177,7 +166,7 @@ impl FleaseBuilder {
         let event = |from, packet| PeerEvent::Machine(FleaseEvent::Receive { from, packet });
         let socket = PeerSocket::start(bind, secret, config.me, self.others(), events.clone(), event).await?;
         let clock = SyncedClock::new(config.epsilon, self.ahead);
-        let machine = FleaseMachine::new(config.clone(), Random::from_seed(seed), self.plants);
+        let machine = FleaseMachine::new(config.clone(), Random::from_seed(seed));
         Ok(start(config, machine, clock, Arc::new(socket), (events, queue)))
     }
 

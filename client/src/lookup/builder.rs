@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, NameError, Namespace};
 use centrifuge_core::lookup::{LookupConfig, LookupEvent, LookupMachine};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::settings::SettingsError;
@@ -176,7 +175,7 @@ impl LookupBuilder {
         let seed = crate::seed::draw().map_err(ConnectError::Randomness)?;
         let recorder =
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
-        let machine = LookupMachine::new(config.clone(), Random::from_seed(seed), Plants::NONE);
+        let machine = LookupMachine::new(config.clone(), Random::from_seed(seed));
         let timeout = self.connect_timeout;
         let lookup = self.start(config, machine, recorder);
         if let Ok(connected) = tokio::time::timeout(timeout, lookup.connected()).await {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName, SessionId, Url};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
 use centrifuge_net::clock;
@@ -270,7 +269,7 @@ impl OwnerBuilder {
         let seed = crate::seed::draw().map_err(JoinError::Randomness)?;
         let recorder =
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
-        let machine = OwnerMachine::new(config.clone(), Random::from_seed(seed), Plants::NONE);
+        let machine = OwnerMachine::new(config.clone(), Random::from_seed(seed));
         let (timeout, waits_for_name) = (self.join_timeout, self.waits_for_name);
         let owner = self.start(config, machine, recorder);
         let joining = owner.joined(waits_for_name);

@@ -13,7 +13,6 @@ use centrifuge_core::message::{
     Assign, Destination, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, RecallOrder, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::Host;
@@ -117,7 +116,7 @@ impl World {
             migrates: true,
             credential: None,
         };
-        let machine = OwnerMachine::new(config, Random::from_number(1), Plants::NONE);
+        let machine = OwnerMachine::new(config, Random::from_number(1));
         let shared = Arc::new(shared(machine.session()));
         let sent = Sent::default();
         let host = OwnerHost::new(Arc::clone(&shared), sent.clone(), events, Some(migrate));

@@ -15,7 +15,6 @@ use centrifuge_core::lookup::{LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerConfig, ManagerEvent, ManagerMachine};
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
@@ -205,7 +204,7 @@ impl TestCluster {
             migrates: state.is_some(),
             credential: None,
         };
-        let machine = OwnerMachine::new(config, self.random(), Plants::NONE);
+        let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();
         let running = Some(Running::new(machine));
         let (number, clock) = (self.owners.len(), Arc::clone(&self.clock));
@@ -217,7 +216,7 @@ impl TestCluster {
     /// Starts a Lookup.
     pub fn lookup(&mut self) -> TestLookup {
         let config = LookupConfig::new(namespace(), managers());
-        let running = Some(Running::new(LookupMachine::new(config, self.random(), Plants::NONE)));
+        let running = Some(Running::new(LookupMachine::new(config, self.random())));
         let node = LookupNode { running, hot: HotRoutes::new(), losses: Arc::default() };
         let (number, hot, losses) = (self.lookups.len(), node.hot.clone(), Arc::clone(&node.losses));
         self.lookups.push(node);
@@ -295,7 +294,7 @@ impl TestCluster {
 
     fn start_manager(&mut self) {
         let config = ManagerConfig::new(ManagerId::from(MANAGER));
-        self.manager = Some(Running::new(ManagerMachine::new(config, self.random(), Plants::NONE)));
+        self.manager = Some(Running::new(ManagerMachine::new(config, self.random())));
         self.soon(Work::AtManager(ManagerEvent::Start));
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, StoreEvent};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 
@@ -60,14 +59,14 @@ impl Store {
     }
 
     /// Commits are fenced by term; the same batch at the same index is there once.
-    fn append(&mut self, term: Option<Term>, index: Index, batch: Arc<Batch>) -> StoreEvent {
+    fn append(&mut self, term: Term, index: Index, batch: Arc<Batch>) -> StoreEvent {
         if index == self.index && self.last.as_ref() == Some(&batch) {
             return StoreEvent::Appended { index };
         }
-        if term != Some(self.term) || Some(index) != self.index.next() {
+        if term != self.term || Some(index) != self.index.next() {
             return StoreEvent::Fenced { index };
         }
-        self.group.apply(&batch, Plants::NONE);
+        self.group.apply(&batch);
         self.index = index;
         self.last = Some(batch);
         StoreEvent::Appended { index }

@@ -7,8 +7,8 @@ use super::register::{Order, Register};
 use super::round::{Progress, Round};
 use super::seeker::{Aim, Finding, Held, Seeker};
 use super::{EndedWhy, FleaseAction, FleaseMachine, Step, TICK};
+use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
-use crate::plant::Plant;
 use crate::time::Instant;
 
 /// Half of a lease has so many instants for renewals, and each cell has its own of them: the renewals of many cells are spread
@@ -126,14 +126,14 @@ impl FleaseMachine {
         ballot: Ballot,
         reply: Body,
     ) {
-        let (order, plants, longest) = (self.order(), self.plants, self.longest_round());
+        let (order, longest) = (self.order(), self.longest_round());
         let is_asked = |round: &&mut Round| round.ballot() == ballot && step.now <= ballot.time + longest;
         let round = self.seeker(cell).and_then(|seeker| seeker.round.as_mut()).filter(is_asked);
         let Some(round) = round else {
             self.counters.late_replies += 1;
             return;
         };
-        match round.hear(from, reply, order, plants) {
+        match round.hear(from, reply, order) {
             Progress::Waiting => {}
             Progress::Read(lease) => self.go_on_from_read(step, cell, ballot, lease),
             Progress::Written(lease) => self.conclude(step, cell, ballot, lease),
@@ -146,7 +146,7 @@ impl FleaseMachine {
 
     fn go_on_from_read(&mut self, step: &mut Step, cell: &Cell, ballot: Ballot, lease: Option<Lease>) {
         let epsilon = self.config.epsilon;
-        let found = if self.plants.has(Plant::FleaseNoSafetyPeriod) {
+        let found = if injected(Bug::FleaseNoSafetyPeriod) {
             lease.filter(|lease| step.now < lease.until)
         } else {
             lease
@@ -161,7 +161,7 @@ impl FleaseMachine {
                 self.wait_for(step, cell, lease);
             }
             (Aim::Release, Finding::Mine(_)) => self.write(step, cell, ballot, None),
-            (Aim::Release, Finding::Theirs(_)) if self.plants.has(Plant::FleaseReleaseOfAnyLease) => {
+            (Aim::Release, Finding::Theirs(_)) if injected(Bug::FleaseReleaseOfAnyLease) => {
                 self.write(step, cell, ballot, None);
             }
             (Aim::Release, _) => self.stop_seeking(step, cell),
@@ -173,13 +173,13 @@ impl FleaseMachine {
     fn write_mine(&mut self, step: &mut Step, cell: &Cell, ballot: Ballot, lease: Lease) {
         let held = self.seeker(cell).and_then(|seeker| seeker.held);
         let is_held = held.is_some_and(|held| held.epoch == lease.epoch);
-        let keeps_epoch = is_held || self.plants.has(Plant::FleaseEpochKept);
+        let keeps_epoch = is_held || injected(Bug::FleaseEpochKept);
         self.write_own(step, cell, ballot, if keeps_epoch { lease.epoch } else { ballot });
     }
 
     /// Writes a lease of this process, which counts from the start of the round.
     fn write_own(&mut self, step: &mut Step, cell: &Cell, ballot: Ballot, epoch: Ballot) {
-        let is_late = self.plants.has(Plant::FleaseExpiryAtWrite);
+        let is_late = injected(Bug::FleaseExpiryAtWrite);
         let base = if is_late { step.now } else { ballot.time };
         let lease = Lease { holder: self.me, epoch, until: base + self.config.lease };
         if let Some(seeker) = self.seeker(cell) {
@@ -221,7 +221,7 @@ impl FleaseMachine {
     /// Holds what was committed, unless it came too late: a lease is not revived.
     fn take(&mut self, step: &mut Step, cell: &Cell, ballot: Ballot, lease: Lease) {
         let renewal = renewal(cell, lease.until, self.config.lease);
-        let is_revived = self.plants.has(Plant::FleaseEpochKept);
+        let is_revived = injected(Bug::FleaseEpochKept);
         let Some(seeker) = self.seeker(cell) else { return };
         let renews = seeker.held.is_some_and(|held| held.epoch == lease.epoch);
         if lease.until <= step.now || !(renews || lease.epoch == ballot || is_revived) {
@@ -259,7 +259,7 @@ impl FleaseMachine {
     fn retry(&mut self, step: &mut Step, cell: &Cell, above: Instant) {
         let failures = self.seeker(cell).map_or(0, |seeker| seeker.failures);
         let next = (step.now + TICK + self.delay(failures)).max(above + TICK);
-        let never = self.plants.has(Plant::FleaseNeverRetries);
+        let never = injected(Bug::FleaseNeverRetries);
         let Some(seeker) = self.seeker(cell) else { return };
         seeker.failures = failures.saturating_add(1);
         seeker.go_on_at(if never { Instant::NEVER } else { next });

@@ -25,8 +25,8 @@ pub use seeker::Held;
 
 use self::clocks::Clocks;
 use self::seeker::{Aim, Seeker};
+use crate::injected_bug::{Bug, injected};
 use crate::machine::{Machine, Output};
-use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::time::Instant;
 
@@ -59,7 +59,6 @@ pub struct FleaseMachine {
     agreement: u64,
     me: Holder,
     random: Random,
-    plants: Plants,
     /// When recovery is over; never before the start, and while the clock is known to be apart.
     takes_part_from: Instant,
     clocks: Clocks,
@@ -104,13 +103,12 @@ impl Step {
 impl FleaseMachine {
     /// A peer that takes no part before it is started and has recovered. `config` has been checked.
     #[must_use]
-    pub fn new(config: FleaseConfig, mut random: Random, plants: Plants) -> FleaseMachine {
+    pub fn new(config: FleaseConfig, mut random: Random) -> FleaseMachine {
         FleaseMachine {
             agreement: config.agreement(),
             me: Holder { peer: config.me, incarnation: random.nonce() },
             config,
             random,
-            plants,
             takes_part_from: Instant::NEVER,
             clocks: Clocks::default(),
             is_apart: false,
@@ -184,12 +182,12 @@ impl FleaseMachine {
     }
 
     fn order(&self) -> Order {
-        Order::new(self.config.epsilon, self.plants)
+        Order::new(self.config.epsilon)
     }
 
-    /// How old a round may become. The planted fault lets rounds live for ages, or nobody would see its effect.
+    /// How old a round may become. The injected bug lets rounds live for ages, or nobody would see its effect.
     fn longest_round(&self) -> Duration {
-        let ages = if self.plants.has(Plant::FleaseExpiryAtWrite) { 4 } else { 0 };
+        let ages = if injected(Bug::FleaseExpiryAtWrite) { 4 } else { 0 };
         self.config.round + self.config.recovery * ages
     }
 
@@ -199,7 +197,7 @@ impl FleaseMachine {
     }
 
     fn recovery(&self) -> Duration {
-        if self.plants.has(Plant::FleaseShortRecovery) { self.config.lease } else { self.config.recovery }
+        if injected(Bug::FleaseShortRecovery) { self.config.lease } else { self.config.recovery }
     }
 
     /// A random wait within the contention window, which doubles with each failure up to an eighth of the lease.
@@ -239,13 +237,13 @@ impl FleaseMachine {
         self.tick(step, &cell);
     }
 
-    /// The planted fault lets a recovering peer propose, and vote for itself.
+    /// The injected bug lets a recovering peer propose, and vote for itself.
     fn first_round(&mut self, now: Instant) -> Instant {
         if self.may_propose(now) { now } else { self.takes_part_from + self.delay(0) }
     }
 
     fn may_propose(&self, now: Instant) -> bool {
-        self.takes_part(now) || self.plants.has(Plant::FleaseOwnVoteInRecovery)
+        self.takes_part(now) || injected(Bug::FleaseOwnVoteInRecovery)
     }
 
     fn release(&mut self, step: &mut Step, cell: &Cell) {
@@ -327,7 +325,7 @@ impl FleaseMachine {
     fn is_possible(&self, ballot: Ballot, body: Body) -> bool {
         let Body::Write(Some(lease)) = body else { return true };
         let is_short = lease.until <= ballot.time + self.config.lease;
-        lease.epoch <= ballot && (is_short || self.plants.has(Plant::FleaseExpiryAtWrite))
+        lease.epoch <= ballot && (is_short || injected(Bug::FleaseExpiryAtWrite))
     }
 
     fn hear_request(&mut self, step: &mut Step, from: PeerId, cell: &Cell, ballot: Ballot, body: Body) {

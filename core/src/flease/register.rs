@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::message::{Ballot, Lease};
-use crate::plant::{Plant, Plants};
+use crate::injected_bug::{Bug, injected};
 use crate::time::Instant;
 
 /// How ballots compare: by time, then by peer.
@@ -13,20 +13,19 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Order {
     epsilon: Duration,
-    plants: Plants,
 }
 
 impl Order {
-    /// The order among peers whose clocks differ by at most `epsilon`; only a planted fault asks for that.
+    /// The order among peers whose clocks differ by at most `epsilon`; only an injected bug asks for that.
     #[must_use]
-    pub fn new(epsilon: Duration, plants: Plants) -> Order {
-        Order { epsilon, plants }
+    pub fn new(epsilon: Duration) -> Order {
+        Order { epsilon }
     }
 
     /// Whether `one` is above `other`.
     #[must_use]
     pub fn is_above(self, one: Ballot, other: Ballot) -> bool {
-        if self.plants.has(Plant::FleaseBallotRanges) && one.peer != other.peer {
+        if injected(Bug::FleaseBallotRanges) && one.peer != other.peer {
             let apart = one.time.since(other.time).max(other.time.since(one.time));
             if apart <= self.epsilon {
                 return one.peer > other.peer;

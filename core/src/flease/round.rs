@@ -2,7 +2,7 @@
 
 use super::message::{Ballot, Body, Lease, PeerId};
 use super::register::Order;
-use crate::plant::{Plant, Plants};
+use crate::injected_bug::{Bug, injected};
 
 /// A round. It commits a phase when a majority acknowledged it, and ends with the first refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,10 +61,10 @@ impl Round {
     }
 
     /// Takes a reply of a peer to a request of this round.
-    pub fn hear(&mut self, from: PeerId, reply: Body, order: Order, plants: Plants) -> Progress {
+    pub fn hear(&mut self, from: PeerId, reply: Body, order: Order) -> Progress {
         match (&mut self.phase, reply) {
             (Phase::Ended, _) => return Progress::Waiting,
-            (_, Body::Nack { promised }) if !plants.has(Plant::FleaseNackSwallowed) => {
+            (_, Body::Nack { promised }) if !injected(Bug::FleaseNackSwallowed) => {
                 self.phase = Phase::Ended;
                 return Progress::Aborted(promised);
             }
@@ -76,11 +76,11 @@ impl Round {
             }
             _ => return Progress::Waiting,
         }
-        self.count(from, plants)
+        self.count(from)
     }
 
-    fn count(&mut self, from: PeerId, plants: Plants) -> Progress {
-        if self.votes.contains(&from) && !plants.has(Plant::FleaseAcksCountedTwice) {
+    fn count(&mut self, from: PeerId) -> Progress {
+        if self.votes.contains(&from) && !injected(Bug::FleaseAcksCountedTwice) {
             return Progress::Waiting;
         }
         self.votes.push(from);

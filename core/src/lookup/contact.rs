@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plant::{Plant, Plants};
+use crate::injected_bug::{Bug, injected};
 use crate::time::Instant;
 
 /// Counts from the send of the latest request whose answer the Lookup has, or from its start.
@@ -67,16 +67,9 @@ impl Contact {
 
     /// A leader that learns the table, which takes it `hold` at most, answered a request of `asked`. It knows of no change, and
     /// excuses knowledge that is so much older than usual: however many leaders do so in a row.
-    pub(super) fn excuse(
-        &mut self,
-        now: Instant,
-        asked: Instant,
-        timeout: Duration,
-        hold: Duration,
-        plants: Plants,
-    ) -> bool {
+    pub(super) fn excuse(&mut self, now: Instant, asked: Instant, timeout: Duration, hold: Duration) -> bool {
         let Some(base) = self.base else { return false };
-        let for_ever = plants.has(Plant::UnchangedExcusesForEver);
+        let for_ever = injected(Bug::UnchangedExcusesForEver);
         let latest = if for_ever { Instant::NEVER } else { base + timeout + hold };
         let end = (asked + timeout).min(latest);
         self.excused_until = self.excused_until.max(end);

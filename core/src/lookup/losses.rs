@@ -2,8 +2,8 @@
 
 use super::Row;
 use crate::id::Generation;
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
-use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::time::Instant;
@@ -49,7 +49,6 @@ pub(super) struct Judge {
     pub(super) source: Source,
     /// When the loss of a key that has no owner now is told.
     pub(super) due: Instant,
-    pub(super) plants: Plants,
 }
 
 impl Default for Losses {
@@ -127,10 +126,10 @@ impl Told {
 impl Judge {
     /// Whether a loss is told now: once there is an owner to publish to.
     fn is_told_now(self, told: &Told, row: &Row) -> bool {
-        if self.plants.has(Plant::SnapshotHidesLoss) && self.source == Source::Snapshot {
+        if injected(Bug::SnapshotHidesLoss) && self.source == Source::Snapshot {
             return false;
         }
-        if self.plants.has(Plant::CatchingUpHidesLoss) && self.source == Source::SeveralChanges {
+        if injected(Bug::CatchingUpHidesLoss) && self.source == Source::SeveralChanges {
             return false;
         }
         row.owner.is_some() && told.is_lost_by(row)
@@ -138,7 +137,7 @@ impl Judge {
 
     /// What the application knows of a key after the table said `row`.
     fn after(self, told: &Told, row: &Row) -> Told {
-        if row.owner.is_some() || self.plants.has(Plant::UnownedAdvancesKnown) {
+        if row.owner.is_some() || injected(Bug::UnownedAdvancesKnown) {
             return Told { known: row.generation, vacant: None };
         }
         let known = if told.is_lost_by(row) { told.known } else { row.generation };

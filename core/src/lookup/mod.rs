@@ -16,10 +16,10 @@ use self::contact::Contact;
 use self::losses::Losses;
 use self::news::Dropped;
 use crate::id::{Generation, Lsn, ManagerId, Namespace, Nonce, Seq, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::machine::{Machine, Output};
 use crate::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
-use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -171,7 +171,6 @@ impl LookupCounters {
 pub struct LookupMachine {
     config: LookupConfig,
     random: Random,
-    plants: Plants,
     /// The highest term seen.
     term: Term,
     asking: Asking,
@@ -194,12 +193,11 @@ type Actions = Vec<LookupAction>;
 impl LookupMachine {
     /// A Lookup without a table, which asks for one when it is started.
     #[must_use]
-    pub fn new(config: LookupConfig, mut random: Random, plants: Plants) -> LookupMachine {
+    pub fn new(config: LookupConfig, mut random: Random) -> LookupMachine {
         let asking = Asking::new(random.nonce());
         LookupMachine {
             config,
             random,
-            plants,
             term: Term::ZERO,
             asking,
             contact: Contact::default(),
@@ -356,14 +354,14 @@ impl LookupMachine {
     fn hear_unchanged(&mut self, now: Instant, echo: Seq, hold: Duration, actions: &mut Actions) {
         self.learning = Some(hold);
         let (Some(asked), timeout) = (self.asking.sent_at(echo), self.config.contact_timeout) else { return };
-        if self.contact.excuse(now, asked, timeout, hold, self.plants) {
+        if self.contact.excuse(now, asked, timeout, hold) {
             actions.push(LookupAction::Contact(true));
         }
     }
 
     /// Asks for what is missing.
     fn repair(&mut self, now: Instant) {
-        if self.plants.has(Plant::GapNeverRepaired) && self.position.is_some() {
+        if injected(Bug::GapNeverRepaired) && self.position.is_some() {
             self.asking.stop();
             return;
         }
@@ -374,7 +372,7 @@ impl LookupMachine {
     /// that something is missing keeps no contact, or a Lookup that hears heartbeats alone would miss losses for ever.
     fn keep_contact(&mut self, now: Instant, echo: Seq, is_current: bool, actions: &mut Actions) {
         let asked = self.asking.sent_at(echo).filter(|_| is_current);
-        let base = if self.plants.has(Plant::ContactFromArrival) { Some(now) } else { asked };
+        let base = if injected(Bug::ContactFromArrival) { Some(now) } else { asked };
         if base.is_some_and(|base| self.contact.keep(now, base, self.config.contact_timeout)) {
             actions.push(LookupAction::Contact(true));
         }
@@ -386,7 +384,7 @@ impl LookupMachine {
             if news.is_first {
                 actions.push(LookupAction::Contact(false));
             }
-            if self.position.is_some() && !self.plants.has(Plant::SilentWhenOutOfContact) {
+            if self.position.is_some() && !injected(Bug::SilentWhenOutOfContact) {
                 self.counters.out_of_contact += 1;
                 actions.push(LookupAction::Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact });
             }
@@ -414,7 +412,7 @@ impl LookupMachine {
             lookup: self.asking.nonce(),
             seq,
             position: self.position,
-            term: if self.plants.has(Plant::TermNotChecked) { Term::ZERO } else { self.term },
+            term: if injected(Bug::TermNotChecked) { Term::ZERO } else { self.term },
         };
         self.counters.requests += 1;
         self.counters.broadcasts += u64::from(self.asking.asks_all());

@@ -3,9 +3,9 @@
 use super::losses::{Judge, Source};
 use super::{Actions, LookupAction, LookupMachine, LossWhy, Row};
 use crate::id::{Lsn, Nonce, Seq, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::message::{Position, Update, UpdateBody};
-use crate::plant::Plant;
 use crate::range_set::RangeSet;
 use crate::table::PublishedEntry;
 use crate::time::Instant;
@@ -31,7 +31,7 @@ impl LookupMachine {
         if !self.asking.was_sent(echo) {
             return Err(Dropped::NeverSent);
         }
-        if term < self.term && !self.plants.has(Plant::TermNotChecked) {
+        if term < self.term && !injected(Bug::TermNotChecked) {
             return Err(Dropped::LowerTerm);
         }
         Ok(())
@@ -88,8 +88,9 @@ impl LookupMachine {
     /// Changes apply to exactly the table they begin from: they are many changes in a row, and the older ones among
     /// them would undo newer ones that the table has.
     fn begins_here(&self, log: Nonce, from: Lsn) -> bool {
-        let plant = self.plants.has(Plant::ChangesWithGap);
-        self.position.is_some_and(|position| position.log == log && (position.lsn == from || plant))
+        self.position.is_some_and(|position| {
+            position.log == log && (position.lsn == from || injected(Bug::ChangesWithGap))
+        })
     }
 
     /// Overwrites rows and raises what was lost by it.
@@ -104,7 +105,7 @@ impl LookupMachine {
         // A vacancy began after the moment that contact counts from, so that its loss is told, at the latest, when
         // the loss of everything would have been.
         let due = (now + self.config.unowned_delay).min(self.contact.deadline());
-        let judge = Judge { source, due, plants: self.plants };
+        let judge = Judge { source, due };
         let mut keys = RangeSet::new();
         for entry in entries {
             let row = Row::from(entry);

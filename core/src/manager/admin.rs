@@ -22,7 +22,7 @@ impl Leader {
         for (request, command) in std::mem::take(&mut self.admin) {
             match self.admin_change(&command, context) {
                 Ok((namespace, change, reason)) => {
-                    self.draft.apply_change(&namespace, &change, context.plants);
+                    self.draft.apply_change(&namespace, &change);
                     if let Some(live) = self.live.get_mut(&namespace) {
                         live.dirty = true;
                         live.members_changed = true;

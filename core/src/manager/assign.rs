@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::id::{Generation, SessionId};
+use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::KeyRange;
 use crate::load::{LoadRound, OwnerLoad, RangeLoad};
-use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, SessionInfo};
@@ -24,7 +24,7 @@ impl Decision<'_> {
         self.live.waits_for_talk = false;
         self.note_waiting_drains();
         self.withdraw_from_evicted();
-        if self.is_calm() && (changed || !self.plants.has(Plant::UnownedNeverGranted)) {
+        if self.is_calm() && (changed || !injected(Bug::UnownedNeverGranted)) {
             self.grant_unowned();
         }
         self.recall_misplaced();
@@ -43,9 +43,7 @@ impl Decision<'_> {
         let is_new = known.is_none();
         let mut desired = known.unwrap_or_else(|| Desired::new(stored));
         let changed = desired.follow(stored);
-        debug_assert!(
-            stored.table.len() > 1_000 || self.plants != Plants::NONE || desired.is_up_to_date(stored)
-        );
+        debug_assert!(stored.table.len() > 1_000 || any_injected() || desired.is_up_to_date(stored));
         self.live.desired = Some(desired);
         changed || is_new
     }
@@ -105,12 +103,12 @@ impl Decision<'_> {
         let mut grants: Vec<(KeyRange, SessionId)> = Vec::new();
         let mut waits = false;
         let spoken_for = match self.floor {
-            Some(_) if !self.plants.has(Plant::GrantedBeforeTakenBack) => self.live.spoken_for(self.now),
+            Some(_) if !injected(Bug::GrantedBeforeTakenBack) => self.live.spoken_for(self.now),
             _ => RangeSet::new(),
         };
         let unowned = self.stored().table.unowned().flat_map(|(part, _)| desired.ranges().overlapping(part));
         let unowned = unowned.flat_map(|(part, session)| {
-            let parts = self.live.free_of_earlier_leases(part, self.plants);
+            let parts = self.live.free_of_earlier_leases(part);
             let parts = RangeSet::from_ranges(parts).difference(&spoken_for);
             parts.iter().map(|part| (part, session)).collect::<Vec<_>>()
         });
@@ -131,7 +129,7 @@ impl Decision<'_> {
             }
         }
         self.live.waits_for_talk |= waits;
-        let too_low = self.plants.has(Plant::SharedAgeTooLow).then_some(self.stored().last_generation);
+        let too_low = injected(Bug::SharedAgeTooLow).then_some(self.stored().last_generation);
         let mut since = too_low.filter(|last| *last > Generation::ZERO);
         for (range, session) in grants {
             if self.is_full() {
@@ -227,7 +225,7 @@ impl Decision<'_> {
 
     /// Where no Owner may have keys, nothing is wanted back towards one: its holder keeps it, and a drain waits.
     fn keep_what_nobody_can_take(&mut self) {
-        if !self.nobody_can_have_keys() || self.plants.has(Plant::StaleRecallStands) {
+        if !self.nobody_can_have_keys() || injected(Bug::StaleRecallStands) {
             return;
         }
         let recalled =
@@ -240,7 +238,7 @@ impl Decision<'_> {
 
     fn emit_recall(&mut self, change: Change, reason: Reason) {
         if let (Change::Recalled { range, to: Some(to), .. }, true) =
-            (&change, self.plants.has(Plant::GrantBeforeRelease))
+            (&change, injected(Bug::GrantBeforeRelease))
         {
             self.grant_empty(*range, *to, None, reason);
             return;
@@ -326,7 +324,7 @@ impl Decision<'_> {
                 |to: SessionId| self.live.talks.get(&to).is_some_and(|talk| talk.alive_at >= deadline.at);
             let undecided = |to: &SessionId| !answers(*to) && !self.is_out_of_contact(*to);
             match recall.to.filter(undecided) {
-                Some(to) if !self.plants.has(Plant::StaleRecallStands) => {
+                Some(to) if !injected(Bug::StaleRecallStands) => {
                     unsure.insert((to, deadline.at));
                 }
                 _ => over.push((range, entry.generation, recall.to, entry.owner)),
@@ -341,7 +339,7 @@ impl Decision<'_> {
         for (range, generation, to, owner) in over {
             self.live.recall_deadlines.remove(range);
             match to {
-                Some(to) if self.is_out_of_contact(to) && !self.plants.has(Plant::StaleRecallStands) => {
+                Some(to) if self.is_out_of_contact(to) && !injected(Bug::StaleRecallStands) => {
                     self.emit(Change::RecallCancelled { range, generation }, Reason::DestinationGone);
                 }
                 Some(_) => {
@@ -411,7 +409,7 @@ impl Decision<'_> {
 
     /// Only a lease that is recalled stays withdrawn, and only on the keys that it still has.
     fn forget_withdrawn(&mut self) {
-        if self.live.withdrawn.is_empty() || self.plants.has(Plant::WithdrawnForAnyLease) {
+        if self.live.withdrawn.is_empty() || injected(Bug::WithdrawnForAnyLease) {
             return;
         }
         let stored = &self.draft.namespaces[self.namespace];

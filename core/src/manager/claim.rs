@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use crate::group::Stored;
 use crate::id::{Generation, Nonce, SessionId, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::message::{HeldLease, Report, UpdateBody, Warrant};
-use crate::plant::{Plant, Plants};
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record};
 use crate::time::Instant;
 
 use super::Context;
 use super::decide::Decision;
-use super::event::{ClaimSkip, Peer, Skip};
+use super::event::{ClaimSkip, Skip};
 use super::leader::Leader;
-use super::live::{Live, LiveTimer, Offer};
-use super::talk::Talk;
+use super::live::{Live, LiveTimer};
 
 /// What a leader that has no store does not know yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +59,7 @@ impl Rebuild {
 /// The number before the term's first generation; `None` where a store knows the last one.
 pub(super) fn floor(term: Term, context: &Context<'_>) -> Option<Generation> {
     context.config.diskless.as_ref()?;
-    if context.plants.has(Plant::GenerationFromOwnClock) {
+    if injected(Bug::GenerationFromOwnClock) {
         return Generation::before(Term(context.now.0 >> 24));
     }
     Generation::before(term)
@@ -69,7 +68,7 @@ pub(super) fn floor(term: Term, context: &Context<'_>) -> Option<Generation> {
 /// The namespaces that every term begins with where there is no store.
 pub(super) fn configured_namespaces(floor: Option<Generation>, context: &mut Context<'_>) -> Vec<Record> {
     let (Some(floor), Some(namespaces)) = (floor, context.config.diskless.clone()) else { return Vec::new() };
-    let log = |context: &mut Context<'_>| match context.plants.has(Plant::EarlierLogAccepted) {
+    let log = |context: &mut Context<'_>| match injected(Bug::EarlierLogAccepted) {
         true => Nonce(1),
         false => context.random.nonce(),
     };
@@ -108,9 +107,9 @@ impl Live {
     }
 
     /// The parts of a range on which no lease of an earlier leader can run that nobody has claimed.
-    pub(super) fn free_of_earlier_leases(&self, range: KeyRange, plants: Plants) -> Vec<KeyRange> {
+    pub(super) fn free_of_earlier_leases(&self, range: KeyRange) -> Vec<KeyRange> {
         match &self.rebuild {
-            Some(rebuild) if !plants.has(Plant::UnclaimedGrantedEarly) => {
+            Some(rebuild) if !injected(Bug::UnclaimedGrantedEarly) => {
                 RangeSet::from_ranges([range]).difference(&rebuild.unclaimed).iter().collect()
             }
             _ => vec![range],
@@ -123,21 +122,6 @@ impl Live {
         for (session, talk) in waiting {
             talk.undecided = true;
             self.undecided.insert(*session);
-        }
-    }
-
-    /// A planted fault: a report of any conversation that could be a claim opens one.
-    pub(super) fn open_by_plant(&mut self, from: Peer, report: &Report, now: Instant) {
-        let known = self.talks.contains_key(&report.session) || self.offers.contains_key(&report.session);
-        let claims = report.held.iter().any(|held| held.warrant.is_some());
-        if self.rebuild.is_some() && !known && claims {
-            let name = crate::id::OwnerName::new(&report.session.to_string()).ok();
-            let Some(name) = name else { return };
-            let (id, url) = (report.conversation, "".into());
-            let offer = Offer { id, name, url, takes_over: false, formerly: None, made_at: now };
-            let mut talk = Talk::open(offer, from, None, now);
-            talk.seq = report.heard;
-            self.talks.insert(report.session, talk);
         }
     }
 }
@@ -220,7 +204,7 @@ impl Decision<'_> {
     ) -> Result<Claim, ClaimSkip> {
         let warrant = held.warrant.filter(|warrant| warrant.range.contains_range(held.range));
         let warrant = warrant.ok_or(ClaimSkip::NoWarrant)?;
-        if held.generation >= floor && !self.plants.has(Plant::GenerationFromOwnClock) {
+        if held.generation >= floor && !injected(Bug::GenerationFromOwnClock) {
             return Err(ClaimSkip::Impossible);
         }
         let unclaimed =
@@ -233,7 +217,7 @@ impl Decision<'_> {
             _ => {}
         }
         let HeldLease { generation, state_since, .. } = *held;
-        let forgets = self.plants.has(Plant::ClaimForgetsStateSince);
+        let forgets = injected(Bug::ClaimForgetsStateSince);
         let state_since = if forgets { Generation::ZERO } else { state_since };
         Ok(Claim { range, generation, state_since, warrant, outbids })
     }
@@ -279,14 +263,5 @@ impl Decision<'_> {
         let released = report.released.iter().filter_map(|release| release.warrant);
         let shown = held.chain(released).map(|warrant| warrant.virtual_nodes).next();
         shown.filter(|_| self.floor.is_some()).unwrap_or(self.stored().settings.virtual_nodes)
-    }
-
-    /// A planted fault: what a session says it released is free, whoever has it since.
-    pub(super) fn free_unclaimed_by_plant(&mut self, report: &Report) {
-        if self.plants.has(Plant::UnclaimedReleaseHonoured)
-            && let Some(rebuild) = &mut self.live.rebuild
-        {
-            report.released.iter().for_each(|release| rebuild.unclaimed.remove(release.range));
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Index, Namespace, Nonce, Seq, SessionId};
-use crate::plant::{Plant, Plants};
+use crate::injected_bug::{Bug, any_injected, injected};
 use crate::record::{Batch, Change, Record};
 use crate::time::Instant;
 
@@ -81,12 +81,8 @@ impl Leader {
         let batch = Arc::new(Batch { term: self.lead.term, records });
         in_flight.index = index;
         in_flight.batch = Some(Arc::clone(&batch));
-        context.push(ManagerAction::Append { term: self.fence(context), index, batch });
+        context.push(ManagerAction::Append { term: self.lead.term, index, batch });
         self.in_flight = Some(in_flight);
-    }
-
-    fn fence(&self, context: &Context<'_>) -> Option<crate::id::Term> {
-        (!context.plants.has(Plant::UnfencedCommit)).then_some(self.lead.term)
     }
 
     /// The batch is durable: apply it, and only now tell whom it concerns.
@@ -97,7 +93,7 @@ impl Leader {
         let Some(batch) = in_flight.batch else { return Next::Stay };
         self.index = index;
         context.counters.commits += 1;
-        let published = self.committed.apply(&batch, context.plants);
+        let published = self.committed.apply(&batch);
         self.draft.term = self.committed.term;
         self.draft.earlier_leaders_hold = self.committed.earlier_leaders_hold;
         self.draft.latest_leader_hold = self.committed.latest_leader_hold;
@@ -115,8 +111,8 @@ impl Leader {
             }
             live.publish(&namespace, term, stored.lsn, entries.into(), stored.settings.log_span, context);
         }
-        debug_assert!(context.plants != Plants::NONE || self.draft == self.committed);
-        self.mark_affected(&in_flight.affected, context.plants);
+        debug_assert!(any_injected() || self.draft == self.committed);
+        self.mark_affected(&in_flight.affected);
         self.finish_rebuilds(context);
         for (request, result) in in_flight.replies {
             context.push(ManagerAction::AdminReply { request, result });
@@ -140,12 +136,8 @@ impl Leader {
         Next::Stay
     }
 
-    pub(super) fn mark_affected(
-        &mut self,
-        affected: &BTreeMap<(Namespace, SessionId), Affected>,
-        plants: Plants,
-    ) {
-        if plants.has(Plant::PushesWithoutLimit) {
+    pub(super) fn mark_affected(&mut self, affected: &BTreeMap<(Namespace, SessionId), Affected>) {
+        if injected(Bug::PushesWithoutLimit) {
             for live in self.live.values_mut() {
                 let sessions: Vec<SessionId> = live.talks.keys().copied().collect();
                 sessions.into_iter().for_each(|session| live.push(session));
@@ -173,7 +165,7 @@ impl Leader {
                 Change::Created { .. } => {
                     if let Some(stored) = self.committed.namespaces.get(namespace) {
                         let mut live = Live::new(stored, context.now);
-                        live.follow_hold(stored, context.plants);
+                        live.follow_hold(stored);
                         if self.floor.is_some() {
                             live.begin_rebuild(self.silent_from);
                         }
@@ -218,7 +210,7 @@ impl Leader {
     fn follow_hold(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
         let stored = self.committed.namespaces.get(namespace);
         let (Some(stored), Some(live)) = (stored, self.live.get_mut(namespace)) else { return };
-        live.follow_hold(stored, context.plants);
+        live.follow_hold(stored);
         live.hold_settles_at = None;
         if stored.longest_hold > stored.settings.hold {
             live.settle_hold_at(context.now.max(live.silent_from) + stored.longest_hold);
@@ -230,7 +222,7 @@ impl Leader {
         if self.in_flight.as_ref().is_none_or(|in_flight| in_flight.index != index) {
             return Next::Stay;
         }
-        if context.plants.has(Plant::UnknownTakenAsFailed) && self.has_started() && self.forgot_one(context) {
+        if injected(Bug::UnknownTakenAsFailed) && self.has_started() && self.take_next_index(context) {
             return Next::Stay;
         }
         Next::StepDown
@@ -243,34 +235,16 @@ impl Leader {
         };
         in_flight.retry_at = Some(context.now + RETRY);
         if may_be_there && self.has_started() && !self.is_resigning() {
-            if context.plants.has(Plant::UnknownTakenAsFailed) {
-                self.in_flight = None;
-                self.draft = self.committed.clone();
-                self.live.values_mut().for_each(|live| {
-                    live.dirty = true;
-                    live.desired = None;
-                    live.members_changed = true;
-                    live.talks.values_mut().for_each(|talk| talk.at_rest = false);
-                });
-            } else if context.plants.has(Plant::UnknownThenNextIndex) {
+            if injected(Bug::UnknownTakenAsFailed) {
+                self.forget_batch();
+            } else if injected(Bug::UnknownThenNextIndex) {
                 let _ = self.on_appended(index, context);
             }
         }
     }
 
-    /// A planted fault: the index is taken by the leader's own forgotten batch, so it uses the next.
-    fn forgot_one(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(in_flight) = self.in_flight.take() else { return false };
-        let (Some(batch), Some(index)) = (&in_flight.batch, in_flight.index.next()) else { return false };
-        self.index = in_flight.index;
-        let batch = Arc::clone(batch);
-        context.push(ManagerAction::Append { term: self.fence(context), index, batch });
-        self.in_flight = Some(InFlight { index, ..in_flight });
-        true
-    }
-
     pub(super) fn retry_append(&mut self, context: &mut Context<'_>) {
-        let term = self.fence(context);
+        let term = self.lead.term;
         let Some(in_flight) = &mut self.in_flight else { return };
         if in_flight.retry_at.is_none_or(|at| context.now < at) {
             return;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::group::{Group, Stored};
 use crate::id::{Generation, Namespace, Seq, SessionId};
+use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::KeyRange;
 use crate::message::{Release, Report};
-use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record, SessionInfo};
@@ -16,6 +16,7 @@ use crate::table::Entry;
 use crate::time::Instant;
 
 use super::Context;
+use super::broken;
 use super::claim::Claim;
 use super::commit::{Affected, Decided, InFlight};
 use super::event::{ManagerAction, Skip};
@@ -41,7 +42,6 @@ pub(super) struct Decision<'a> {
     pub(super) live: &'a mut Live,
     pub(super) plan: &'a mut Plan,
     pub(super) now: Instant,
-    pub(super) plants: Plants,
     pub(super) drift: Drift,
     /// The number before the term's first, where there is no store.
     pub(super) floor: Option<Generation>,
@@ -55,13 +55,13 @@ pub(super) struct Decision<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Finding {
     pub(super) range: KeyRange,
-    generation: Generation,
+    pub(super) generation: Generation,
     /// The number under which the report speaks of it.
-    named: Generation,
+    pub(super) named: Generation,
     /// The session that has the state, if it was moved.
-    clean_to: Option<SessionId>,
-    given_back: bool,
-    refused: bool,
+    pub(super) clean_to: Option<SessionId>,
+    pub(super) given_back: bool,
+    pub(super) refused: bool,
 }
 
 impl Leader {
@@ -90,8 +90,8 @@ impl Leader {
         }
         let affected = plan.in_flight.affected.clone();
         self.append(plan.records, plan.in_flight, context);
-        if context.plants.has(Plant::AnswerBeforeCommit) {
-            self.mark_affected(&affected, context.plants);
+        if injected(Bug::AnswerBeforeCommit) {
+            self.mark_affected(&affected);
         }
     }
 
@@ -113,7 +113,6 @@ impl Leader {
             live,
             plan,
             now: context.now,
-            plants: context.plants,
             drift: context.config.drift,
             floor: self.floor,
             max_batch: context.config.max_batch,
@@ -188,7 +187,7 @@ impl Decision<'_> {
             self.live.members_changed = true;
         }
         self.live.follow_leases(&change, &self.draft.namespaces[self.namespace].table);
-        self.draft.apply_change(self.namespace, &change, self.plants);
+        self.draft.apply_change(self.namespace, &change);
         if let Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } =
             &change
             && let Some(desired) = &mut self.live.desired
@@ -200,9 +199,7 @@ impl Decision<'_> {
     }
 
     fn end_silent_sessions(&mut self) {
-        let planted = std::mem::take(&mut self.live.ended_by_plant);
         let mut silent = self.live.silent(self.now);
-        silent.extend(planted);
         silent.retain(|session| self.stored().sessions.contains_key(session));
         for session in silent {
             if !self.end(session, &Reason::HoldExpired) {
@@ -245,7 +242,7 @@ impl Decision<'_> {
             if self.may_join(session, &report, &claims) && self.join(session, &report) {
                 self.take_report(session, &report, &claims);
             }
-            if self.unfinished && !self.plants.has(Plant::FirstBatchIsAll) {
+            if self.unfinished && !injected(Bug::FirstBatchIsAll) {
                 // The rest of it is found again by the next decision, and only then is it applied.
                 if let Some(talk) = self.live.talks.get_mut(&session) {
                     talk.undecided = true;
@@ -260,7 +257,10 @@ impl Decision<'_> {
     /// Acts on what a member says, as far as the batch has room.
     fn take_report(&mut self, session: SessionId, report: &Report, claims: &[Claim]) {
         self.take_claims(session, claims);
-        self.free_unclaimed_by_plant(report);
+        if let Some(rebuild) = self.live.rebuild.as_mut().filter(|_| injected(Bug::UnclaimedReleaseHonoured))
+        {
+            report.released.iter().for_each(|release| rebuild.note_claimed(release.range));
+        }
         if self.unfinished {
             return;
         }
@@ -289,12 +289,12 @@ impl Decision<'_> {
             let age = self.drift.hold_for(report.age);
             let covered = offer.formerly == Some(namesake)
                 || (offer.takes_over && self.live.is_covered(namesake, offer.made_at, age));
-            if !covered && !self.plants.has(Plant::SecondProcessTakesLeases) {
+            if !covered && !injected(Bug::SecondProcessTakesLeases) {
                 // Its next report finds no conversation, and its next hello is refused with the reason.
                 self.live.forget(session);
                 return false;
             }
-            if self.plants.has(Plant::RestartAcceptsRenewal) {
+            if injected(Bug::RestartAcceptsRenewal) {
                 self.inherit(namesake, session);
             }
             if !self.end(namesake, &Reason::TakenOver) {
@@ -310,7 +310,7 @@ impl Decision<'_> {
             drain_ordered: false,
             evicted: false,
         };
-        if self.plants.has(Plant::NamespaceIgnored) {
+        if injected(Bug::NamespaceIgnored) {
             self.join_everywhere(session, &info);
         }
         self.live.joined.insert(session, self.now);
@@ -318,37 +318,12 @@ impl Decision<'_> {
         true
     }
 
-    /// A planted fault: the leases of an Owner's earlier life become those of its next.
-    fn inherit(&mut self, from: SessionId, to: SessionId) {
-        let leases: Vec<_> =
-            self.stored().table.of_session(from).map(|(range, entry)| (range, entry.generation)).collect();
-        for (range, generation) in leases {
-            let (source, state_since) = (Some(generation), None);
-            let granted = Change::Granted { range, generation, session: to, source, state_since };
-            self.emit(granted, Reason::TakenOver);
-            if let Some(talk) = self.live.talks.get_mut(&to) {
-                talk.offers.note_listed(range, generation);
-            }
-        }
-    }
-
-    fn join_everywhere(&mut self, session: SessionId, info: &SessionInfo) {
-        let others: Vec<_> =
-            self.draft.namespaces.keys().filter(|name| *name != self.namespace).cloned().collect();
-        for namespace in others {
-            let change = Change::SessionStarted { session, info: info.clone() };
-            self.draft.apply_change(&namespace, &change, self.plants);
-            self.plan.records.push(Record::Namespace { namespace, change, reason: Reason::Joined });
-        }
-    }
-
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
         let Some(talk) = self.live.talks.get(&session) else { return };
-        let reading = Reading { withdrawn: &self.live.withdrawn, plants: self.plants };
-        let mut findings = reconcile(self.stored(), session, talk, &reading);
-        if self.plants.has(Plant::AbsenceFromAnySession) {
-            findings.extend(absent_anywhere(self.stored(), talk));
+        let mut findings = reconcile(self.stored(), session, talk, &self.live.withdrawn);
+        if injected(Bug::AbsenceFromAnySession) {
+            findings.extend(broken::absent_anywhere(self.stored(), talk));
         }
         findings.reverse();
         self.take_all(session, findings);
@@ -386,7 +361,7 @@ impl Decision<'_> {
         let is_its = |(_, entry): (KeyRange, &Entry)| {
             entry.owner == Some(session) && entry.generation == finding.generation
         };
-        self.plants != Plants::NONE || self.stored().table.overlapping(finding.range).all(is_its)
+        any_injected() || self.stored().table.overlapping(finding.range).all(is_its)
     }
 
     fn take_finding(&mut self, source: SessionId, finding: Finding, moved: &MovedKeys) {
@@ -398,7 +373,7 @@ impl Decision<'_> {
             if to != source && self.may_come(to) && moved.contain(range, named) {
                 return;
             }
-            if self.plants.has(Plant::CleanThoughRestarted)
+            if injected(Bug::CleanThoughRestarted)
                 && let Some(other) = self.stored().sessions.keys().copied().find(|session| *session != source)
             {
                 return self.grant_moved(range, other, named, Reason::Migrated);
@@ -443,7 +418,7 @@ impl Decision<'_> {
         reason: Reason,
     ) -> Option<Generation> {
         let generation = self.next_generation()?;
-        let kept = self.plants.has(Plant::LossKeepsStateSince);
+        let kept = injected(Bug::LossKeepsStateSince);
         let kept = kept.then(|| self.stored().table.get(range.first()).1.state_since);
         let state_since = kept.or(first);
         let granted = Change::Granted { range, generation, session: to, source: None, state_since };
@@ -453,16 +428,13 @@ impl Decision<'_> {
 
     /// A number that no lease has had; `None` if the term has none left.
     pub(super) fn next_generation(&mut self) -> Option<Generation> {
-        let last = if self.plants.has(Plant::GenerationReused) {
-            self.live.granted_here
-        } else {
-            self.stored().last_generation
-        };
+        let mut last = self.stored().last_generation;
+        if injected(Bug::GenerationReused) {
+            last = Generation(last.0.saturating_sub(1));
+        }
         let is_of_term = |next: &Generation| self.floor.is_none_or(|floor| next.is_of_term_after(floor));
         let generation = last.next().filter(is_of_term);
-        if let Some(generation) = generation {
-            self.live.granted_here = generation;
-        } else {
+        if generation.is_none() {
             self.plan.used_up = true;
             self.live.skips.push(Skip::GenerationsUsedUp { namespace: self.namespace.clone() });
         }
@@ -506,12 +478,6 @@ impl Decision<'_> {
     }
 }
 
-/// What a report is read against, besides the table.
-pub(super) struct Reading<'a> {
-    pub(super) withdrawn: &'a RangeMap<Generation>,
-    pub(super) plants: Plants,
-}
-
 /// Compares what the table gives a session with what its report holds, gave up and refused.
 ///
 /// A lease that the report does not list is over only if the session had it, or left out what it was offered. One that
@@ -522,10 +488,9 @@ pub(super) fn reconcile(
     stored: &Stored,
     session: SessionId,
     talk: &Talk,
-    reading: &Reading<'_>,
+    withdrawn: &RangeMap<Generation>,
 ) -> Vec<Finding> {
     let Some(report) = &talk.report else { return Vec::new() };
-    let plants = reading.plants;
     let mut held = HeldInOrder::new(&report.held);
     let released = ByNumber::new(&report.released, |release| (release.generation, release.range));
     let refused = ByNumber::new(&report.refused, |refusal| (refusal.generation, refusal.range));
@@ -533,11 +498,11 @@ pub(super) fn reconcile(
     for (range, entry) in stored.table.of_session(session) {
         let generation = entry.generation;
         let mut missing = held.missing(range, entry.numbers());
-        let any_lease = plants.has(Plant::ReleaseWithoutGeneration);
+        let any_lease = injected(Bug::ReleaseWithoutGeneration);
         if missing.is_empty() && !any_lease {
             continue;
         }
-        let numbers = [Some(generation), entry.merge.filter(|_| !plants.has(Plant::ReleasedUnderOneNumber))];
+        let numbers = [Some(generation), entry.merge.filter(|_| !injected(Bug::ReleasedUnderOneNumber))];
         let numbers = || numbers.iter().flatten();
         let finding = Finding {
             range,
@@ -573,39 +538,22 @@ pub(super) fn reconcile(
                 missing.remove(piece);
             }
         }
-        if plants.has(Plant::AcceptedTwice) {
+        if injected(Bug::AcceptedTwice) {
             continue;
         }
-        let endless = plants.has(Plant::OfferNeverEnds);
+        let endless = injected(Bug::OfferNeverEnds);
         let (came_at, hold) = talk.reported;
         let ends_after = (came_at, if endless { Duration::MAX } else { hold });
         let mut over = talk.offers.dropped(range, entry.numbers(), report.applied, ends_after);
-        if plants.has(Plant::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
+        if injected(Bug::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
             over = RangeSet::from_ranges([range]);
         }
-        if plants.has(Plant::RacingReportAccepted) {
+        if injected(Bug::RacingReportAccepted) {
             over = over.union(&talk.offers.sent(range, generation));
         }
-        let withdrawn = reading.withdrawn.overlapping(range).filter(|(_, of)| **of == generation);
+        let withdrawn = withdrawn.overlapping(range).filter(|(_, of)| **of == generation);
         withdrawn.for_each(|(piece, _)| over.insert(piece));
         findings.extend(missing.intersection(&over).iter().map(|range| Finding { range, ..finding }));
     }
     findings
-}
-
-/// A planted fault: whatever one session does not list is free.
-fn absent_anywhere(stored: &Stored, talk: &Talk) -> Vec<Finding> {
-    let Some(report) = &talk.report else { return Vec::new() };
-    let listed = |range: KeyRange| report.held.iter().any(|held| held.range.overlaps(range));
-    let owned = stored.table.iter().filter(|(range, entry)| entry.owner.is_some() && !listed(*range));
-    owned
-        .map(|(range, entry)| Finding {
-            range,
-            generation: entry.generation,
-            named: entry.generation,
-            clean_to: None,
-            given_back: false,
-            refused: false,
-        })
-        .collect()
 }

@@ -283,8 +283,8 @@ pub enum ManagerAction {
     /// Put a batch at an index, if the term still leads and the index is the next. Repeating the same batch at the
     /// same index is harmless.
     Append {
-        /// The term; `None` asks for no fence (a planted fault).
-        term: Option<Term>,
+        /// The term that must still lead.
+        term: Term,
         /// Where.
         index: Index,
         /// What.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::group::Group;
 use crate::id::{Generation, Index, Namespace};
+use crate::injected_bug::{Bug, injected};
 use crate::message::OwnerToManager;
-use crate::plant::Plant;
 use crate::record::Record;
 use crate::time::Instant;
 
+use super::broken;
 use super::claim::{configured_namespaces, floor};
 use super::commit::InFlight;
 use super::event::{AdminCommand, AdminError, ManagerAction, ManagerEvent, RoleName, StoreEvent};
@@ -52,11 +53,11 @@ impl Leader {
         group: &Group,
         context: &mut Context<'_>,
     ) -> Leader {
-        let forgetful = context.plants.has(Plant::LeaderForgetsMerges).then(|| group.without_merges());
+        let forgetful = injected(Bug::LeaderForgetsMerges).then(|| broken::without_merges(group));
         let group = forgetful.as_ref().unwrap_or(group);
-        let waits = if context.plants.has(Plant::LeaderDoesNotWait) {
+        let waits = if injected(Bug::LeaderDoesNotWait) {
             Duration::ZERO
-        } else if context.plants.has(Plant::StandbyUsesOwnTimes) {
+        } else if injected(Bug::StandbyUsesOwnTimes) {
             group.leader_hold() / 2
         } else {
             group.leader_hold()
@@ -73,7 +74,7 @@ impl Leader {
         let mut draft = group.clone();
         for record in &group_records {
             if let Record::Namespace { namespace, change, .. } = record {
-                draft.apply_change(namespace, change, context.plants);
+                draft.apply_change(namespace, change);
             }
         }
         let mut leader = Leader {

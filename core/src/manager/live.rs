@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::change_log::ChangeLog;
 use crate::group::Stored;
 use crate::id::{Generation, Nonce, OwnerName, Seq, SessionId, Url};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::load::LoadMemory;
 use crate::message::LeaseOrder;
-use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::Change;
@@ -85,10 +85,6 @@ pub(super) struct Live {
     pub(super) emptying: BTreeSet<SessionId>,
     /// Sessions whose latest report says, for the next leader too, that they moved state.
     pub(super) movers: BTreeSet<SessionId>,
-    /// Generations granted by this leader: what a planted fault numbers from.
-    pub(super) granted_here: Generation,
-    /// Sessions whose end a planted fault wants at once.
-    pub(super) ended_by_plant: BTreeSet<SessionId>,
 }
 
 /// Until when a recall may take. One of another lease or to somebody else is another recall.
@@ -177,8 +173,6 @@ impl Live {
             skips: Vec::new(),
             emptying: BTreeSet::new(),
             movers: BTreeSet::new(),
-            granted_here: Generation::ZERO,
-            ended_by_plant: BTreeSet::new(),
         }
     }
 
@@ -186,8 +180,8 @@ impl Live {
     /// leader could act.
     pub(super) fn taken_over(stored: &Stored, silent_from: Instant, context: &Context<'_>) -> Live {
         let mut live = Live::new(stored, context.now);
-        live.follow_hold(stored, context.plants);
-        if context.plants.has(Plant::StandbyUsesOwnTimes) {
+        live.follow_hold(stored);
+        if injected(Bug::StandbyUsesOwnTimes) {
             live.hold /= 2;
         }
         live.silent_from = silent_from;
@@ -195,7 +189,7 @@ impl Live {
         live.timers.set(LiveTimer::Balance, live.balance_from);
         for session in stored.sessions.keys() {
             live.joined.insert(*session, context.now);
-            let forget = context.plants.has(Plant::LeaderForgetsHolds);
+            let forget = injected(Bug::LeaderForgetsHolds);
             live.hear(*session, if forget { Instant::ZERO } else { silent_from });
         }
         if stored.longest_hold > stored.settings.hold {
@@ -212,12 +206,12 @@ impl Live {
 
     /// Uses the hold that the stored settings, and those before them, promise. A longer one counts for leases that
     /// are already out, because the next message may lengthen them.
-    pub(super) fn follow_hold(&mut self, stored: &Stored, plants: Plants) {
+    pub(super) fn follow_hold(&mut self, stored: &Stored) {
         self.hold = stored.longest_hold;
-        if plants.has(Plant::NoDriftAllowance) {
+        if injected(Bug::NoDriftAllowance) {
             self.hold = stored.settings.lease;
         }
-        if plants.has(Plant::ShortenedAtOnce) {
+        if injected(Bug::ShortenedAtOnce) {
             self.hold = stored.settings.hold;
         }
     }
@@ -249,9 +243,8 @@ impl Live {
         &self,
         range: KeyRange,
         generation: Generation,
-        plants: Plants,
     ) -> impl Iterator<Item = KeyRange> {
-        let any_lease = plants.has(Plant::WithdrawnForAnyLease);
+        let any_lease = injected(Bug::WithdrawnForAnyLease);
         let withdrawn = self.withdrawn.overlapping(range);
         withdrawn.filter(move |(_, of)| any_lease || **of == generation).map(|(piece, _)| piece)
     }
@@ -320,7 +313,8 @@ impl Live {
     pub(super) fn was_told(&self, session: SessionId, after: Seq) -> bool {
         let talk = self.talks.get(&session);
         // Whoever goes waits for the word that it has nothing left.
-        let goes = |talk: &Talk| talk.report.as_deref().is_none_or(|report| report.draining || report.leaving);
+        let goes =
+            |talk: &Talk| talk.report.as_deref().is_none_or(|report| report.draining || report.leaving);
         talk.is_some_and(|talk| talk.seq > after && !goes(talk))
     }
 

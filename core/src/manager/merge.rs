@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::group::Stored;
 use crate::id::{Generation, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::message::Report;
-use crate::plant::Plant;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason};
@@ -67,7 +67,7 @@ impl Decision<'_> {
     }
 
     fn are_of_one_age(&self, one: &Entry, other: &Entry) -> bool {
-        one.state_since == other.state_since || self.plants.has(Plant::MergesUnequalAges)
+        one.state_since == other.state_since || injected(Bug::MergesUnequalAges)
     }
 
     /// Whether a session holds a range, by its latest report, and nothing else is about to happen to it.

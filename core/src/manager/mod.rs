@@ -2,6 +2,7 @@
 
 mod admin;
 mod assign;
+mod broken;
 mod claim;
 mod commit;
 mod decide;
@@ -30,9 +31,9 @@ pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
 
 use crate::group::Group;
 use crate::id::{ManagerId, Namespace, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::machine::{Machine, Output};
 use crate::message::{ManagerToLookup, ManagerToOwner};
-use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::settings::{Drift, Settings};
 use crate::time::Instant;
@@ -104,7 +105,6 @@ impl ManagerConfig {
 pub struct ManagerMachine {
     config: ManagerConfig,
     random: Random,
-    plants: Plants,
     role: Role,
     /// The last request to the election or the store.
     request: u64,
@@ -152,7 +152,6 @@ struct Context<'a> {
     now: Instant,
     config: &'a ManagerConfig,
     random: &'a mut Random,
-    plants: Plants,
     request: &'a mut u64,
     counters: &'a mut ManagerCounters,
     out: Vec<ManagerAction>,
@@ -182,10 +181,10 @@ enum Next {
 impl ManagerMachine {
     /// A Manager that begins with [`ManagerEvent::Start`].
     #[must_use]
-    pub fn new(config: ManagerConfig, random: Random, plants: Plants) -> ManagerMachine {
+    pub fn new(config: ManagerConfig, random: Random) -> ManagerMachine {
         let role = Role::Standby { leader: None, campaign: None, next_campaign: Instant::NEVER };
         let counters = ManagerCounters::default();
-        ManagerMachine { config, random, plants, role, request: 0, counters }
+        ManagerMachine { config, random, role, request: 0, counters }
     }
 
     /// The term it leads, if it may act as leader now.
@@ -223,14 +222,14 @@ impl ManagerMachine {
             now,
             config: &self.config,
             random: &mut self.random,
-            plants: self.plants,
             request: &mut self.request,
             counters: &mut self.counters,
             out: Vec::new(),
         };
         if self.role.lease_is_over(now) {
-            if context.plants.has(Plant::DeposedLeaderRenews) {
-                self.role.pretend(&context);
+            if injected(Bug::DeposedLeaderRenews) {
+                let until = now + context.config.leader_lease;
+                self.role.lead_mut().into_iter().for_each(|lead| lead.valid_until = until);
             } else {
                 self.role.step_down(&mut context);
             }
@@ -276,13 +275,6 @@ impl Role {
 
     fn lease_is_over(&self, now: Instant) -> bool {
         self.lead().is_some_and(|lead| now >= lead.valid_until)
-    }
-
-    /// A planted fault: the lease is taken as valid for another term's length.
-    fn pretend(&mut self, context: &Context<'_>) {
-        if let Some(lead) = self.lead_mut() {
-            lead.valid_until = context.now + context.config.leader_lease;
-        }
     }
 
     /// Everything a leader knew and did not commit is forgotten with its lease.
@@ -375,9 +367,7 @@ impl Role {
                 }
             }
             ElectionEvent::Lost { term } => {
-                if self.lead().is_some_and(|lead| lead.term == term)
-                    && !context.plants.has(Plant::DeposedLeaderRenews)
-                {
+                if self.lead().is_some_and(|lead| lead.term == term) && !injected(Bug::DeposedLeaderRenews) {
                     return Next::StepDown;
                 }
             }

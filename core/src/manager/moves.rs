@@ -5,17 +5,17 @@
 //! contact lapses, and with that its word. Until one of these has happened nobody else is granted the keys.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use crate::id::{Generation, Namespace, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
-use crate::message::{ImportedCopy, MovedLease, Release, Report, Warrant};
-use crate::plant::{Plant, Plants};
+use crate::message::{MovedLease, Release, Report, Warrant};
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason};
 use crate::table::{Entry, LeaseNumbers, Table};
 use crate::time::Instant;
 
+use super::broken;
 use super::decide::Decision;
 use super::leader::Leader;
 use super::live::Live;
@@ -25,9 +25,9 @@ use super::talk::Talk;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) lease: MovedLease,
-    state_since: Generation,
-    to: SessionId,
-    warrant: Warrant,
+    pub(super) state_since: Generation,
+    pub(super) to: SessionId,
+    pub(super) warrant: Warrant,
 }
 
 /// What a report says was moved. Where there is a store nothing is said in this way.
@@ -142,16 +142,11 @@ impl Live {
 
 impl Leader {
     /// Of what a session's latest report says was moved, what it should go on saying.
-    pub(super) fn to_repeat(
-        &self,
-        namespace: &Namespace,
-        session: SessionId,
-        plants: Plants,
-    ) -> Vec<MovedLease> {
+    pub(super) fn to_repeat(&self, namespace: &Namespace, session: SessionId) -> Vec<MovedLease> {
         let (Some(report), Some(live)) = (self.report(namespace, session), self.live.get(namespace)) else {
             return Vec::new();
         };
-        if self.floor.is_none() || plants.has(Plant::MoveSettledUnlisted) {
+        if self.floor.is_none() || injected(Bug::MoveSettledUnlisted) {
             return Vec::new();
         }
         let groups = [&self.draft, &self.committed];
@@ -169,8 +164,7 @@ impl Decision<'_> {
     }
 
     fn is_credible(&self, moved: &Move) -> bool {
-        self.floor.is_some_and(|floor| moved.lease.generation < floor)
-            && !self.plants.has(Plant::MoveForgotten)
+        self.floor.is_some_and(|floor| moved.lease.generation < floor) && !injected(Bug::MoveForgotten)
     }
 
     /// The lease follows the state to where the source says it is, once the destination says so too. The source's word alone
@@ -211,7 +205,7 @@ impl Decision<'_> {
         self.floor.is_some()
             && self.now < self.live.balance_from
             && !self.stored().sessions.contains_key(&session)
-            && !self.plants.has(Plant::MoveForgotten)
+            && !injected(Bug::MoveForgotten)
     }
 
     /// The keys of a move whose state its destination says it has. It becomes a member for that, if it is none.
@@ -236,12 +230,8 @@ impl Decision<'_> {
             let report = self.live.talks.get(session).and_then(|talk| talk.report.as_deref());
             all.extend(report.into_iter().flat_map(moves).map(|moved| (*session, moved)));
         }
-        if self.plants.has(Plant::CopyTakenForMove) {
-            for (session, report) in
-                self.live.talks.iter().flat_map(|(s, talk)| talk.report.as_deref().into_iter().map(move |r| (s, r)))
-            {
-                all.extend(report.imports.iter().map(|copy| (*session, Move::by_plant(*session, copy))));
-            }
+        if injected(Bug::CopyTakenForMove) {
+            all.extend(broken::copies_as_moves(self.live));
         }
         all
     }
@@ -253,7 +243,7 @@ impl Decision<'_> {
         if let Some(rebuild) = &mut self.live.rebuild {
             rebuild.note_claimed(range);
         }
-        if !self.plants.has(Plant::CopyTakenForMove) {
+        if !injected(Bug::CopyTakenForMove) {
             self.emit(Change::Claimed { range, generation, state_since, session: source }, Reason::Claimed);
         }
         self.grant_moved(range, to, generation, Reason::Migrated);
@@ -278,15 +268,5 @@ impl Imports {
         });
         let copies = by_lease.get(&lease.generation);
         copies.map(|copies| copies.intersect_range(lease.range))
-    }
-}
-
-impl Move {
-    /// A planted fault: a copy counts as if its source had spoken.
-    fn by_plant(session: SessionId, copy: &ImportedCopy) -> Move {
-        let ImportedCopy { range, source: generation } = *copy;
-        let lease = MovedLease { range, generation };
-        let warrant = Warrant { range, lease: Duration::ZERO, virtual_nodes: 0, code: [0; 32] };
-        Move { lease, state_since: generation, to: session, warrant }
     }
 }

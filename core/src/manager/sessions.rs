@@ -5,19 +5,21 @@ use std::sync::Arc;
 
 use crate::group::Group;
 use crate::id::{Generation, Namespace, Seq, SessionId};
+use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::{Key, KeyRange};
 use crate::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder,
     Refused, RefusedWhy, Release, Report, Welcome,
 };
-use crate::plant::{Plant, Plants};
 use crate::range_set::RangeSet;
 use crate::table::{Entry, LeaseNumbers};
+use crate::time::Instant;
 
 use super::Context;
+use super::broken;
 use super::claim::warrant;
 use super::commit::Decided;
-use super::decide::{Reading, reconcile};
+use super::decide::reconcile;
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
 use super::live::{Live, LiveTimer, Offer};
@@ -43,15 +45,11 @@ impl Leader {
         }
         let Some(live) = self.live.get_mut(&hello.namespace) else { return };
         let Some(stored) = self.committed.namespaces.get(&hello.namespace) else { return };
-        if context.plants.has(Plant::HelloTakesOver) && hello.takes_over_previous {
-            let others =
-                stored.sessions.iter().filter(|(s, info)| info.name == hello.name && **s != hello.session);
-            live.ended_by_plant.extend(others.map(|(session, _)| *session));
-            live.dirty = true;
+        if injected(Bug::HelloTakesOver) && hello.takes_over_previous {
+            stored.session_named(&hello.name).into_iter().for_each(|session| live.hear(session, Instant(0)));
         }
-        if context.plants.has(Plant::HelloClearsLeases) && stored.sessions.contains_key(&hello.session) {
-            live.ended_by_plant.insert(hello.session);
-            live.dirty = true;
+        if injected(Bug::HelloClearsLeases) {
+            live.hear(hello.session, Instant(0));
         }
         let takes_over = hello.takes_over_previous;
         // An offer that nobody has taken up is as good as a fresh one, and several hellos may be on their way.
@@ -101,9 +99,9 @@ impl Leader {
         let in_use = namesake.is_some_and(|session| !live.hold_is_over(session, context.now));
         let age = context.config.drift.hold_for(hello.age);
         let covered = namesake.is_some_and(|session| live.is_covered(session, context.now, age));
-        let planted = context.plants.has(Plant::SecondProcessTakesLeases);
         let is_itself = namesake.is_some() && namesake == hello.formerly;
-        let takes = (hello.takes_over_previous && covered) || is_itself || planted;
+        let takes =
+            (hello.takes_over_previous && covered) || is_itself || injected(Bug::SecondProcessTakesLeases);
         (in_use && !takes).then_some(RefusedWhy::NameInUse)
     }
 
@@ -121,8 +119,8 @@ impl Leader {
         if let Some(why) = live.objection_to_first(&report) {
             return skip(context, session, why);
         }
-        if context.plants.has(Plant::ClaimFromBeforeTerm) {
-            live.open_by_plant(from, &report, context.now);
+        if injected(Bug::ClaimFromBeforeTerm) {
+            broken::open_conversation(live, from, &report, context.now);
         }
         if !live.take_up_offer(from, &report, context) {
             count(context, MessageSkip::ForeignNonce);
@@ -130,7 +128,7 @@ impl Leader {
             return context.send_owner(from, unknown);
         }
         let Some(talk) = live.talks.get_mut(&session) else { return };
-        let highest = if context.plants.has(Plant::SeqNotChecked) { Seq::ZERO } else { talk.heard };
+        let highest = if injected(Bug::SeqNotChecked) { Seq::ZERO } else { talk.heard };
         if let Some(why) = objection(&report, talk.seq, highest) {
             return skip(context, session, why);
         }
@@ -138,7 +136,7 @@ impl Leader {
         talk.peer = from;
         let crossed = report.heard < talk.seq;
         live.hear(session, context.now);
-        if crossed && !context.plants.has(Plant::RacingReportAccepted) {
+        if crossed && !injected(Bug::RacingReportAccepted) {
             self.on_race(&namespace, session, context);
             return skip(context, session, MessageSkip::Race);
         }
@@ -150,11 +148,7 @@ impl Leader {
         let Some(live) = self.live.get_mut(namespace) else { return };
         let Some(talk) = live.talks.get_mut(&session) else { return };
         talk.crossed(context.now);
-        let pause = if context.plants.has(Plant::NoBackoff) {
-            talk.no_backoff(stored.settings.lease)
-        } else {
-            talk.backoff(context.random, stored.settings.lease)
-        };
+        let pause = talk.backoff(context.random, stored.settings.lease);
         live.timers.set(LiveTimer::Resend(session), context.now + pause);
     }
 
@@ -171,7 +165,7 @@ impl Leader {
         let (mut not_granted, mut not_its) = (false, false);
         if !is_renewal {
             let leases = || stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
-            debug_assert!(context.plants != Plants::NONE || talk.offers.are_of(&leases().collect()));
+            debug_assert!(any_injected() || talk.offers.are_of(&leases().collect()));
             not_granted = talk.offers.note_report(&report, leases());
             not_its = releases_of_others(&report, talk.report.as_deref(), leases());
         }
@@ -197,10 +191,9 @@ impl Leader {
         // A recall's time begins when its holder knows of it.
         live.dirty |= live.recalls_unheard;
         let claims = not_granted && live.rebuild.is_some();
-        let reading = Reading { withdrawn: &live.withdrawn, plants: context.plants };
-        let differs = || !reconcile(stored, session, talk, &reading).is_empty();
+        let differs = || !reconcile(stored, session, talk, &live.withdrawn).is_empty();
         talk.undecided = calls_for_more || claims || (!is_renewal && differs());
-        if talk.undecided || context.plants.has(Plant::AbsenceFromAnySession) {
+        if talk.undecided || injected(Bug::AbsenceFromAnySession) {
             talk.undecided = true;
             live.undecided.insert(session);
             live.dirty = true;
@@ -263,7 +256,7 @@ impl Leader {
 
     /// Sends what is due: replies at once, pushes when nothing is unanswered.
     pub(super) fn flush(&mut self, context: &mut Context<'_>) {
-        let unlimited = context.plants.has(Plant::PushesWithoutLimit);
+        let unlimited = injected(Bug::PushesWithoutLimit);
         // Whoever has yet to be heard would take an answer without its leases for their end.
         let diskless = context.config.diskless.is_some();
         let due = |talk: &Talk| {
@@ -287,10 +280,10 @@ impl Leader {
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let talk = self.live.get(namespace).and_then(|live| live.talks.get(&session));
         let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| Arc::clone(&talk.told));
-        let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session, context).into());
-        let void = self.void_copies(namespace, session, context.plants);
-        let repeat = self.to_repeat(namespace, session, context.plants);
-        let early = context.plants.has(Plant::DrainedWithItsWord);
+        let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session).into());
+        let void = self.void_copies(namespace, session);
+        let repeat = self.to_repeat(namespace, session);
+        let early = injected(Bug::DrainedWithItsWord);
         let is_heard = repeat.is_empty() || early;
         let drained = orders.is_empty() && is_heard && self.is_drained(namespace, session, &void);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
@@ -306,7 +299,7 @@ impl Leader {
         // Whoever goes waits for the word that it has nothing left.
         let is_gone =
             |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
-        let limited = !context.plants.has(Plant::PushesWithoutLimit);
+        let limited = !injected(Bug::PushesWithoutLimit);
         if limited && !talk.reply_due && !wants_answer && !talk.report.as_deref().is_some_and(is_gone) {
             // Nothing to do for the Owner: a message would only cross its next report.
             talk.push_due = false;
@@ -320,7 +313,7 @@ impl Leader {
             live.undecided.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
-        if !talk.at_rest && self.floor.is_none() && context.plants == Plants::NONE {
+        if !talk.at_rest && self.floor.is_none() && !any_injected() {
             talk.note_rest(&orders);
         }
         for order in orders.iter().filter(|order| !talk.at_rest && is_grant(order)) {
@@ -358,15 +351,15 @@ impl Leader {
             let pause = talk.backoff(context.random, stored.settings.lease);
             live.timers.set(LiveTimer::Resend(session), context.now + pause);
         }
-        if context.plants.has(Plant::HoldFromPush) {
+        if injected(Bug::HoldFromPush) {
             live.hear(session, context.now);
         }
         context.send_owner(peer, ManagerToOwner::Assign(assign));
     }
 
     /// The leases of a session that are committed and that the batch under way does not take from it.
-    fn orders(&self, namespace: &Namespace, session: SessionId, context: &Context<'_>) -> Vec<LeaseOrder> {
-        let early = context.plants.has(Plant::AnswerBeforeCommit);
+    fn orders(&self, namespace: &Namespace, session: SessionId) -> Vec<LeaseOrder> {
+        let early = injected(Bug::AnswerBeforeCommit);
         let told = if early { &self.draft } else { &self.committed };
         let (Some(told), Some(draft)) =
             (told.namespaces.get(namespace), self.draft.namespaces.get(namespace))
@@ -377,8 +370,7 @@ impl Leader {
         let Some(talk) = live.talks.get(&session) else { return Vec::new() };
         let mut gone = RangeSet::new();
         if talk.undecided || live.speaks_of_moves(session) {
-            let reading = Reading { withdrawn: &live.withdrawn, plants: context.plants };
-            let findings = reconcile(draft, session, talk, &reading);
+            let findings = reconcile(draft, session, talk, &live.withdrawn);
             gone = findings.iter().map(|finding| finding.range).collect();
         }
         let destination = |to: SessionId| {
@@ -391,23 +383,23 @@ impl Leader {
         let mut drafted = draft.table.of_session(session).peekable();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.
-            let is_under = |next: &Entry| match context.plants.has(Plant::SwitchedLeaseOmitted) {
+            let is_under = |next: &Entry| match injected(Bug::SwitchedLeaseOmitted) {
                 true => entry.generation == next.generation,
                 false => entry.is_under(next.generation),
             };
             let kept = |next: &Entry| next.owner == entry.owner && is_under(next);
             let mut add = |part: KeyRange| {
-                if is_listed(part, entry.numbers()) && !context.plants.has(Plant::AcceptedTwice) {
-                    let order = renewal_of(part, entry, context.plants, destination);
+                if is_listed(part, entry.numbers()) && !injected(Bug::AcceptedTwice) {
+                    let order = renewal_of(part, entry, destination);
                     return orders.push(LeaseOrder { warrant: warrant_of(part), ..order });
                 }
                 orders.extend(
-                    orders_of(part, entry, talk, context.plants, destination)
+                    orders_of(part, entry, talk, destination)
                         .map(|order| LeaseOrder { warrant: warrant_of(order.range), ..order }),
                 );
             };
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
-            let mut withdrawn = live.withdrawn_of(range, entry.generation, context.plants).peekable();
+            let mut withdrawn = live.withdrawn_of(range, entry.generation).peekable();
             while drafted.next_if(|(next, _)| next.last() < range.first()).is_some() {}
             let is_kept =
                 drafted.peek().is_some_and(|(next, entry)| next.contains_range(range) && kept(entry));
@@ -437,7 +429,7 @@ impl Leader {
 
     /// The copies in a session's report that no grant can follow any more: nobody who has the lease that a copy is of can
     /// say that it moved the state there.
-    fn void_copies(&self, namespace: &Namespace, session: SessionId, plants: Plants) -> Vec<ImportedCopy> {
+    fn void_copies(&self, namespace: &Namespace, session: SessionId) -> Vec<ImportedCopy> {
         let (Some(report), Some(live), Some(draft), Some(committed)) = (
             self.report(namespace, session),
             self.live.get(namespace).filter(|live| live.rebuild.is_none()),
@@ -472,7 +464,7 @@ impl Leader {
             });
             if moves {
                 note(Some(entry.generation), range);
-                note(entry.merge.filter(|_| !plants.has(Plant::CopyVoidUnderNewNumber)), range);
+                note(entry.merge.filter(|_| !injected(Bug::CopyVoidUnderNewNumber)), range);
             }
         }
         let is_void = |copy: &&ImportedCopy| !follows[&copy.source].overlaps(copy.range);
@@ -507,7 +499,7 @@ impl Live {
             }
             return true;
         }
-        talk.is_some() && context.plants.has(Plant::NonceNotChecked)
+        talk.is_some() && injected(Bug::NonceNotChecked)
     }
 }
 
@@ -515,12 +507,11 @@ impl Live {
 fn renewal_of(
     range: KeyRange,
     entry: &Entry,
-    plants: Plants,
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> LeaseOrder {
     let Entry { generation, state_since, merge, .. } = *entry;
     let recall = entry.recall.map(|recall| RecallOrder { to: recall.to.and_then(destination) });
-    let merge = merge.filter(|_| recall.is_none() || !plants.has(Plant::RecallOmitsMerge));
+    let merge = merge.filter(|_| recall.is_none() || !injected(Bug::RecallOmitsMerge));
     LeaseOrder { range, generation, state_since, kind: OrderKind::Renewal, merge, recall, warrant: None }
 }
 
@@ -529,13 +520,12 @@ fn orders_of(
     range: KeyRange,
     entry: &Entry,
     talk: &Talk,
-    plants: Plants,
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> impl Iterator<Item = LeaseOrder> {
     let Entry { generation, source, .. } = *entry;
-    let order = renewal_of(range, entry, plants, destination);
+    let order = renewal_of(range, entry, destination);
     let mut listed = talk.offers.listed(range, entry.numbers());
-    if plants.has(Plant::AcceptedTwice) {
+    if injected(Bug::AcceptedTwice) {
         let held = talk.report.as_deref().into_iter().flat_map(|report| &report.held);
         let held = held.filter(|held| held.generation == generation).map(|held| held.range);
         listed = listed.intersection(&held.collect());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Generation, Nonce, Seq, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::message::{HeldLease, LeaseOrder, MovedLease, OrderKind, Report};
 use crate::random::Random;
@@ -186,16 +187,14 @@ impl Talk {
     /// than an Owner's at the same point that after a race the Owner's word comes first and ends it, as long as a
     /// round trip is below a sixteenth of the lease.
     pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
+        if injected(Bug::NoBackoff) {
+            return (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(lease / 8);
+        }
         let wanted = (self.round_trip.estimate() * 4)
             .max(SHORTEST_BACKOFF)
             .saturating_mul(2u32.pow(self.stumbles.min(16)));
         let longest = wanted.min(lease / 4);
         random.between(longest * 3 / 4, longest)
-    }
-
-    /// The pace of a planted fault that knows no backoff.
-    pub(super) fn no_backoff(&self, lease: Duration) -> Duration {
-        (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(lease / 8)
     }
 
     /// A message was sent: the Owner may move state to whom it names, and still to whom an earlier one named.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::id::{Generation, SessionId, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::message::{Destination, HeldLease, ImportedCopy, LeaseOrder, OrderKind, Refusal, Warrant};
-use crate::plant::{Plant, Plants};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::table::LeaseNumbers;
@@ -95,8 +95,8 @@ impl Leases {
 
     /// The lease on a key, if it is held at `now`. Compares the clock itself: no timer ends a lease.
     #[must_use]
-    pub fn get(&self, now: Instant, key: Key, plants: Plants) -> Option<&Lease> {
-        if now >= self.expiry && !plants.has(Plant::ExpiryByTimer) {
+    pub fn get(&self, now: Instant, key: Key) -> Option<&Lease> {
+        if now >= self.expiry && !injected(Bug::ExpiryByTimer) {
             return None;
         }
         self.held.get(key).map(|(_, lease)| lease)
@@ -104,13 +104,13 @@ impl Leases {
 
     /// Whether a key has been held without a gap since it was held under `lease`.
     #[must_use]
-    pub fn is_continuous(&self, now: Instant, key: Key, lease: Generation, plants: Plants) -> bool {
-        let Some(held) = self.get(now, key, plants) else { return false };
-        if plants.has(Plant::ContinuousByNumber) {
+    pub fn is_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
+        let Some(held) = self.get(now, key) else { return false };
+        if injected(Bug::ContinuousByNumber) {
             return held.generation == lease;
         }
         let is_accepted = self.accepted.get(key).is_some_and(|(_, accepted)| *accepted <= lease);
-        (is_accepted || plants.has(Plant::ContinuousSinceAnyNumber)) && lease <= held.generation
+        (is_accepted || injected(Bug::ContinuousSinceAnyNumber)) && lease <= held.generation
     }
 
     /// The number under which each key that is held was accepted.
@@ -212,27 +212,20 @@ impl Leases {
     }
 
     /// Takes the complete set of leases that the Manager lists, counted from `base`.
-    pub fn apply(
-        &mut self,
-        now: Instant,
-        base: Instant,
-        lease: Duration,
-        orders: &[LeaseOrder],
-        plants: Plants,
-    ) -> Applied {
+    pub fn apply(&mut self, now: Instant, base: Instant, lease: Duration, orders: &[LeaseOrder]) -> Applied {
         let mut applied = Applied::default();
-        if !plants.has(Plant::RenewalRevives) {
+        if !injected(Bug::RenewalRevives) {
             applied.revoked = self.expire(now);
         }
         let expiry = base + lease;
-        self.withdraw_unlisted(orders, plants, &mut applied);
+        self.withdraw_unlisted(orders, &mut applied);
         for order in orders {
             self.keep_warrant(order);
             match order.kind {
-                OrderKind::Renewal => self.renew(order, plants, &mut applied),
+                OrderKind::Renewal => self.renew(order, &mut applied),
                 OrderKind::Grant { source } => {
                     let open = now < expiry && !self.closed;
-                    self.accept(open, order, source, plants, &mut applied);
+                    self.accept(open, order, source, &mut applied);
                 }
             }
         }
@@ -260,10 +253,10 @@ impl Leases {
         }
     }
 
-    fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], plants: Plants, applied: &mut Applied) {
+    fn withdraw_unlisted(&mut self, orders: &[LeaseOrder], applied: &mut Applied) {
         let mut listed: RangeMap<LeaseNumbers> = RangeMap::new();
         for order in orders {
-            let merge = order.merge.filter(|_| !plants.has(Plant::RenumberedTakenForUnlisted));
+            let merge = order.merge.filter(|_| !injected(Bug::RenumberedTakenForUnlisted));
             listed.insert(order.range, LeaseNumbers { generation: order.generation, merge });
         }
         let mut gone = Vec::new();
@@ -282,16 +275,16 @@ impl Leases {
     }
 
     /// A renewal extends only keys that are held under its lease; the rest is refused.
-    fn renew(&mut self, order: &LeaseOrder, plants: Plants, applied: &mut Applied) {
+    fn renew(&mut self, order: &LeaseOrder, applied: &mut Applied) {
         if let Some(generation) = order.merge {
-            self.renumber(order.range, generation, plants, applied);
+            self.renumber(order.range, generation, applied);
         }
         let gaps: Vec<KeyRange> = self.held.gaps(order.range).collect();
         for range in gaps {
             let never_held = self.highest.overlapping(range).next().is_none();
-            if plants.has(Plant::RenewalRestoresKeys)
-                || (plants.has(Plant::MergeGrantsKeys) && order.merge.is_some())
-                || (plants.has(Plant::RestartAcceptsRenewal) && never_held)
+            if injected(Bug::RenewalRestoresKeys)
+                || (injected(Bug::MergeGrantsKeys) && order.merge.is_some())
+                || (injected(Bug::RestartAcceptsRenewal) && never_held)
             {
                 self.hold(range, order);
             } else {
@@ -302,12 +295,12 @@ impl Leases {
 
     /// What is held goes on under a later number. An attempt to give it back under the earlier one is over: whoever has a
     /// copy by then has it of a lease that is not there any more.
-    fn renumber(&mut self, range: KeyRange, generation: Generation, plants: Plants, applied: &mut Applied) {
+    fn renumber(&mut self, range: KeyRange, generation: Generation, applied: &mut Applied) {
         let earlier = self.held.overlapping(range).filter(|(_, lease)| lease.generation < generation);
         let earlier: Vec<(KeyRange, Lease)> = earlier.map(|(piece, lease)| (piece, *lease)).collect();
         for (piece, before) in earlier {
             let mut lease = Lease { generation, transfer: None, frozen: false, ..before };
-            if plants.has(Plant::MergeKeepsTransfer) {
+            if injected(Bug::MergeKeepsTransfer) {
                 lease = Lease { generation, ..before };
             }
             self.held.insert(piece, lease);
@@ -318,24 +311,17 @@ impl Leases {
 
     /// A grant is accepted key by key: where no lease as high was held or refused before, and where the state that should
     /// come with it is here.
-    fn accept(
-        &mut self,
-        open: bool,
-        order: &LeaseOrder,
-        source: Option<Generation>,
-        plants: Plants,
-        applied: &mut Applied,
-    ) {
+    fn accept(&mut self, open: bool, order: &LeaseOrder, source: Option<Generation>, applied: &mut Applied) {
         let generation = order.generation;
         let wanted: RangeSet = self.held.gaps(order.range).collect();
         let mut refused = RangeSet::new();
-        if !plants.has(Plant::AcceptedTwice) && !plants.has(Plant::SeqNotChecked) {
+        if !injected(Bug::AcceptedTwice) && !injected(Bug::SeqNotChecked) {
             let before = self.highest.overlapping(order.range).filter(|(_, highest)| **highest >= generation);
             before.for_each(|(piece, _)| refused.insert(piece));
         }
         if let Some(source) = source
-            && !plants.has(Plant::FailedTransferIsClean)
-            && !plants.has(Plant::CleanThoughRestarted)
+            && !injected(Bug::FailedTransferIsClean)
+            && !injected(Bug::CleanThoughRestarted)
         {
             refused = refused.union(&wanted.difference(&self.imported(order.range, source)));
         }
@@ -401,7 +387,7 @@ impl Leases {
             .collect()
     }
 
-    /// Gives a running lease a fresh start from `now`: what a planted fault does on a recall.
+    /// Gives running leases a fresh start from `now`: what an injected bug does on a recall.
     pub fn restart(&mut self, now: Instant, lease: Duration) {
         self.expiry = self.expiry.max(now + lease);
     }

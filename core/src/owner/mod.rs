@@ -14,11 +14,11 @@ pub use leases::{Lease, Leases};
 use crate::id::{
     Credential, Generation, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
 };
+use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
 use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, RefusedWhy, Release};
-use crate::plant::{Plant, Plants};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::round_trip::RoundTrip;
@@ -68,7 +68,6 @@ pub struct OwnerMachine {
     /// A Manager has committed something that this session said.
     is_member: bool,
     random: Random,
-    plants: Plants,
     leases: Leases,
     transfers: Transfers,
     talk: Option<Talk>,
@@ -140,7 +139,7 @@ pub enum NotOwner {
 impl OwnerMachine {
     /// An Owner that begins with [`OwnerEvent::Start`].
     #[must_use]
-    pub fn new(config: OwnerConfig, mut random: Random, plants: Plants) -> OwnerMachine {
+    pub fn new(config: OwnerConfig, mut random: Random) -> OwnerMachine {
         let drawn = Credential::unproven(random.nonce());
         let Credential { session, secret } = config.credential.unwrap_or(drawn);
         OwnerMachine {
@@ -150,7 +149,6 @@ impl OwnerMachine {
             formerly: None,
             is_member: false,
             random,
-            plants,
             leases: Leases::default(),
             transfers: Transfers::default(),
             talk: None,
@@ -214,16 +212,14 @@ impl OwnerMachine {
     /// The instant, by its own clock, from which it answers for no key.
     #[must_use]
     pub fn expiry(&self) -> Instant {
-        if self.plants.has(Plant::ExpiryByTimer) { Instant::NEVER } else { self.leases.expiry() }
+        if injected(Bug::ExpiryByTimer) { Instant::NEVER } else { self.leases.expiry() }
     }
 
     /// Whether an operation on `key` may begin now, and under which lease.
     pub fn check_lease_now(&self, now: Instant, key: Key) -> Result<Generation, NotOwner> {
-        match self.leases.get(now, key, self.plants) {
+        match self.leases.get(now, key) {
             None => Err(NotOwner::NoLease),
-            Some(lease) if lease.frozen && !self.plants.has(Plant::TransferWithoutFreeze) => {
-                Err(NotOwner::Moving)
-            }
+            Some(lease) if lease.frozen && !injected(Bug::TransferWithoutFreeze) => Err(NotOwner::Moving),
             Some(lease) => Ok(lease.generation),
         }
     }
@@ -232,7 +228,7 @@ impl OwnerMachine {
     /// holding it now, under that number or under one that it was given since, is enough.
     #[must_use]
     pub fn check_lease_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
-        self.leases.is_continuous(now, key, lease, self.plants)
+        self.leases.is_continuous(now, key, lease)
     }
 
     fn on_manager(
@@ -274,11 +270,11 @@ impl OwnerMachine {
     /// Acts on a message that belongs to the conversation and acknowledges the latest report.
     fn apply(&mut self, now: Instant, assign: &Assign, out: &mut Vec<OwnerAction>) {
         let Some(talk) = &mut self.talk else { return };
-        let from_receipt = self.plants.has(Plant::ExpiryFromReceipt);
+        let from_receipt = injected(Bug::ExpiryFromReceipt);
         let base = if from_receipt { now } else { talk.sent_at };
         self.lease = assign.lease;
         self.renewal = assign.renewal;
-        if now >= base + assign.lease && !self.plants.has(Plant::LateMessageRefuses) {
+        if now >= base + assign.lease && !injected(Bug::LateMessageRefuses) {
             // It could give nothing but leases that are over. What it offers is offered again, with time left.
             self.settle_pending(assign, out);
             return self.answer(now, true, out);
@@ -286,7 +282,7 @@ impl OwnerMachine {
         talk.applied = assign.seq;
         let void = self.leases.forget_void(&assign.void, talk.sent_at, assign.term);
         out.extend(void.into_iter().map(|range| OwnerAction::DiscardImport { range }));
-        let applied = self.leases.apply(now, base, assign.lease, &assign.orders, self.plants);
+        let applied = self.leases.apply(now, base, assign.lease, &assign.orders);
         self.counters.refused += applied.refused.len() as u64;
         self.revoked(applied.revoked, out);
         out.extend(applied.discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
@@ -308,9 +304,9 @@ impl OwnerMachine {
     /// Forgets what the Manager has applied.
     fn settle_pending(&mut self, assign: &Assign, out: &mut Vec<OwnerAction>) {
         let speaks_of_moves = self.speaks_of_moves();
-        if self.plants.has(Plant::ReleaseForgottenOnceHeard) {
+        if injected(Bug::ReleaseForgottenOnceHeard) {
             self.released.settle(assign.heard);
-        } else if !self.plants.has(Plant::ReleaseWithoutGeneration) {
+        } else if !injected(Bug::ReleaseWithoutGeneration) {
             self.released.settle_but(assign.applied, |release| is_repeated(release, &assign.repeat));
         }
         self.refused.settle(assign.applied);
@@ -321,7 +317,7 @@ impl OwnerMachine {
         }
         let nothing_left =
             assign.orders.is_empty() && self.leases.held().is_empty() && self.leases.imports().is_empty();
-        let is_drained = nothing_left && (assign.drained || self.plants.has(Plant::DrainedTooEarly));
+        let is_drained = nothing_left && (assign.drained || injected(Bug::DrainedTooEarly));
         if self.draining.is_settled(assign.applied) && is_drained && !self.drained {
             self.drained = true;
             out.push(OwnerAction::Drained);
@@ -394,11 +390,11 @@ impl OwnerMachine {
     }
 
     fn expire(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
-        if now >= self.leases.expiry() && !self.plants.has(Plant::MoveRepeatedAfterLapse) {
+        if now >= self.leases.expiry() && !injected(Bug::MoveRepeatedAfterLapse) {
             // A leader that does not know of the moves may have granted the keys to somebody else.
             self.released.update(|release| release.warrant = None);
         }
-        if !self.plants.has(Plant::ExpiryByTimer) && !self.plants.has(Plant::RenewalRevives) {
+        if !injected(Bug::ExpiryByTimer) && !injected(Bug::RenewalRevives) {
             let expired = self.leases.expire(now);
             self.revoked(expired, out);
         }
@@ -413,8 +409,8 @@ impl OwnerMachine {
         out: &mut Vec<OwnerAction>,
     ) {
         let is_new = !self.leases.has_import(range, source);
-        let goes = self.is_going() && !self.plants.has(Plant::DrainedTooEarly);
-        let is_stale = self.leases.is_overtaken(range, source) && !self.plants.has(Plant::StaleCopyNoted);
+        let goes = self.is_going() && !injected(Bug::DrainedTooEarly);
+        let is_stale = self.leases.is_overtaken(range, source) && !injected(Bug::StaleCopyNoted);
         if (goes && is_new) || is_stale {
             return out.push(OwnerAction::ImportRefused { range, source });
         }
@@ -483,7 +479,7 @@ impl Machine for OwnerMachine {
             match timer {
                 Timer::Report => self.on_report_due(now, &mut out),
                 Timer::Hello => self.on_hello_due(now, &mut out),
-                Timer::Expiry if self.plants.has(Plant::RenewalRevives) => {}
+                Timer::Expiry if injected(Bug::RenewalRevives) => {}
                 Timer::Expiry => {
                     let expired = self.leases.expire(now);
                     self.revoked(expired, &mut out);

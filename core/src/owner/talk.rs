@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{Credential, ManagerId, Nonce, Seq, SessionId, Term};
+use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
-use crate::plant::Plant;
 use crate::time::Instant;
 
 use super::{OwnerAction, OwnerMachine, Timer};
@@ -169,7 +169,7 @@ impl OwnerMachine {
     /// another session, which nothing was ever granted to, and keeps no copy that a grant to the first could ask for.
     pub(super) fn start_over(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
         self.config.takes_over_previous = false;
-        if !self.plants.has(Plant::JumpKeepsSession) {
+        if !injected(Bug::JumpKeepsSession) {
             self.change_session(now, fresh, out);
         }
         self.join_anew(now, out);
@@ -234,7 +234,7 @@ impl OwnerMachine {
             takes_over_previous: self.config.takes_over_previous,
             formerly: self.formerly,
             age: now.since(self.started_at),
-            term: if self.plants.has(Plant::TermNotChecked) { Term::ZERO } else { self.term },
+            term: if injected(Bug::TermNotChecked) { Term::ZERO } else { self.term },
         };
         for to in self.config.managers.iter() {
             let message = OwnerToManager::Hello(hello.clone());
@@ -278,7 +278,7 @@ impl OwnerMachine {
             self.counters.foreign += 1;
             return;
         }
-        if welcome.term < self.term && !self.plants.has(Plant::TermNotChecked) {
+        if welcome.term < self.term && !injected(Bug::TermNotChecked) {
             self.counters.stale_terms += 1;
             return;
         }
@@ -326,7 +326,7 @@ impl OwnerMachine {
     /// Says whether a message belongs to the conversation, is new, and acknowledges the latest report. A message that
     /// crossed the latest report is remembered as heard and answered after a backoff (Centrifuge §2.3.2).
     pub(super) fn hear(&mut self, now: Instant, assign: &Assign) -> bool {
-        let nonce_matters = !self.plants.has(Plant::NonceNotChecked);
+        let nonce_matters = !injected(Bug::NonceNotChecked);
         let Some(talk) = &mut self.talk else {
             self.counters.foreign += 1;
             return false;
@@ -336,7 +336,7 @@ impl OwnerMachine {
             self.counters.foreign += 1;
             return false;
         }
-        if assign.term < self.term && !self.plants.has(Plant::TermNotChecked) {
+        if assign.term < self.term && !injected(Bug::TermNotChecked) {
             self.counters.stale_terms += 1;
             return false;
         }
@@ -345,7 +345,7 @@ impl OwnerMachine {
             return false;
         }
         let is_straggler = assign.seq <= talk.heard;
-        if is_straggler && !self.plants.has(Plant::SeqNotChecked) {
+        if is_straggler && !injected(Bug::SeqNotChecked) {
             self.counters.duplicates += 1;
             return false;
         }
@@ -353,8 +353,8 @@ impl OwnerMachine {
         talk.heard_at = now;
         self.seeking = None;
         self.timers.clear(&Timer::Hello);
-        // The planted fault takes stragglers as they are: that they crossed a report would give them away.
-        if assign.heard < talk.seq && !is_straggler && !self.plants.has(Plant::RacingAssignAccepted) {
+        // The injected bug takes stragglers as they are: that they crossed a report would give them away.
+        if assign.heard < talk.seq && !is_straggler && !injected(Bug::RacingAssignAccepted) {
             self.counters.races += 1;
             talk.stumbles = talk.stumbles.saturating_add(1);
             let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);
@@ -451,7 +451,7 @@ impl OwnerMachine {
     fn longest_backoff(&self) -> Duration {
         let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
         let cap = self.lease / 8;
-        if self.plants.has(Plant::NoBackoff) {
+        if injected(Bug::NoBackoff) {
             return (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(cap);
         }
         let wanted =

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::{Generation, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::message::{Destination, LeaseOrder, Release};
-use crate::plant::Plant;
 use crate::time::Instant;
 
 use super::event::{OwnerAction, Revocation, RevokedWhy, TransferId};
@@ -74,7 +74,7 @@ impl OwnerMachine {
     pub(super) fn follow_recalls(&mut self, now: Instant, orders: &[LeaseOrder], out: &mut Vec<OwnerAction>) {
         for order in orders {
             for piece in self.leases.recalled(order) {
-                if order.recall.is_some() && self.plants.has(Plant::RecallRenews) {
+                if order.recall.is_some() && injected(Bug::RecallRenews) {
                     self.leases.restart(now, self.lease);
                 }
                 if !self.is_followed(&piece) {
@@ -156,7 +156,7 @@ impl OwnerMachine {
     pub(super) fn on_transfer_failed(&mut self, now: Instant, id: TransferId, out: &mut Vec<OwnerAction>) {
         let Some(transfer) = self.transfers.running.get_mut(&id) else { return };
         let Some(to) = &transfer.to else { return };
-        if self.plants.has(Plant::FailedTransferIsClean) {
+        if injected(Bug::FailedTransferIsClean) {
             let to = to.session;
             return self.release(now, id, Some(to), out);
         }

@@ -7,7 +7,6 @@ use centrifuge_core::flease::{
     Ballot, Cell, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, Held, Packet, PeerId,
 };
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
@@ -53,8 +52,7 @@ impl Peers {
     /// Peers that have recovered, with equal clocks.
     pub(crate) fn new(count: usize) -> Peers {
         let machine = |place: usize| {
-            let mut machine =
-                FleaseMachine::new(config(place, count), Random::from_number(place as u64), Plants::NONE);
+            let mut machine = FleaseMachine::new(config(place, count), Random::from_number(place as u64));
             machine.on_event(Instant::ZERO, FleaseEvent::Start);
             machine
         };
@@ -120,7 +118,7 @@ impl Peers {
     pub(crate) fn restart_among(&mut self, place: usize, peers: usize) {
         self.lives += 1;
         let config = config(place, peers);
-        self.machines[place] = FleaseMachine::new(config, Random::from_number(self.lives), Plants::NONE);
+        self.machines[place] = FleaseMachine::new(config, Random::from_number(self.lives));
         self.wakes[place] = None;
         self.event(place, FleaseEvent::Start);
     }

@@ -8,7 +8,6 @@ use centrifuge_core::flease::{
 };
 use centrifuge_core::id::Nonce;
 use centrifuge_core::machine::Output;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
@@ -82,7 +81,7 @@ impl FleaseStage {
         let config =
             FleaseConfig { window: Duration::ZERO, ..config.with_times(times[0], times[1], times[2]) };
         config.check().map_err(|error| error.to_string())?;
-        let machine = FleaseMachine::new(config.clone(), Random::from_number(1), Plants::NONE);
+        let machine = FleaseMachine::new(config.clone(), Random::from_number(1));
         self.clock.reset(None, machine.counters());
         (self.machine, self.config) = (Some(machine), Some(config));
         Ok(Vec::new())

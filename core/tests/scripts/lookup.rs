@@ -6,7 +6,6 @@ use centrifuge_core::id::{Generation, Lsn, ManagerId, Namespace, Seq, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{ManagerToLookup, Update, UpdateBody};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
 
@@ -91,7 +90,7 @@ impl LookupStage {
         let list = managers(&words.value("managers").unwrap_or_else(|| "m1".into()));
         let config = LookupConfig::new(namespace, list);
         let seed = self.aliases.nonce(&format!("seed of {alias}")).0 as u64;
-        let machine = LookupMachine::new(config, Random::from_number(seed), Plants::NONE);
+        let machine = LookupMachine::new(config, Random::from_number(seed));
         self.aliases.call(machine.nonce(), &alias);
         self.clock.reset(None, machine.counters());
         (self.asked, self.term, self.log) = (0, 1, "g1".into());

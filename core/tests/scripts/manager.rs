@@ -15,7 +15,6 @@ use centrifuge_core::message::{
     HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position,
     Refusal, Release, Report, Warrant,
 };
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::record::Batch;
 use centrifuge_core::settings::Settings;
@@ -134,7 +133,7 @@ impl ManagerStage {
             self.store.group.removed.insert(namespace("pool")?, used);
         }
         let seed = self.aliases.nonce(&format!("seed of {name}")).0 as u64;
-        let machine = ManagerMachine::new(config, Random::from_number(seed), Plants::NONE);
+        let machine = ManagerMachine::new(config, Random::from_number(seed));
         self.clock.reset(None, machine.counters());
         self.machine = Some(machine);
         self.store.under_way = None;
@@ -249,7 +248,7 @@ impl ManagerStage {
     /// The batch under way becomes durable, and the Manager hears of it.
     fn commit(&mut self) -> Result<Vec<String>, String> {
         let (index, batch) = self.store.under_way.take().ok_or("no append is under way")?;
-        self.store.group.apply(&batch, Plants::NONE);
+        self.store.group.apply(&batch);
         self.store.index = index;
         self.feed(ManagerEvent::Store(StoreEvent::Appended { index }))
     }

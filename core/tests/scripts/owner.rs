@@ -10,7 +10,6 @@ use centrifuge_core::message::{
     RecallOrder, Refused, RefusedWhy, Warrant, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 
 use super::owner_trace::{show, since};
@@ -161,7 +160,7 @@ impl OwnerStage {
             credential: None,
         };
         let seed = self.aliases.nonce(&format!("seed of {alias}")).0 as u64;
-        let machine = OwnerMachine::new(config, Random::from_number(seed), Plants::NONE);
+        let machine = OwnerMachine::new(config, Random::from_number(seed));
         self.aliases.call(machine.session().0, &alias);
         self.clock.reset(None, machine.counters());
         self.machine = Some(machine);

@@ -25,7 +25,6 @@ use centrifuge_core::manager::{
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
@@ -168,7 +167,7 @@ impl Cluster {
                 let namespaces = [(pool(), Arc::new(options.settings.clone()))];
                 config.diskless = Some(Arc::new(namespaces.into()));
             }
-            let machine = ManagerMachine::new(config, cluster.random(), Plants::NONE);
+            let machine = ManagerMachine::new(config, cluster.random());
             let clock = options.manager_clock;
             cluster.managers.push(Host { machine, clock, wake: None, alive: true });
             cluster.tell(Node::Manager(number), ManagerEvent::Start);
@@ -206,7 +205,7 @@ impl Cluster {
             credential: None,
         };
         set(&mut config);
-        let machine = OwnerMachine::new(config, self.random(), Plants::NONE);
+        let machine = OwnerMachine::new(config, self.random());
         self.owners.push(Host { machine, clock, wake: None, alive: true });
         let node = Node::Owner(self.owners.len() - 1);
         self.tell(node, OwnerEvent::Start);
@@ -222,7 +221,7 @@ impl Cluster {
     pub fn lookup_with(&mut self, set: impl FnOnce(&mut LookupConfig)) -> Node {
         let mut config = LookupConfig::new(pool(), self.manager_ids());
         set(&mut config);
-        let machine = LookupMachine::new(config, self.random(), Plants::NONE);
+        let machine = LookupMachine::new(config, self.random());
         self.lookups.push(Host { machine, clock: Clock::TRUE, wake: None, alive: true });
         let node = Node::Lookup(self.lookups.len() - 1);
         self.tell(node, LookupEvent::Start);

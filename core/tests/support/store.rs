@@ -6,7 +6,6 @@ use std::time::Duration;
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerEvent, StoreEvent};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::time::Instant;
 
@@ -76,15 +75,15 @@ impl Store {
     }
 
     /// Commits are fenced by term; the same batch at the same index is there once.
-    fn append(&mut self, term: Option<Term>, index: Index, batch: Arc<Batch>) -> StoreEvent {
+    fn append(&mut self, term: Term, index: Index, batch: Arc<Batch>) -> StoreEvent {
         let place = index.0 as usize - 1;
         if self.log.get(place) == Some(&batch) {
             return StoreEvent::Appended { index };
         }
-        if term != Some(self.term) || place != self.log.len() {
+        if term != self.term || place != self.log.len() {
             return StoreEvent::Fenced { index };
         }
-        self.group.apply(&batch, Plants::NONE);
+        self.group.apply(&batch);
         self.log.push(batch);
         StoreEvent::Appended { index }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::Plant;
+use super::Bug;
 use super::board::Board;
 use super::device::{Circumstances, Device};
 use super::dice::Dice;
@@ -55,7 +55,7 @@ impl Cast {
         frontends: &Frontends,
         dice: &mut Dice,
         times: Times,
-        plant: Option<Plant>,
+        bug: Option<Bug>,
     ) -> Arc<Cast> {
         let mut devices = BTreeMap::new();
         let people = dice.shuffle(ALL_PEOPLE.to_vec()).into_iter().take(PEOPLE);
@@ -66,7 +66,7 @@ impl Cast {
                 watch::channel(Circumstances { address: String::new(), is_on: false, renewals: 0 });
             let talk = (frontends.clone(), dice.fork());
             let device = Device::new(name, &[peer(name)], felt, talk, Arc::clone(board), times);
-            tokio::spawn(device.plant(plant).live());
+            tokio::spawn(device.bug(bug).live());
             devices.insert(name.clone(), circumstances);
         }
         let cast = Arc::new(Cast {

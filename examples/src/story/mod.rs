@@ -5,7 +5,7 @@
 //! and `reconnects` are what befalls them. `board` knows where every device is and what the others believe, and `judge` looks at
 //! it all the time: `times` says for how long a device may be wrong.
 //!
-//! The checks are not blind: `--plant deaf-queues` and `--plant forgetful-clients` break something, and then they fail.
+//! The checks are not blind: `--bug deaf-queues` and `--bug forgetful-clients` break something, and then they fail.
 
 mod board;
 mod cast;
@@ -64,12 +64,12 @@ pub struct StoryArgs {
     pub json: bool,
     /// Break something on purpose, to see the checks fail
     #[arg(long, value_enum, hide = true)]
-    pub plant: Option<Plant>,
+    pub bug: Option<Bug>,
 }
 
 /// What can be wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Plant {
+pub enum Bug {
     /// Queue servers do not listen for losses of the other pools, and devices do not ask them to.
     DeafQueues,
     /// Devices do not care that their queue is another.
@@ -95,9 +95,9 @@ pub async fn run(args: &StoryArgs) -> Result<Summary, Failure> {
     let mut dice = Dice::new(args.seed);
     let mut teller = Teller::new(args.json);
     greet(args, times, &mut teller);
-    let town = Town::start(times, args.plant).await?;
+    let town = Town::start(times, args.bug).await?;
     let (board, judge) = (Arc::<Board>::default(), Arc::<Judge>::default());
-    let cast = Cast::start(&board, town.frontends(), &mut dice, times, args.plant);
+    let cast = Cast::start(&board, town.frontends(), &mut dice, times, args.bug);
     tokio::spawn(Arc::clone(&judge).watch(Arc::clone(&board), times.bound));
     let http = reqwest::Client::new();
     let mut story = Story { times, dice, town, cast, board, judge, teller, http };

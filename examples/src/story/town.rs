@@ -7,7 +7,7 @@ use centrifuge::{Key, Lookup};
 use super::frontends::Frontends;
 use super::link::{Link, Way};
 use super::times::Times;
-use super::{CONNECTIVITY, PUBSUB, Plant, QUEUES};
+use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
 use crate::Failure;
 use crate::launch::{Cluster, Process, Program, until};
 
@@ -21,7 +21,7 @@ pub(super) const POOLS: [&str; 3] = [CONNECTIVITY, PUBSUB, QUEUES];
 /// Everything that is not a device.
 pub(super) struct Town {
     cluster: Cluster,
-    plant: Option<Plant>,
+    bug: Option<Bug>,
     /// The servers of all pools, by name.
     servers: BTreeMap<String, Process>,
     frontends: BTreeMap<String, Process>,
@@ -33,11 +33,11 @@ pub(super) struct Town {
 
 impl Town {
     /// Starts everything, and waits until every key of every pool has an owner.
-    pub(super) async fn start(times: Times, plant: Option<Plant>) -> Result<Town, Failure> {
+    pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Town, Failure> {
         let cluster = Cluster::start(Program::this()?, &POOLS, times.lease).await?;
         let (servers, frontends, links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (list, lookups) = (Frontends::default(), BTreeMap::new());
-        let mut town = Town { cluster, plant, servers, frontends, links, list, lookups };
+        let mut town = Town { cluster, bug, servers, frontends, links, list, lookups };
         let (connectivity, pubsub, queues) =
             tokio::try_join!(town.open(CONNECTIVITY), town.open(PUBSUB), town.open(QUEUES))?;
         town.servers.extend([connectivity, pubsub, queues].into_iter().flatten());
@@ -65,7 +65,7 @@ impl Town {
         let (role, more): (_, &[&str]) = match pool {
             CONNECTIVITY => ("documents", &["--namespace", CONNECTIVITY, "--pubsub", PUBSUB]),
             PUBSUB => ("pubsub", &[]),
-            _ if self.plant == Some(Plant::DeafQueues) => ("queues", &[]),
+            _ if self.bug == Some(Bug::DeafQueues) => ("queues", &[]),
             _ => ("queues", &["--watches", "connectivity,pubsub"]),
         };
         self.cluster.call(role, name, self.cluster.managers(), more).await

@@ -13,7 +13,6 @@ use centrifuge_core::manager::{
     AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::recording::Recordable;
 use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
@@ -191,7 +190,7 @@ impl Trio {
                 }
                 ManagerAction::Append { index, batch, .. } => {
                     self.index = index;
-                    self.group.apply(&batch, Plants::NONE);
+                    self.group.apply(&batch);
                     Delivery::Manager(ManagerEvent::Store(StoreEvent::Appended { index }))
                 }
                 _ => continue,

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Batch;
 use centrifuge_net::proto::store::v1 as stored;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
@@ -156,7 +155,7 @@ fn scan_in(
         let batch = open_batch(bytes, index)
             .map_err(|why| undecodable(file, &format!("the batch at index {index}"), &why))?;
         if index > snapshot.index {
-            group.apply(&batch.batch, Plants::NONE);
+            group.apply(&batch.batch);
         }
         next = index.checked_add(1);
         see(batch);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::Term;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Change, Record};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
@@ -96,7 +95,7 @@ pub(crate) fn assert_whole(contents: &Contents) {
     assert!(terms.is_sorted(), "an earlier term wrote after a later one: {terms:?}");
     let mut group = Group::default();
     for stored in &contents.history {
-        group.apply(&stored.batch, Plants::NONE);
+        group.apply(&stored.batch);
     }
     assert_eq!(group, contents.group);
 }

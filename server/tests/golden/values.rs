@@ -8,7 +8,6 @@ use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Te
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 
@@ -22,9 +21,9 @@ pub(super) fn time(micros: u64) -> SystemTime {
 /// What the batch, and a little more, adds up to.
 pub(super) fn group() -> Group {
     let mut group = Group::default();
-    group.apply(&batch(), Plants::NONE);
+    group.apply(&batch());
     let gone = about("gone", Change::Removed, Reason::Operator("no longer used".into()));
-    group.apply(&Batch { term: Term(12), records: vec![gone, Record::LeaderResigned] }, Plants::NONE);
+    group.apply(&Batch { term: Term(12), records: vec![gone, Record::LeaderResigned] });
     assert_eq!((group.namespaces.len(), group.removed.len()), (1, 1));
     group
 }

@@ -10,7 +10,6 @@ use centrifuge_core::manager::{
     AdminCommand, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, RoleName,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
@@ -59,9 +58,9 @@ impl World {
         let mut world = World {
             store,
             now: Instant(1_000_000_000),
-            manager: ManagerMachine::new(manager, Random::from_number(seed), Plants::NONE),
+            manager: ManagerMachine::new(manager, Random::from_number(seed)),
             manager_wake: None,
-            owner: OwnerMachine::new(owner, Random::from_number(seed + 1), Plants::NONE),
+            owner: OwnerMachine::new(owner, Random::from_number(seed + 1)),
             owner_wake: None,
             due: VecDeque::new(),
             granted: Vec::new(),
@@ -131,7 +130,6 @@ impl World {
                 }
                 ManagerAction::Load { request } => self.ask(Command::Load { request }),
                 ManagerAction::Append { term, index, batch } => {
-                    let term = term.expect("every append is fenced");
                     self.ask(Command::Append { term, index, batch });
                 }
                 ManagerAction::Compact { index, group } => self.store.send(Command::Compact { index, group }),

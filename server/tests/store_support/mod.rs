@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Record};
 use centrifuge_server::store::{Answer, Answers, Command, StoreError, StoreHandle, StoredBatch};
 use proptest::strategy::{Strategy, ValueTree};
@@ -43,7 +42,7 @@ pub fn batch_of(term: Term, seed: u64) -> Arc<Batch> {
 pub fn sum<'a>(batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> Group {
     let mut group = Group::default();
     for batch in batches {
-        group.apply(batch, Plants::NONE);
+        group.apply(batch);
     }
     group
 }

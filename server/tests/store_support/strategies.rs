@@ -8,7 +8,6 @@ use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Te
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use proptest::collection::vec;
@@ -28,9 +27,9 @@ pub fn records() -> impl Strategy<Value = Vec<Record>> {
 pub fn group() -> impl Strategy<Value = Group> {
     (created(), vec(batch(), 0..30)).prop_map(|(first, batches)| {
         let mut group = Group::default();
-        group.apply(&Batch { term: Term(1), records: first }, Plants::NONE);
+        group.apply(&Batch { term: Term(1), records: first });
         for batch in batches {
-            group.apply(&batch, Plants::NONE);
+            group.apply(&batch);
         }
         group
     })

@@ -11,7 +11,6 @@ use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedWhy};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::credential;
@@ -173,7 +172,7 @@ impl TestOwner {
             credential: Some(credential::draw().expect("random bits")),
         };
         let number = name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
-        let machine = OwnerMachine::new(config, Random::from_number(number), Plants::NONE);
+        let machine = OwnerMachine::new(config, Random::from_number(number));
         let (show, seen) = watch::channel(Seen::default());
         let (outgoing, to_send) = mpsc::channel(64);
         let (events, fed) = mpsc::channel(64);

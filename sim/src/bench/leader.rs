@@ -12,7 +12,6 @@ use centrifuge_core::manager::{
     ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
 use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -58,7 +57,7 @@ impl Leader {
     /// A leader that finds `group` in its store, or has no store and begins with `namespaces`.
     pub(super) fn new(group: Group, diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>) -> Leader {
         let config = ManagerConfig { diskless, ..ManagerConfig::new("manager".into()) };
-        let machine = ManagerMachine::new(config, Random::from_number(1), Plants::NONE);
+        let machine = ManagerMachine::new(config, Random::from_number(1));
         let (group, now) = (Arc::new(group), Instant::ZERO);
         let (conversations, unanswered) = (BTreeMap::new(), BTreeSet::new());
         let queue = VecDeque::new();
@@ -276,7 +275,7 @@ pub(super) fn stored(
 /// What records add up to.
 pub(super) fn group(records: Vec<Record>) -> Group {
     let mut group = Group::default();
-    group.apply(&Batch { term: Term(1), records }, Plants::NONE);
+    group.apply(&Batch { term: Term(1), records });
     group
 }
 

@@ -14,9 +14,9 @@ use super::store::{Append, Store};
 impl Step<'_> {
     /// The store takes or refuses a batch and says so.
     pub(super) fn append(&mut self, append: &Append) {
-        let (newest, plants) = (self.state.election.term, self.stage.scenario.plants);
+        let newest = self.state.election.term;
         let before = self.state.store.clone();
-        let (event, breach) = self.change_store(|store| store.append(append, newest, plants));
+        let (event, breach) = self.change_store(|store| store.append(append, newest));
         self.blame(breach);
         self.judge_losses(&before, append);
         self.publish(&before, append);
@@ -39,10 +39,10 @@ impl Step<'_> {
 
     /// A batch that was in doubt gets to the log, if it still may.
     pub(super) fn arrive(&mut self, place: usize) {
-        let (newest, plants) = (self.state.election.term, self.stage.scenario.plants);
+        let newest = self.state.election.term;
         let arrive = |store: &mut Store| {
             let append = store.late.remove(place);
-            let (_, breach) = store.append(&append, newest, plants);
+            let (_, breach) = store.append(&append, newest);
             (append, breach)
         };
         let before = self.state.store.clone();
@@ -60,8 +60,7 @@ impl Step<'_> {
         let store = self.state.store.clone();
         let Some(stored) = store.group.namespaces.get(&namespace()) else { return };
         let mut lookups = self.state.lookups.clone_inner();
-        let plants = self.stage.scenario.plants;
-        let breach = lookups.see(&append.batch, stored, &store.published, plants);
+        let breach = lookups.see(&append.batch, stored, &store.published);
         self.state.lookups = lookups.share();
         self.blame(breach);
     }

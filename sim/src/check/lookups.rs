@@ -10,7 +10,6 @@ use centrifuge_core::id::{Generation, Lsn, Seq, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::message::{ManagerToLookup, Update, UpdateBody};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::table::PublishedEntry;
@@ -59,7 +58,7 @@ struct Knowing {
 }
 
 impl Knowing {
-    fn new(plants: Plants) -> Knowing {
+    fn new() -> Knowing {
         let managers = [manager_id(0)].into();
         let times = LookupConfig::new(namespace(), managers);
         let config = LookupConfig {
@@ -69,7 +68,7 @@ impl Knowing {
             silence: NEVER,
             ..times
         };
-        let mut machine = LookupMachine::new(config, Random::from_number(7), plants);
+        let mut machine = LookupMachine::new(config, Random::from_number(7));
         machine.on_event(NOW, LookupEvent::Start);
         Knowing { machine, counts_on: [None; PROBES.len()] }
     }
@@ -93,7 +92,6 @@ impl Lookups {
         batch: &Batch,
         stored: &Stored,
         published: &[PublishedEntry],
-        plants: Plants,
     ) -> Option<Breach> {
         self.note(batch, stored);
         let log = self.log.get_or_insert_with(|| ChangeLog::new(stored.log, Lsn::ZERO));
@@ -102,7 +100,7 @@ impl Lookups {
         }
         log.push(NOW, stored.lsn, published.into(), NEVER);
         let snapshot = UpdateBody::Snapshot { lsn: stored.lsn, entries: stored.publish_all().into() };
-        let mut looks = vec![(Knowing::new(plants).share(), snapshot.clone())];
+        let mut looks = vec![(Knowing::new().share(), snapshot.clone())];
         for lookup in &self.all {
             let position = lookup.machine.position();
             let answer = log.answer(position, usize::MAX, || stored.publish_all().into());

@@ -32,7 +32,7 @@ mod world;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use centrifuge_core::plant::{Plant, Plants};
+use centrifuge_core::injected_bug::Bug;
 use serde_json::{Value, json};
 
 use crate::campaign::WorldKind;
@@ -65,19 +65,19 @@ impl Small {
         }
     }
 
-    /// Whether a planted fault could show here.
-    fn can_show(&self, plant: Plant) -> bool {
+    /// Whether a injected bug could show here.
+    fn can_show(&self, bug: Bug) -> bool {
         let (is_flease, expect) = match self {
             Small::Managers(scenario) => (false, scenario.expect),
             Small::Flease(scenario) => (true, scenario.expect),
         };
-        expect == Expect::Clean && is_flease == (WorldKind::of(plant) == WorldKind::Flease)
+        expect == Expect::Clean && is_flease == (WorldKind::of(bug) == WorldKind::Flease)
     }
 
-    fn plant(mut self, plant: Plant) -> Small {
+    fn bug(mut self, bug: Bug) -> Small {
         match &mut self {
-            Small::Managers(scenario) => scenario.plants = Plants::only(plant),
-            Small::Flease(scenario) => scenario.plant(plant),
+            Small::Managers(scenario) => scenario.bug = Some(bug),
+            Small::Flease(scenario) => scenario.bug(bug),
         }
         self
     }
@@ -108,21 +108,21 @@ pub fn names() -> Vec<&'static str> {
     all().map(|model| model.name()).collect()
 }
 
-/// The shortest way in which a model shows a planted fault, if it does: the sentence that is broken, and the steps.
+/// The shortest way in which a model shows a injected bug, if it does: the sentence that is broken, and the steps.
 #[must_use]
-pub fn shortest_breach(plant: Plant, model: &str) -> Option<(&'static str, usize)> {
-    let model = all().find(|small| small.name() == model && small.can_show(plant))?;
-    let example = model.plant(plant).hunt().example?;
+pub fn shortest_breach(bug: Bug, model: &str) -> Option<(&'static str, usize)> {
+    let model = all().find(|small| small.name() == model && small.can_show(bug))?;
+    let example = model.bug(bug).hunt().example?;
     Some((example.sentence, example.steps))
 }
 
-/// Exhausts the chosen models, or, with a planted fault, looks for one among them that finds it.
+/// Exhausts the chosen models, or, with a injected bug, looks for one among them that finds it.
 ///
-/// Fails if a model is not what it should be or is not exhausted; with a planted fault, if no model finds it.
-pub fn run(json: bool, plant: Option<Plant>, chosen: Chosen) -> ExitCode {
-    let well = match plant {
+/// Fails if a model is not what it should be or is not exhausted; with a injected bug, if no model finds it.
+pub fn run(json: bool, bug: Option<Bug>, chosen: Chosen) -> ExitCode {
+    let well = match bug {
         None => check(json, chosen),
-        Some(plant) => find(json, plant, chosen),
+        Some(bug) => find(json, bug, chosen),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -143,17 +143,17 @@ fn check(json: bool, chosen: Chosen) -> bool {
     well
 }
 
-fn find(json: bool, plant: Plant, chosen: Chosen) -> bool {
-    let models = chosen.models().filter(|model| model.can_show(plant));
-    let planted = models.map(|model| model.plant(plant)).collect();
+fn find(json: bool, bug: Bug, chosen: Chosen) -> bool {
+    let models = chosen.models().filter(|model| model.can_show(bug));
+    let planted = models.map(|model| model.bug(bug)).collect();
     let findings = for_all(planted, Small::hunt, |found| progress(json, found));
     let shortest =
         findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);
     if json {
-        println!("{}", plant_json(plant, &findings));
+        println!("{}", plant_json(bug, &findings));
         return shortest.is_some();
     }
-    println!("{}: {}", plant.name(), plant.describe());
+    println!("{}: {}", bug.name(), bug.describe());
     for found in &findings {
         let searched = if found.exhausted { "exhausted" } else { "searched" };
         match &found.example {
@@ -223,7 +223,7 @@ fn as_json(found: &Findings) -> Value {
     })
 }
 
-fn plant_json(plant: Plant, findings: &[Findings]) -> Value {
+fn plant_json(bug: Bug, findings: &[Findings]) -> Value {
     let model = |found: &Findings| {
         json!({
             "name": found.name,
@@ -235,8 +235,8 @@ fn plant_json(plant: Plant, findings: &[Findings]) -> Value {
         })
     };
     json!({
-        "plant": plant.name(),
-        "invariant": plant.invariant(),
+        "bug": bug.name(),
+        "invariant": bug.invariant(),
         "found": findings.iter().any(|found| found.example.is_some()),
         "models": findings.iter().map(model).collect::<Vec<_>>(),
     })

@@ -66,7 +66,7 @@ impl OwnerNode {
     /// The process of a life at a place, before it starts.
     pub(super) fn new(scenario: &Scenario, slot: usize, life: u8) -> OwnerNode {
         let random = Random::from_number(100 * (slot as u64 + 1) + u64::from(life));
-        let machine = OwnerMachine::new(scenario.owner_config(slot), random, scenario.plants);
+        let machine = OwnerMachine::new(scenario.owner_config(slot), random);
         OwnerNode { machine, wake: None }
     }
 
@@ -126,7 +126,7 @@ impl ManagerNode {
     /// The process of a Manager that begins to campaign in a term's election.
     pub(super) fn new(scenario: &Scenario, manager: usize, term: u64) -> ManagerNode {
         let random = Random::from_number(10_000 * (manager as u64 + 1) + term);
-        let machine = ManagerMachine::new(scenario.manager_config(manager), random, scenario.plants);
+        let machine = ManagerMachine::new(scenario.manager_config(manager), random);
         ManagerNode { machine, wake: None }
     }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
+use centrifuge_core::injected_bug::Bug;
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager::{AdminCommand, ManagerConfig};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::settings::{Drift, Settings};
 use centrifuge_core::time::Instant;
 
@@ -68,7 +68,7 @@ pub(super) struct Scenario {
     /// What must happen somewhere, so that a world in which nothing happens does not pass for a clean one.
     pub(super) milestones: &'static [Milestone],
     /// The fault planted in every machine.
-    pub(super) plants: Plants,
+    pub(super) bug: Option<Bug>,
 }
 
 /// Where a world ends. Within it everything that can happen does: every message that was ever sent may arrive at any
@@ -223,7 +223,7 @@ impl Scenario {
             losses_need_causes: false,
             lookups: false,
             milestones: &[],
-            plants: Plants::NONE,
+            bug: None,
         }
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, SessionId, Term};
+use centrifuge_core::injected_bug::{Bug, injected};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::StoreEvent;
 use centrifuge_core::message::LeaseOrder;
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::table::{Entry, PublishedEntry};
 
@@ -43,8 +43,8 @@ struct Lease {
 pub(super) struct Append {
     /// The Manager that sent it.
     pub(super) manager: usize,
-    /// The term under which it may be put there; `None` asks for no fence.
-    pub(super) term: Option<Term>,
+    /// The term under which it may be put there.
+    pub(super) term: Term,
     /// Where it should be.
     pub(super) index: Index,
     /// What it is.
@@ -58,19 +58,15 @@ impl Store {
     }
 
     /// Puts a batch into the log if its place and its term allow it; `newest` is the latest term there is.
-    pub(super) fn append(
-        &mut self,
-        append: &Append,
-        newest: Term,
-        plants: Plants,
-    ) -> (StoreEvent, Option<Breach>) {
+    pub(super) fn append(&mut self, append: &Append, newest: Term) -> (StoreEvent, Option<Breach>) {
         let Append { index, batch, .. } = append;
         let index = *index;
         let place = usize::try_from(index.0).unwrap_or(usize::MAX).wrapping_sub(1);
         if self.log.get(place).is_some_and(|there| there == batch) {
             return (StoreEvent::Appended { index }, None);
         }
-        if append.term.is_some_and(|term| term < newest) || place < self.log.len() {
+        let is_fenced = append.term < newest && !injected(Bug::UnfencedCommit);
+        if is_fenced || place < self.log.len() {
             return (StoreEvent::Fenced { index }, None);
         }
         if place > self.log.len() {
@@ -81,14 +77,14 @@ impl Store {
         } else {
             batch.records.iter().find_map(|record| self.used_before(record))
         };
-        self.put(batch, plants);
+        self.put(batch);
         (StoreEvent::Appended { index }, breach)
     }
 
-    fn put(&mut self, batch: &Arc<Batch>, plants: Plants) {
+    fn put(&mut self, batch: &Arc<Batch>) {
         self.log.push(Arc::clone(batch));
         let group = Arc::make_mut(&mut self.group);
-        self.published = group.apply(batch, plants).remove(&namespace()).unwrap_or_default();
+        self.published = group.apply(batch).remove(&namespace()).unwrap_or_default();
         let Some(stored) = group.namespaces.get(&namespace()) else { return };
         for (range, generation) in batch.records.iter().filter_map(number) {
             let parts = stored.table.overlapping(range);

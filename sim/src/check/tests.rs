@@ -1,10 +1,10 @@
 //! What is checked of the checker itself: that it finds what is there, and knows when it has not looked.
 
 use centrifuge_core::id::{Index, Term};
+use centrifuge_core::injected_bug::Bug;
 use centrifuge_core::manager::StoreEvent;
 use centrifuge_core::message::ManagerToOwner;
 use centrifuge_core::owner::OwnerEvent;
-use centrifuge_core::plant::{Plant, Plants};
 use centrifuge_core::record::{Batch, Record};
 use centrifuge_core::time::Instant;
 
@@ -49,48 +49,45 @@ fn the_same_clocks_within_the_bound_break_nothing() {
 
 #[test]
 fn a_planted_fault_is_found() {
-    let planted = |name, plant| {
-        hunt(Scenario { plants: Plants::only(plant), losses_need_causes: false, ..model(name) })
-    };
-    assert_eq!(planted("recopied", Plant::GrantBeforeRelease).broken, ["S1"]);
-    assert_eq!(planted("doubt", Plant::UnknownThenNextIndex).broken, ["S6"]);
-    assert_eq!(planted("recopied", Plant::TransferWithoutFreeze).broken, ["S4"]);
+    let planted = |name, bug| hunt(Scenario { bug: Some(bug), losses_need_causes: false, ..model(name) });
+    assert_eq!(planted("recopied", Bug::GrantBeforeRelease).broken, ["S1"]);
+    assert_eq!(planted("doubt", Bug::UnknownThenNextIndex).broken, ["S6"]);
+    assert_eq!(planted("recopied", Bug::TransferWithoutFreeze).broken, ["S4"]);
 }
 
 #[test]
 fn a_loss_that_nothing_explains_is_found() {
-    let planted =
-        |name, plant| hunt(Scenario { plants: Plants::only(plant), slow_apps: false, ..model(name) });
-    assert_eq!(planted("rejoined", Plant::UnlistedTakenForDropped).broken, ["S4"]);
-    assert_eq!(planted("late", Plant::LateMessageRefuses).broken, ["S4"]);
+    let planted = |name, bug| hunt(Scenario { bug: Some(bug), slow_apps: false, ..model(name) });
+    assert_eq!(planted("rejoined", Bug::UnlistedTakenForDropped).broken, ["S4"]);
+    assert_eq!(planted("late", Bug::LateMessageRefuses).broken, ["S4"]);
 }
 
 #[test]
 fn what_is_wrong_with_leases_that_become_one_is_found() {
-    let planted = |name, plant| hunt(Scenario { plants: Plants::only(plant), ..model(name) });
-    assert_eq!(planted("merge-torn", Plant::RenumberedTakenForUnlisted).broken, ["S4"]);
-    assert_eq!(planted("merge-torn", Plant::ContinuousByNumber).broken, ["S3"]);
-    assert_eq!(planted("merge-torn", Plant::ContinuousSinceAnyNumber).broken, ["S3"]);
+    let planted = |name, bug| hunt(Scenario { bug: Some(bug), ..model(name) });
+    assert_eq!(planted("merge-torn", Bug::RenumberedTakenForUnlisted).broken, ["S4"]);
+    assert_eq!(planted("merge-torn", Bug::ContinuousByNumber).broken, ["S3"]);
+    assert_eq!(planted("merge-torn", Bug::ContinuousSinceAnyNumber).broken, ["S3"]);
 }
 
 #[test]
 fn a_stale_lookup_that_misses_a_loss_is_found() {
-    let planted = |plant| {
-        let lost = Scenario { plants: Plants::only(plant), ..model("merge-lost") };
+    let planted = |bug| {
+        let lost = Scenario { bug: Some(bug), ..model("merge-lost") };
         hunt(lost).example.expect("a way to break it").story
     };
-    let unequal = planted(Plant::MergesUnequalAges);
+    let unequal = planted(Bug::MergesUnequalAges);
     let missed = "a Lookup that knew lease 2 is shown lease 6 and does not tell that the state of key";
     assert!(unequal.contains(missed), "{unequal}");
-    for plant in [Plant::SharedAgeTooLow, Plant::SnapshotHidesLoss, Plant::CatchingUpHidesLoss] {
-        let story = planted(plant);
+    for bug in [Bug::SharedAgeTooLow, Bug::SnapshotHidesLoss, Bug::CatchingUpHidesLoss] {
+        let story = planted(bug);
         assert!(story.contains("and does not tell that the state of key"), "{story}");
     }
 }
 
 #[test]
 fn a_restored_process_that_goes_on_as_the_same_session_is_found() {
-    let restored = Scenario { plants: Plants::only(Plant::JumpKeepsSession), ..model("restored") };
+    let restored = Scenario { bug: Some(Bug::JumpKeepsSession), ..model("restored") };
     let Example { sentence, story, .. } = hunt(restored).example.expect("a way to break it");
     assert!(["S3", "S4"].contains(&sentence), "{sentence}: {story}");
     assert!(story.contains("b is restored from the state that was kept"), "{story}");
@@ -144,10 +141,9 @@ fn a_message_that_says_the_same_is_the_same() {
 #[test]
 fn the_store_takes_a_batch_once_at_its_place_and_in_its_term() {
     let batch = |term, records| Batch { term: Term(term), records }.into();
-    let append =
-        |term, index, batch| Append { manager: 0, term: Some(Term(term)), index: Index(index), batch };
+    let append = |term, index, batch| Append { manager: 0, term: Term(term), index: Index(index), batch };
     let mut store = Store::default();
-    let mut put = |append: &Append, newest| store.append(append, Term(newest), Plants::NONE).0;
+    let mut put = |append: &Append, newest| store.append(append, Term(newest)).0;
     let first = append(1, 1, batch(1, vec![Record::LeaderSettled]));
     assert_eq!(put(&first, 1), StoreEvent::Appended { index: Index(1) });
     assert_eq!(put(&first, 2), StoreEvent::Appended { index: Index(1) }, "it is there, whatever the term");

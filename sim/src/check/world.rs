@@ -1,5 +1,6 @@
 //! A small world as a model: its states, what can happen in each, and what comes of it.
 
+use centrifuge_core::injected_bug::inject;
 use centrifuge_core::message::OwnerToManager;
 use stateright::{Model, Property};
 
@@ -258,6 +259,7 @@ impl Model for World {
 
     /// What does not change anything, such as a duplicate that is recognised, does not count as a step.
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let _bug = inject(self.stage.scenario.bug);
         if let Action::Deliver(packet) = &action
             && self.stage.is_idle(state, packet)
         {

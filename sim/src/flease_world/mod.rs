@@ -15,8 +15,8 @@ use std::time::Duration;
 use centrifuge_core::flease::{
     Body, Cell, EndedWhy, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, Held, PeerId,
 };
+use centrifuge_core::injected_bug::{Bug, inject};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
@@ -40,7 +40,7 @@ const MOST_AT_ONCE: u32 = 10_000;
 pub struct FleaseWorld {
     seed: u64,
     plan: Plan,
-    plants: Plants,
+    bug: Option<Bug>,
     now: TrueTime,
     queue: Queue,
     dice: Dice,
@@ -95,7 +95,7 @@ impl FleaseWorld {
         };
         FleaseWorld {
             seed,
-            plants: options.plant.map_or(Plants::NONE, Plants::only),
+            bug: options.bug,
             now: TrueTime(0),
             queue: Queue::default(),
             network: Network::new(plan.network, dice.fork()),
@@ -118,6 +118,7 @@ impl FleaseWorld {
     /// Runs until the end or the first violation.
     #[must_use]
     pub fn run(mut self) -> Outcome {
+        let _bug = inject(self.bug);
         self.begin();
         while self.violation.is_none() {
             let (at, event) = self.queue.pop().expect("the end is planned");
@@ -189,7 +190,7 @@ impl FleaseWorld {
         }
         let config = FleaseConfig { me: self.plan.config.peers[peer], ..self.plan.config.clone() };
         let random = Random::from_number(self.dice.next());
-        self.peers[peer].machine = Some(FleaseMachine::new(config, random, self.plants));
+        self.peers[peer].machine = Some(FleaseMachine::new(config, random));
         self.peers[peer].life += 1;
         self.peers[peer].is_paused = false;
         self.step(peer, Some(FleaseEvent::Start));

@@ -266,7 +266,6 @@ mod tests {
     };
     use centrifuge_core::id::{Nonce, Seq};
     use centrifuge_core::message::OrderKind;
-    use centrifuge_core::plant::Plants;
     use centrifuge_core::table::PublishedOwner;
     use std::time::Duration;
 
@@ -400,7 +399,7 @@ mod tests {
         ];
         let mut group = Group::default();
         for batch in &batches[..known] {
-            group.apply(batch, Plants::NONE);
+            group.apply(batch);
         }
         AnswersAreCommitted::default().judge_load(at(2), 0, Term(1), &group, &scene.facts)
     }

@@ -390,7 +390,6 @@ mod tests {
         start_session,
     };
     use centrifuge_core::group::Group;
-    use centrifuge_core::plant::Plants;
 
     #[test]
     fn every_change_of_the_table_is_one_position() {
@@ -425,7 +424,7 @@ mod tests {
         ];
         for changes in batches {
             let batch = scene.commit(at(1), changes);
-            group.apply(&batch, Plants::NONE);
+            group.apply(&batch);
             let stored = group.namespaces.values().next().unwrap();
             let theirs = stored.table.iter().map(|(range, entry)| {
                 let row =

@@ -280,7 +280,6 @@ fn sooner(one: Option<TrueTime>, other: TrueTime) -> Option<TrueTime> {
 mod tests {
     use super::*;
     use crate::invariants::testing::{Scene, at, create, grant, range};
-    use centrifuge_core::plant::Plants;
 
     /// With the limits of [`Scene`] a loss must be raised within this many seconds.
     const ALLOWED: u64 = 100;
@@ -289,7 +288,7 @@ mod tests {
     fn listening() -> (Scene, Debts) {
         let (mut scene, mut debts) = (Scene::new(), Debts::default());
         let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
-        scene.group.apply(&batch, Plants::NONE);
+        scene.group.apply(&batch);
         scene.start_lookup(0, at(0));
         debts.note_table(at(0), 0);
         (scene, debts)
@@ -299,7 +298,7 @@ mod tests {
     fn lose(scene: &mut Scene, debts: &mut Debts) {
         let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
         debts.owe_published(at(10), 0, vec![range(0, 9)], &scene.facts);
-        scene.group.apply(&batch, Plants::NONE);
+        scene.group.apply(&batch);
         debts.note_learned(at(10), &scene.group, &scene.facts);
     }
 
@@ -332,7 +331,7 @@ mod tests {
         debts.owe_published(at(10), 0, vec![range(0, 9)], &scene.facts);
         debts.note_learned(at(20), &scene.group, &scene.facts);
         assert_eq!(debts.collect(at(500), &scene.facts), Ok(()));
-        scene.group.apply(&batch, Plants::NONE);
+        scene.group.apply(&batch);
         debts.note_learned(at(500), &scene.group, &scene.facts);
         assert_eq!(debts.collect(at(500 + ALLOWED), &scene.facts), Ok(()));
         assert!(debts.collect(at(501 + ALLOWED), &scene.facts).is_err());

@@ -240,7 +240,6 @@ mod tests {
     };
     use centrifuge_core::id::Term;
     use centrifuge_core::lookup::LossWhy;
-    use centrifuge_core::plant::Plants;
 
     /// With the limits of [`Scene`] a loss must be raised within this many seconds.
     const ALLOWED: u64 = 100;
@@ -265,7 +264,7 @@ mod tests {
     fn listening() -> (Scene, LossesAreRaised) {
         let (mut scene, mut guard) = (Scene::new(), LossesAreRaised::default());
         let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
-        scene.group.apply(&batch, Plants::NONE);
+        scene.group.apply(&batch);
         scene.start_lookup(0, at(0));
         guard.debts.note_table(at(0), 0);
         (scene, guard)
@@ -274,7 +273,7 @@ mod tests {
     fn commit(scene: &mut Scene, guard: &mut LossesAreRaised, now: TrueTime, change: Change) -> Verdict {
         let batch = scene.commit(now, vec![change]);
         guard.judge_batch(now, &scene.facts)?;
-        scene.group.apply(&batch, Plants::NONE);
+        scene.group.apply(&batch);
         guard.debts.note_learned(now, &scene.group, &scene.facts);
         Ok(())
     }

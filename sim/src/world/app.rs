@@ -232,7 +232,15 @@ mod tests {
 
     fn transfer(id: u64, generation: u64) -> Transfer {
         let generation = Generation(generation);
-        Transfer { id: TransferId(id), range: LOW, generation, to: 0, last: true, confirmed: false }
+        Transfer {
+            id: TransferId(id),
+            range: LOW,
+            generation,
+            term: Term(1),
+            to: 0,
+            last: true,
+            confirmed: false,
+        }
     }
 
     fn is_first(_key: Key, lease: Generation) -> bool {

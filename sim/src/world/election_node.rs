@@ -54,7 +54,7 @@ impl World {
     pub(super) fn election_part(&mut self, manager: usize) -> Option<ElectionPart> {
         let Plan { diskless, manager_ids, .. } = &self.plan;
         let config = election_config(&diskless.as_ref()?.flease, manager_ids, manager);
-        let machine = FleaseElection::new(config, self.random(), self.plants);
+        let machine = FleaseElection::new(config, self.random());
         Some(ElectionPart { machine, alarm: Alarm::default(), learning: Vec::new(), confirmed: 0 })
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct LookupProcess {
 impl World {
     pub(super) fn start_lookup(&mut self, number: usize) {
         let config = self.plan.lookups[number].config.clone();
-        let machine = LookupMachine::new(config, self.random(), self.plants);
+        let machine = LookupMachine::new(config, self.random());
         self.lookups[number].start(LookupProcess { machine });
         let namespace = &self.plan.namespaces[self.plan.lookups[number].namespace].name;
         let told_within = told_within(&self.plan, number);

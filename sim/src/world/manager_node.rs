@@ -57,7 +57,7 @@ fn lookup_at(Peer(way): Peer) -> usize {
 impl World {
     pub(super) fn start_manager(&mut self, number: usize) {
         let config = self.plan.managers[number].config.clone();
-        let machine = ManagerMachine::new(config, self.random(), self.plants);
+        let machine = ManagerMachine::new(config, self.random());
         let election = self.election_part(number);
         self.managers[number].start(ManagerProcess { machine, asked: Vec::new(), election });
         self.feed_election(number, ElectionRequest::Start);

@@ -35,8 +35,8 @@ mod witness;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use centrifuge_core::injected_bug::{Bug, inject};
 use centrifuge_core::machine::Output;
-use centrifuge_core::plant::{Plant, Plants};
 use centrifuge_core::random::Random;
 
 use crate::flease_world::clock::SlewingClock;
@@ -63,7 +63,7 @@ pub use drift::{DriftOutcome, drift_control};
 #[derive(Debug, Default)]
 pub struct Options {
     /// The fault planted in the machines, if one is.
-    pub plant: Option<Plant>,
+    pub bug: Option<Bug>,
     /// Where the trace goes.
     pub trace: Trace,
     /// How large the world is.
@@ -119,7 +119,7 @@ const MOST_AT_ONCE: u32 = 100_000;
 pub struct World {
     seed: u64,
     plan: Plan,
-    plants: Plants,
+    bug: Option<Bug>,
     now: TrueTime,
     queue: Queue,
     dice: Dice,
@@ -170,7 +170,7 @@ impl World {
         let store = Store::new(plan.store.clone(), plan.manager_ids.clone(), dice.fork());
         World {
             seed,
-            plants: options.plant.map_or(Plants::NONE, Plants::only),
+            bug: options.bug,
             now: TrueTime(0),
             queue: Queue::default(),
             network: match &plan.diskless {
@@ -208,6 +208,7 @@ impl World {
     /// Runs until the end or the first violation.
     #[must_use]
     pub fn run(mut self) -> Outcome {
+        let _bug = inject(self.bug);
         self.begin();
         while !self.witness.has_seen_enough() {
             let (at, event) = self.queue.pop().expect("the end is planned");

@@ -42,7 +42,7 @@ impl World {
             migrates: plan.migrates,
             credential: None,
         };
-        let machine = OwnerMachine::new(config, self.random(), self.plants);
+        let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();
         let app = App::new(session, self.plan.namespaces[namespace].keys.len());
         self.owners[number].start(OwnerProcess { machine, app, leaving: false, refuses_copy: false });

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, ManagerId, Term};
+use centrifuge_core::injected_bug::{Bug, inject, injected};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 
@@ -42,7 +42,7 @@ pub(crate) enum StoreRequest {
 /// A batch for an index.
 #[derive(Clone, Debug)]
 pub(crate) struct Append {
-    pub(crate) term: Option<Term>,
+    pub(crate) term: Term,
     pub(crate) index: Index,
     pub(crate) batch: Arc<Batch>,
 }
@@ -235,11 +235,12 @@ impl Store {
             let same = there.is_some_and(|there| **there == *batch);
             return (if same { StoreEvent::Appended { index } } else { StoreEvent::Fenced { index } }, None);
         }
-        let leads = term.is_none() || term == self.lease.map(|lease| lease.term);
+        let leads = Some(term) == self.lease.map(|lease| lease.term) || injected(Bug::UnfencedCommit);
         if !leads || Some(index) != self.last_index().next() {
             return (StoreEvent::Fenced { index }, None);
         }
-        Arc::make_mut(&mut self.group).apply(&batch, Plants::NONE);
+        let _right = inject(None);
+        Arc::make_mut(&mut self.group).apply(&batch);
         self.log.push(Arc::clone(&batch));
         (StoreEvent::Appended { index }, Some((index, batch)))
     }
@@ -290,8 +291,8 @@ mod tests {
         Arc::new(Batch { term: Term(term), records: vec![Record::LeaderSettled] })
     }
 
-    fn append(store: &mut Store, term: Option<u64>, index: u64, batch: &Arc<Batch>) -> StoreEvent {
-        let append = Append { term: term.map(Term), index: Index(index), batch: Arc::clone(batch) };
+    fn append(store: &mut Store, term: u64, index: u64, batch: &Arc<Batch>) -> StoreEvent {
+        let append = Append { term: Term(term), index: Index(index), batch: Arc::clone(batch) };
         store.append(append).0
     }
 
@@ -324,13 +325,14 @@ mod tests {
         let mut store = store();
         elected(&mut store, 0, 0);
         let first = batch(1);
-        assert_eq!(append(&mut store, Some(1), 2, &first), StoreEvent::Fenced { index: Index(2) });
-        assert_eq!(append(&mut store, Some(1), 1, &first), StoreEvent::Appended { index: Index(1) });
-        assert_eq!(append(&mut store, Some(1), 1, &first), StoreEvent::Appended { index: Index(1) });
+        assert_eq!(append(&mut store, 1, 2, &first), StoreEvent::Fenced { index: Index(2) });
+        assert_eq!(append(&mut store, 1, 1, &first), StoreEvent::Appended { index: Index(1) });
+        assert_eq!(append(&mut store, 1, 1, &first), StoreEvent::Appended { index: Index(1) });
         elected(&mut store, HOLD, 1);
-        assert_eq!(append(&mut store, Some(1), 2, &batch(1)), StoreEvent::Fenced { index: Index(2) });
-        assert_eq!(append(&mut store, Some(2), 1, &batch(2)), StoreEvent::Fenced { index: Index(1) });
-        assert_eq!(append(&mut store, None, 2, &batch(1)), StoreEvent::Appended { index: Index(2) });
+        assert_eq!(append(&mut store, 1, 2, &batch(1)), StoreEvent::Fenced { index: Index(2) });
+        assert_eq!(append(&mut store, 2, 1, &batch(2)), StoreEvent::Fenced { index: Index(1) });
+        let _bug = inject(Some(Bug::UnfencedCommit));
+        assert_eq!(append(&mut store, 1, 2, &batch(1)), StoreEvent::Appended { index: Index(2) });
         assert_eq!((store.log.len(), store.group().term), (2, Term(1)));
     }
 
@@ -339,7 +341,7 @@ mod tests {
         let mut store = store();
         elected(&mut store, 0, 0);
         store.ailments.down_until = 100;
-        let append = Append { term: Some(Term(1)), index: Index(1), batch: batch(1) };
+        let append = Append { term: Term(1), index: Index(1), batch: batch(1) };
         let request = StoreRequest::Append { number: 7, append };
         let handled = store.handle(TrueTime(50), 0, request.clone());
         let refused = StoreEvent::NotAppended { index: Index(1) };
@@ -356,7 +358,7 @@ mod tests {
             store.dice = Dice::new(seed);
             elected(&mut store, 0, 0);
             store.ailments.unknown_until = 100;
-            let append = Append { term: Some(Term(1)), index: Index(1), batch: batch(1) };
+            let append = Append { term: Term(1), index: Index(1), batch: batch(1) };
             let handled = store.handle(TrueTime(50), 0, StoreRequest::Append { number: 1, append });
             match (handled.committed, handled.later) {
                 (Some(_), None) => at_once += 1,

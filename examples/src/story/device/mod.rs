@@ -17,7 +17,7 @@ use super::board::Board;
 use super::dice::Dice;
 use super::frontends::Frontends;
 use super::times::Times;
-use super::{CONNECTIVITY, PUBSUB, Plant, QUEUES};
+use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
 use crate::stamp::Stamp;
 
 pub(super) use self::memory::Belief;
@@ -50,7 +50,7 @@ pub(super) struct Device {
     /// How often it renewed its subscriptions early.
     renewals: u64,
     /// What is wrong with it on purpose.
-    plant: Option<Plant>,
+    bug: Option<Bug>,
 }
 
 #[derive(Deserialize)]
@@ -91,13 +91,13 @@ impl Device {
     ) -> Device {
         let talk = Talk::new(frontends, dice, times.answer);
         let memory = Memory::new(name, peers);
-        Device { memory, talk, circumstances, board, times, refresh_at: None, renewals: 0, plant: None }
+        Device { memory, talk, circumstances, board, times, refresh_at: None, renewals: 0, bug: None }
     }
 
     /// Breaks it on purpose, to see whether anybody notices.
     #[must_use]
-    pub(super) fn plant(mut self, plant: Option<Plant>) -> Device {
-        self.plant = plant;
+    pub(super) fn bug(mut self, bug: Option<Bug>) -> Device {
+        self.bug = bug;
         self
     }
 
@@ -169,7 +169,7 @@ impl Device {
         let peers: Vec<&String> = self.memory.peers.keys().collect();
         let documents: Vec<&String> = peers.iter().copied().chain([name]).collect();
         // Queues that watch nothing refuse every interest.
-        let is_deaf = self.plant == Some(Plant::DeafQueues);
+        let is_deaf = self.bug == Some(Bug::DeafQueues);
         let interests = if is_deaf { json!({}) } else { json!({CONNECTIVITY: documents, PUBSUB: peers}) };
         let body = json!({"interests": interests, "incarnation": self.memory.incarnation});
         let opened: Opened = self.talk.post(&format!("/{QUEUES}/{name}/open"), &body).await?.read()?;
@@ -183,7 +183,7 @@ impl Device {
     /// It may have missed anything: whatever its queue would have told it, it does now.
     fn miss(&mut self) {
         self.board.told(&self.memory.name, QUEUES, &self.memory.name);
-        if self.plant == Some(Plant::ForgetfulClients) {
+        if self.bug == Some(Bug::ForgetfulClients) {
             self.memory.must_open = true;
         } else {
             self.memory.begin_anew();

@@ -3,7 +3,6 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use centrifuge_core::plant::Plants;
 use centrifuge_core::record::Record;
 
 use super::*;
@@ -78,7 +77,7 @@ fn batch(term: Term, index: u64) -> Arc<Batch> {
 fn sum(terms: &[Term]) -> Arc<Group> {
     let mut group = Group::default();
     for (index, term) in (1..).zip(terms) {
-        group.apply(&batch(*term, index), Plants::NONE);
+        group.apply(&batch(*term, index));
     }
     Arc::new(group)
 }

@@ -13,7 +13,7 @@ use super::proto::items::Leader;
 use super::proto::rpc;
 use super::read::{Led, Standing, Unreadable};
 use super::{Leadership, Shared};
-use crate::plant::{self, DriverPlant};
+use crate::injected_bug::{self, DriverBug};
 use crate::store::Answer;
 use crate::store::decode::decode_time;
 
@@ -187,15 +187,15 @@ impl Shared {
     /// Renews the leader lease: etcd's lease lives, and after that the key is still ours. Somebody may have deleted the
     /// key while the lease went on.
     pub(super) async fn renew(self: Rc<Shared>, request: u64, leadership: Leadership) {
-        plant::renewal_sent(leadership.term.0, request);
+        injected_bug::renewal_sent(leadership.term.0, request);
         let renewed = self.try_renew(leadership).await;
-        let request = plant::renewal_answered(request).await;
+        let request = injected_bug::renewal_answered(request).await;
         match renewed {
             Ok(false) => return self.lost(leadership),
             Ok(true) => {}
             Err(error) => {
                 self.complain("renew the leader lease", &error.into());
-                if !plant::has(DriverPlant::SilenceRenews) {
+                if !injected_bug::has(DriverBug::SilenceRenews) {
                     return;
                 }
             }

@@ -19,7 +19,7 @@ use super::proto::items::{Item, Parts, item};
 use super::proto::rpc;
 use super::read::{Mirror, Reader, Unreadable, look};
 use super::{Leadership, Shared, random};
-use crate::plant::{self, DriverPlant};
+use crate::injected_bug::{self, DriverBug};
 use crate::store::tables::sealed_batch;
 use crate::store::{Answer, HISTORY, StoreError, StoredBatch};
 
@@ -215,7 +215,7 @@ impl Log {
             keys::has_value(keys.head(), keys::number(before).into_bytes()),
             keys::written_at(keys.log(index.0), 0),
         ];
-        if plant::has(DriverPlant::UncomparedCommit) {
+        if injected_bug::has(DriverBug::UncomparedCommit) {
             compare.clear();
         }
         let request = rpc::TxnRequest {

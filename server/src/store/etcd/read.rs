@@ -332,7 +332,7 @@ impl Mirror {
                 let found = stored.index.0;
                 return Err(Unreadable::Damaged(format!("batches before index {found} are missing")));
             }
-            Arc::make_mut(&mut self.group).apply(&stored.batch, centrifuge_core::plant::Plants::NONE);
+            Arc::make_mut(&mut self.group).apply(&stored.batch);
             self.index = stored.index.0;
             see(stored, kv.value.len());
         }

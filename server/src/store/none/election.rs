@@ -21,7 +21,6 @@ use tracing::{info, warn};
 use super::super::StoreFacts;
 use super::super::error::StoreError;
 use super::PeerOptions;
-use crate::plant;
 use crate::term_watch::minutes;
 
 /// How many requests and packets wait for the driver.
@@ -68,7 +67,7 @@ impl Election {
             info!(ahead = ?options.clock_ahead, "the Managers' clock runs ahead of the machine's, as set by flease_clock_ahead");
         }
         let clock = SyncedClock::new(config.flease.epsilon, ahead);
-        let machine = FleaseElection::new(config, Random::from_seed(seed), plant::machine());
+        let machine = FleaseElection::new(config, Random::from_seed(seed));
         let watch = ClockProblems::new(clock.offset(), options.clock_ahead);
         let driver =
             Driver::with_clock(machine, ElectionHost { socket, answer, release, facts, watch }, clock);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::flease::{Cell, FleaseConfig, PeerId};
-use centrifuge_core::plant::{Plant, Plants};
+use centrifuge_core::injected_bug::Bug;
 use centrifuge_core::time::Instant;
 
 use super::scenario::Expect;
@@ -62,7 +62,7 @@ pub(super) struct Scenario {
     /// Whether the order of epochs is watched too.
     watches_epochs: bool,
     /// The fault planted in every machine.
-    plants: Plants,
+    bug: Option<Bug>,
 }
 
 impl Scenario {
@@ -81,14 +81,14 @@ impl Scenario {
             crashes: 0,
             milestones: &[],
             watches_epochs: true,
-            plants: Plants::NONE,
+            bug: None,
         }
     }
 
-    /// The same with a planted fault. Whoever looks for two holders does not want to hear of epochs, which break first.
-    pub(super) fn plant(&mut self, plant: Plant) {
-        self.plants = Plants::only(plant);
-        self.watches_epochs = plant.invariant() != "F1";
+    /// The same with a injected bug. Whoever looks for two holders does not want to hear of epochs, which break first.
+    pub(super) fn bug(&mut self, bug: Bug) {
+        self.bug = Some(bug);
+        self.watches_epochs = bug.invariant() != "F1";
     }
 
     /// What the process at a place is told. Waits are not random: whoever is due may be late.

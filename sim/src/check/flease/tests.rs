@@ -1,19 +1,19 @@
 //! What is checked of the small worlds of Flease: that each broken reading of the paper is found in one of them.
 
-use centrifuge_core::plant::Plant;
+use centrifuge_core::injected_bug::Bug;
 
 use super::{World, all};
 use crate::check::runner::{Findings, exhaust, hunt};
 
-fn planted(name: &str, plant: Plant) -> Findings {
+fn planted(name: &str, bug: Bug) -> Findings {
     let mut model = all().into_iter().find(|model| model.name == name).expect("a model of that name");
-    model.plant(plant);
+    model.bug(bug);
     hunt(World::new(model))
 }
 
-fn assert_found(name: &str, plant: Plant) {
-    let found = planted(name, plant);
-    assert_eq!(found.broken, [plant.invariant()], "{name} with {}", plant.name());
+fn assert_found(name: &str, bug: Bug) {
+    let found = planted(name, bug);
+    assert_eq!(found.broken, [bug.invariant()], "{name} with {}", bug.name());
     let story = found.example.expect("a way to break it").story;
     assert!(story.contains("is broken"), "{story}");
 }
@@ -27,5 +27,5 @@ fn clocks_that_are_apart_are_found_to_break_f1() {
 
 #[test]
 fn a_quick_break_is_found() {
-    assert_found("f-quorum", Plant::FleaseAcksCountedTwice);
+    assert_found("f-quorum", Bug::FleaseAcksCountedTwice);
 }

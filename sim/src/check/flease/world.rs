@@ -5,8 +5,8 @@ use std::sync::Arc;
 use centrifuge_core::flease::{
     Ballot, Body, Cell, FleaseAction, FleaseEvent, FleaseMachine, Message, Packet, Round,
 };
+use centrifuge_core::injected_bug::{Bug, inject, injected};
 use centrifuge_core::machine::Machine;
-use centrifuge_core::plant::Plant;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use stateright::{Model, Property};
@@ -112,7 +112,7 @@ impl World {
 
     fn node(&self, peer: usize, life: u8, now: Instant) -> Shared<Node> {
         let random = Random::from_number(peer as u64 * 256 + u64::from(life));
-        let mut machine = FleaseMachine::new(self.scenario.config(peer), random, self.scenario.plants);
+        let mut machine = FleaseMachine::new(self.scenario.config(peer), random);
         let output = machine.on_event(now, FleaseEvent::Start);
         share(Node { machine, wake: output.wake })
     }
@@ -164,8 +164,7 @@ impl World {
         match message.body {
             Body::Read | Body::Write(_) => {
                 let oldest = self.scenario.config(to).oldest();
-                self.clock(state, to) <= message.ballot.time + oldest
-                    || self.scenario.plants.has(Plant::FleaseExpiryAtWrite)
+                self.clock(state, to) <= message.ballot.time + oldest || injected(Bug::FleaseExpiryAtWrite)
             }
             Body::ReadAck { .. } => round.is_some_and(Round::is_reading),
             Body::WriteAck | Body::Nack { .. } => round.is_some(),
@@ -294,6 +293,7 @@ impl Model for World {
 
     /// What does not change anything does not count as a step.
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let _bug = inject(self.scenario.bug);
         let mut next = state.clone();
         match action {
             Action::Advance(ahead) => (next.instant, next.ahead) = (state.instant + 1, ahead),

@@ -1,7 +1,7 @@
 //! The small worlds that are exhausted.
 //!
 //! Each says what it covers. Their boundaries are as wide as a minute of a small machine allows, and wide enough that
-//! the planted faults which can show in such worlds do.
+//! the injected bugs which can show in such worlds do.
 
 mod conversation;
 mod leaders;

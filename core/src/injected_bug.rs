@@ -1,74 +1,116 @@
-//! Deliberate breaks of the protocol, each of which the simulator must find. Without the feature `plants` none exists.
+//! Injected bugs: deliberate breaks of the protocol, each of which the simulator must find.
+//!
+//! A rule asks `injected(Bug::…)` in the one line that the bug breaks. Without the feature `injected-bugs` the answer is
+//! constantly no, and nothing of this is in the program. Machines do not carry the bug with them: whoever drives them says in
+//! which thread or process it is injected.
 
-/// The faults planted in a machine: none, or one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Plants {
-    #[cfg(feature = "plants")]
-    planted: Option<Plant>,
+#[cfg(feature = "injected-bugs")]
+use std::cell::Cell;
+#[cfg(feature = "injected-bugs")]
+use std::marker::PhantomData;
+#[cfg(feature = "injected-bugs")]
+use std::sync::OnceLock;
+
+#[cfg(feature = "injected-bugs")]
+thread_local! {
+    static IN_THREAD: Cell<Option<Bug>> = const { Cell::new(None) };
 }
 
-impl Plants {
-    /// The protocol as it should be.
-    pub const NONE: Plants = Plants {
-        #[cfg(feature = "plants")]
-        planted: None,
-    };
+#[cfg(feature = "injected-bugs")]
+static IN_PROCESS: OnceLock<Bug> = OnceLock::new();
 
-    /// The protocol with one fault.
-    #[cfg(feature = "plants")]
-    #[must_use]
-    pub fn only(plant: Plant) -> Plants {
-        Plants { planted: Some(plant) }
-    }
-
-    /// Whether a fault is planted; constantly false without the feature.
-    #[inline]
-    #[must_use]
-    pub fn has(self, plant: Plant) -> bool {
-        #[cfg(feature = "plants")]
-        return self.planted == Some(plant);
-        #[cfg(not(feature = "plants"))]
-        {
-            let _ = plant;
-            false
-        }
+/// Whether a bug is injected here; constantly false without the feature.
+#[inline]
+#[must_use]
+pub fn injected(bug: Bug) -> bool {
+    #[cfg(feature = "injected-bugs")]
+    return current() == Some(bug);
+    #[cfg(not(feature = "injected-bugs"))]
+    {
+        let _ = bug;
+        false
     }
 }
 
-macro_rules! plants {
+/// Whether any bug is injected here; constantly false without the feature.
+#[inline]
+#[must_use]
+pub fn any_injected() -> bool {
+    #[cfg(feature = "injected-bugs")]
+    return current().is_some();
+    #[cfg(not(feature = "injected-bugs"))]
+    false
+}
+
+#[cfg(feature = "injected-bugs")]
+fn current() -> Option<Bug> {
+    IN_THREAD.get().or_else(|| IN_PROCESS.get().copied())
+}
+
+/// A bug, or none, in every machine that this thread drives until this is dropped.
+#[cfg(feature = "injected-bugs")]
+#[must_use = "the bug goes with it"]
+#[derive(Debug)]
+pub struct Injection {
+    before: Option<Bug>,
+    /// Another thread has its own.
+    here: PhantomData<*const ()>,
+}
+
+/// Injects a bug, or none, into the machines that this thread drives.
+#[cfg(feature = "injected-bugs")]
+pub fn inject(bug: Option<Bug>) -> Injection {
+    Injection { before: IN_THREAD.replace(bug), here: PhantomData }
+}
+
+#[cfg(feature = "injected-bugs")]
+impl Drop for Injection {
+    fn drop(&mut self) {
+        IN_THREAD.set(self.before);
+    }
+}
+
+/// Injects a bug into every machine of this process, for as long as it lives; false if one is injected already.
+#[cfg(feature = "injected-bugs")]
+#[must_use]
+pub fn inject_into_process(bug: Bug) -> bool {
+    IN_PROCESS.set(bug).is_ok()
+}
+
+macro_rules! bugs {
     ($($(#[doc = $text:literal])+ $name:ident = $label:literal breaks $invariant:literal,)+) => {
-        /// One deliberate break.
+        /// One deliberate break of the protocol.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Plant {
+        pub enum Bug {
             $($(#[doc = $text])+ $name,)+
         }
 
-        impl Plant {
-            /// Every plant there is.
-            pub const ALL: &'static [Plant] = &[$(Plant::$name,)+];
+        impl Bug {
+            /// Every bug there is.
+            pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
 
             /// The name by which commands know it.
             #[must_use]
             pub fn name(self) -> &'static str {
-                match self { $(Plant::$name => $label,)+ }
+                match self { $(Bug::$name => $label,)+ }
             }
 
             /// The invariant it breaks.
             #[must_use]
             pub fn invariant(self) -> &'static str {
-                match self { $(Plant::$name => $invariant,)+ }
+                match self { $(Bug::$name => $invariant,)+ }
             }
 
             /// What it does.
             #[must_use]
             pub fn describe(self) -> &'static str {
-                match self { $(Plant::$name => concat!($($text,)+).trim_ascii(),)+ }
+                match self { $(Bug::$name => concat!($($text,)+).trim_ascii(),)+ }
             }
         }
     };
 }
 
-plants! {
+bugs! {
     /// The Owner counts its lease from the receipt of the answer.
     ExpiryFromReceipt = "expiry-from-receipt" breaks "S1",
     /// The Owner trusts a timer callback to end its leases, and the callback can be late.

@@ -1,46 +1,43 @@
-//! Looks for each planted fault, and says how many seeds it takes: the fewer, the sharper the simulator. A fault that needs
+//! Looks for each injected bug, and says how many seeds it takes: the fewer, the sharper the simulator. A fault that needs
 //! more of a coincidence than seeds bring about is found by the small world that was made for it.
 
-use centrifuge_core::plant::Plant;
+use centrifuge_core::injected_bug::Bug;
 
 use super::{Campaign, WorldKind, run_one};
 use crate::check;
 use crate::trace::Trace;
 use crate::world::Failure;
 
-/// How many seeds a planted fault may take at most, unless [`BOUNDS`] says otherwise.
+/// How many seeds a injected bug may take at most, unless [`BOUNDS`] says otherwise.
 const MOST_SEEDS: u64 = 4_000;
 
 /// Faults that the worlds were made for, and must be found sooner; and two that take a rare coincidence.
-const BOUNDS: &[(Plant, u64)] = &[
-    (Plant::UnlistedTakenForDropped, 100),
-    (Plant::DrainedTooEarly, 100),
-    (Plant::StaleRecallStands, 1_000),
-    (Plant::WithdrawnForAnyLease, 100),
-    (Plant::EvictionForgotten, 200),
-    (Plant::StaleCopyNoted, 12_000),
-    (Plant::MergeKeepsTransfer, 12_000),
-    (Plant::FirstBatchIsAll, 2_000),
-    (Plant::MoveForgotten, 100),
-    (Plant::MoveSettledUnlisted, 100),
-    (Plant::CopyTakenForMove, 100),
-    (Plant::DrainedWithItsWord, 1_500),
-    (Plant::MoveRepeatedAfterLapse, 1_000),
-    (Plant::GrantedBeforeTakenBack, 2_000),
+const BOUNDS: &[(Bug, u64)] = &[
+    (Bug::UnlistedTakenForDropped, 100),
+    (Bug::DrainedTooEarly, 100),
+    (Bug::StaleRecallStands, 1_000),
+    (Bug::WithdrawnForAnyLease, 100),
+    (Bug::EvictionForgotten, 200),
+    (Bug::StaleCopyNoted, 12_000),
+    (Bug::MergeKeepsTransfer, 12_000),
+    (Bug::FirstBatchIsAll, 2_000),
+    (Bug::MoveForgotten, 100),
+    (Bug::MoveSettledUnlisted, 100),
+    (Bug::CopyTakenForMove, 100),
+    (Bug::DrainedWithItsWord, 1_500),
+    (Bug::MoveRepeatedAfterLapse, 1_000),
+    (Bug::GrantedBeforeTakenBack, 2_000),
 ];
 
 /// Faults that seeds do not find, and the small worlds whose exhaustion does.
-const BY_MODEL: &[(Plant, &str)] = &[
-    (Plant::LateMessageRefuses, "late"),
-    (Plant::OfferNeverEnds, "late"),
-    (Plant::JumpKeepsSession, "restored"),
-];
+const BY_MODEL: &[(Bug, &str)] =
+    &[(Bug::LateMessageRefuses, "late"), (Bug::OfferNeverEnds, "late"), (Bug::JumpKeepsSession, "restored")];
 
-/// How a search for a planted fault went.
+/// How a search for a injected bug went.
 #[derive(Debug)]
 pub struct Search {
     /// The fault.
-    pub plant: Plant,
+    pub bug: Bug,
     /// How many seeds ran until it was found, or in all.
     pub seeds: u64,
     /// Within how many seeds it must be found.
@@ -49,7 +46,7 @@ pub struct Search {
     pub found: Option<Found>,
 }
 
-/// What found a planted fault.
+/// What found a injected bug.
 #[derive(Debug)]
 pub enum Found {
     /// A seed, and how it fails.
@@ -84,13 +81,13 @@ impl Search {
     }
 }
 
-/// Runs seeds with a planted fault until one fails that holds without it; or exhausts the small world that is to find it.
+/// Runs seeds with a injected bug until one fails that holds without it; or exhausts the small world that is to find it.
 #[must_use]
-pub fn search(plant: Plant, most: u64, jobs: usize, progress: bool) -> Search {
-    let world = WorldKind::of(plant);
-    let mut search = Search { plant, seeds: 0, bound: bound(plant).min(most), found: None };
-    if let Some((_, model)) = BY_MODEL.iter().find(|(of, _)| *of == plant) {
-        let shortest = check::shortest_breach(plant, model);
+pub fn search(bug: Bug, most: u64, jobs: usize, progress: bool) -> Search {
+    let world = WorldKind::of(bug);
+    let mut search = Search { bug, seeds: 0, bound: bound(bug).min(most), found: None };
+    if let Some((_, model)) = BY_MODEL.iter().find(|(of, _)| *of == bug) {
+        let shortest = check::shortest_breach(bug, model);
         search.found = shortest.map(|(sentence, steps)| Found::Model { model, sentence, steps });
         return search;
     }
@@ -99,7 +96,7 @@ pub fn search(plant: Plant, most: u64, jobs: usize, progress: bool) -> Search {
             first: search.seeds + 1,
             seeds: most - search.seeds,
             jobs,
-            plant: Some(plant),
+            bug: Some(bug),
             world,
             twice: false,
             until_failure: true,
@@ -120,12 +117,12 @@ pub fn search(plant: Plant, most: u64, jobs: usize, progress: bool) -> Search {
 
 /// How many seeds are worth trying.
 #[must_use]
-pub fn most_seeds(plant: Plant) -> u64 {
-    bound(plant).max(MOST_SEEDS)
+pub fn most_seeds(bug: Bug) -> u64 {
+    bound(bug).max(MOST_SEEDS)
 }
 
-fn bound(plant: Plant) -> u64 {
-    BOUNDS.iter().find(|(of, _)| *of == plant).map_or(MOST_SEEDS, |(_, bound)| *bound)
+fn bound(bug: Bug) -> u64 {
+    BOUNDS.iter().find(|(of, _)| *of == bug).map_or(MOST_SEEDS, |(_, bound)| *bound)
 }
 
 #[cfg(test)]
@@ -134,16 +131,16 @@ mod tests {
 
     #[test]
     fn a_search_counts_its_seeds_and_ends_at_the_first_that_only_the_fault_explains() {
-        let search = search(Plant::GrantBeforeRelease, 100, 1, false);
+        let search = search(Bug::GrantBeforeRelease, 100, 1, false);
         let Some(Found::Seed(seed, _)) = &search.found else { panic!("it is easily found by seeds") };
         assert_eq!(*seed, search.seeds);
         assert!(search.is_well() && search.bound == 100);
-        assert!(run_one(*seed, None, WorldKind::of(search.plant), Trace::Off).failure.is_none());
+        assert!(run_one(*seed, None, WorldKind::of(search.bug), Trace::Off).failure.is_none());
     }
 
     #[test]
     fn a_fault_that_seeds_do_not_find_is_found_by_its_model() {
-        let search = search(Plant::OfferNeverEnds, 100, 1, false);
+        let search = search(Bug::OfferNeverEnds, 100, 1, false);
         assert!(search.is_well() && search.seeds == 0);
         let found = search.found.expect("the model finds it");
         assert!(matches!(found, Found::Model { model: "late", sentence: "L1", .. }), "{found:?}");

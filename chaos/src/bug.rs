@@ -1,7 +1,7 @@
 //! What can be wrong on purpose, where, and what the checker must say of it.
 
-use centrifuge_core::plant::Plant as MachinePlant;
-use centrifuge_server::plant::DriverPlant;
+use centrifuge_core::injected_bug::{self, Bug as MachineBug};
+use centrifuge_server::injected_bug::DriverBug;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::world::World;
 /// Something that is wrong on purpose, which the checker must find. What concerns leaders needs etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Plant {
+pub(crate) enum Bug {
     /// An Owner that was stopped answers, once it goes on, for the keys it had before, without checking its lease (S1)
     UncheckedOwner,
     /// An Owner's clock runs at half speed: its leases last twice as long as others wait (S1)
@@ -97,47 +97,54 @@ pub(crate) enum PeerTrouble {
     DoubledMinority,
 }
 
-impl Plant {
+impl Bug {
     /// Where it can be planted.
     pub(crate) fn world(self) -> World {
         match self.in_machine() {
             Some(machine) if machine.name().starts_with("flease-") => World::Flease,
-            Some(MachinePlant::UnclaimedGrantedEarly) => World::Diskless,
+            Some(MachineBug::UnclaimedGrantedEarly) => World::Diskless,
             _ => World::Managers,
         }
     }
 
-    /// What is wrong in the Managers' or the peers' machine: the simulator's plant of the same name.
-    pub(crate) fn in_machine(self) -> Option<MachinePlant> {
+    /// Injects it into this process, before its machines start.
+    pub(crate) fn inject(self) {
+        let in_machine = self.in_machine().is_none_or(injected_bug::inject_into_process);
+        let in_driver = self.in_driver().is_none_or(centrifuge_server::injected_bug::set);
+        assert!(in_machine && in_driver, "one bug is injected, once");
+    }
+
+    /// What is wrong in the Managers' or the peers' machine: the simulator's bug of the same name.
+    pub(crate) fn in_machine(self) -> Option<MachineBug> {
         Some(match self {
-            Plant::DeposedLeaderRenews => MachinePlant::DeposedLeaderRenews,
-            Plant::LeaderDoesNotWait => MachinePlant::LeaderDoesNotWait,
-            Plant::LeaderForgetsHolds => MachinePlant::LeaderForgetsHolds,
-            Plant::StandbyUsesOwnTimes => MachinePlant::StandbyUsesOwnTimes,
-            Plant::GenerationReused => MachinePlant::GenerationReused,
-            Plant::AnswerBeforeCommit => MachinePlant::AnswerBeforeCommit,
-            Plant::UnknownThenNextIndex => MachinePlant::UnknownThenNextIndex,
-            Plant::UnclaimedGrantedEarly => MachinePlant::UnclaimedGrantedEarly,
-            Plant::FleaseBallotRanges => MachinePlant::FleaseBallotRanges,
-            Plant::FleaseExpiryAtWrite => MachinePlant::FleaseExpiryAtWrite,
-            Plant::FleaseShortRecovery => MachinePlant::FleaseShortRecovery,
-            Plant::FleaseOwnVoteInRecovery => MachinePlant::FleaseOwnVoteInRecovery,
-            Plant::FleaseAcksCountedTwice => MachinePlant::FleaseAcksCountedTwice,
-            Plant::FleaseNackSwallowed => MachinePlant::FleaseNackSwallowed,
-            Plant::FleaseNoSafetyPeriod => MachinePlant::FleaseNoSafetyPeriod,
-            Plant::FleaseReleaseOfAnyLease => MachinePlant::FleaseReleaseOfAnyLease,
-            Plant::FleaseEpochKept => MachinePlant::FleaseEpochKept,
-            Plant::FleaseNeverRetries => MachinePlant::FleaseNeverRetries,
+            Bug::DeposedLeaderRenews => MachineBug::DeposedLeaderRenews,
+            Bug::LeaderDoesNotWait => MachineBug::LeaderDoesNotWait,
+            Bug::LeaderForgetsHolds => MachineBug::LeaderForgetsHolds,
+            Bug::StandbyUsesOwnTimes => MachineBug::StandbyUsesOwnTimes,
+            Bug::GenerationReused => MachineBug::GenerationReused,
+            Bug::AnswerBeforeCommit => MachineBug::AnswerBeforeCommit,
+            Bug::UnknownThenNextIndex => MachineBug::UnknownThenNextIndex,
+            Bug::UnclaimedGrantedEarly => MachineBug::UnclaimedGrantedEarly,
+            Bug::FleaseBallotRanges => MachineBug::FleaseBallotRanges,
+            Bug::FleaseExpiryAtWrite => MachineBug::FleaseExpiryAtWrite,
+            Bug::FleaseShortRecovery => MachineBug::FleaseShortRecovery,
+            Bug::FleaseOwnVoteInRecovery => MachineBug::FleaseOwnVoteInRecovery,
+            Bug::FleaseAcksCountedTwice => MachineBug::FleaseAcksCountedTwice,
+            Bug::FleaseNackSwallowed => MachineBug::FleaseNackSwallowed,
+            Bug::FleaseNoSafetyPeriod => MachineBug::FleaseNoSafetyPeriod,
+            Bug::FleaseReleaseOfAnyLease => MachineBug::FleaseReleaseOfAnyLease,
+            Bug::FleaseEpochKept => MachineBug::FleaseEpochKept,
+            Bug::FleaseNeverRetries => MachineBug::FleaseNeverRetries,
             _ => return None,
         })
     }
 
     /// What is wrong in what drives it.
-    pub(crate) fn in_driver(self) -> Option<DriverPlant> {
+    pub(crate) fn in_driver(self) -> Option<DriverBug> {
         Some(match self {
-            Plant::SilenceRenews => DriverPlant::SilenceRenews,
-            Plant::LeaseFromAnswer => DriverPlant::LeaseFromAnswer,
-            Plant::UncomparedCommit => DriverPlant::UncomparedCommit,
+            Bug::SilenceRenews => DriverBug::SilenceRenews,
+            Bug::LeaseFromAnswer => DriverBug::LeaseFromAnswer,
+            Bug::UncomparedCommit => DriverBug::UncomparedCommit,
             _ => return None,
         })
     }
@@ -145,16 +152,15 @@ impl Plant {
     /// What must happen to leaders for it to be seen; `None`: it does not concern them.
     pub(crate) fn trouble(self) -> Option<LeaderTrouble> {
         Some(match self {
-            Plant::OutlivedLeader
-            | Plant::DeposedLeaderRenews
-            | Plant::SilenceRenews
-            | Plant::LeaseFromAnswer => LeaderTrouble::CutOff,
-            Plant::LeaderDoesNotWait
-            | Plant::LeaderForgetsHolds
-            | Plant::StandbyUsesOwnTimes
-            | Plant::GenerationReused => LeaderTrouble::Deposed,
-            Plant::AnswerBeforeCommit | Plant::UnknownThenNextIndex => LeaderTrouble::Undecided,
-            Plant::UncomparedCommit => LeaderTrouble::Overwritten,
+            Bug::OutlivedLeader | Bug::DeposedLeaderRenews | Bug::SilenceRenews | Bug::LeaseFromAnswer => {
+                LeaderTrouble::CutOff
+            }
+            Bug::LeaderDoesNotWait
+            | Bug::LeaderForgetsHolds
+            | Bug::StandbyUsesOwnTimes
+            | Bug::GenerationReused => LeaderTrouble::Deposed,
+            Bug::AnswerBeforeCommit | Bug::UnknownThenNextIndex => LeaderTrouble::Undecided,
+            Bug::UncomparedCommit => LeaderTrouble::Overwritten,
             _ => return None,
         })
     }
@@ -162,8 +168,8 @@ impl Plant {
     /// What must happen to peers for it to be seen; `None`: the usual faults are enough.
     pub(crate) fn peer_trouble(self) -> Option<PeerTrouble> {
         match self {
-            Plant::FleaseOwnVoteInRecovery | Plant::FleaseShortRecovery => Some(PeerTrouble::SharedVoterDies),
-            Plant::FleaseAcksCountedTwice => Some(PeerTrouble::DoubledMinority),
+            Bug::FleaseOwnVoteInRecovery | Bug::FleaseShortRecovery => Some(PeerTrouble::SharedVoterDies),
+            Bug::FleaseAcksCountedTwice => Some(PeerTrouble::DoubledMinority),
             _ => None,
         }
     }
@@ -172,15 +178,15 @@ impl Plant {
     pub(crate) fn is_found(self, verdict: &Verdict) -> bool {
         let violates = |rule: &str| verdict.violations.iter().any(|words| words.starts_with(rule));
         match self {
-            Plant::BackwardOwner => violates("S4"),
-            Plant::ForgetfulOwner | Plant::DeafCaller => !verdict.missed_losses.is_empty(),
-            Plant::CryingCaller | Plant::HastyOwner => !verdict.false_losses.is_empty(),
-            Plant::GenerationReused => violates("S2"),
-            Plant::AnswerBeforeCommit | Plant::UnknownThenNextIndex => violates("S1") || violates("S2"),
+            Bug::BackwardOwner => violates("S4"),
+            Bug::ForgetfulOwner | Bug::DeafCaller => !verdict.missed_losses.is_empty(),
+            Bug::CryingCaller | Bug::HastyOwner => !verdict.false_losses.is_empty(),
+            Bug::GenerationReused => violates("S2"),
+            Bug::AnswerBeforeCommit | Bug::UnknownThenNextIndex => violates("S1") || violates("S2"),
             // A log that was written over is noticed, and then nobody leads any more.
-            Plant::UncomparedCommit => violates("S1") || violates("S2") || violates("L1"),
-            plant if plant.world() == World::Flease => {
-                plant.in_machine().is_some_and(|machine| violates(machine.invariant()))
+            Bug::UncomparedCommit => violates("S1") || violates("S2") || violates("L1"),
+            bug if bug.world() == World::Flease => {
+                bug.in_machine().is_some_and(|machine| violates(machine.invariant()))
             }
             _ => violates("S1"),
         }
@@ -193,14 +199,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_the_machine_has_the_simulators_name() {
-        for plant in Plant::value_variants() {
-            let name = plant.to_possible_value().map(|value| value.get_name().to_owned());
-            if let Some(machine) = plant.in_machine() {
+        for bug in Bug::value_variants() {
+            let name = bug.to_possible_value().map(|value| value.get_name().to_owned());
+            if let Some(machine) = bug.in_machine() {
                 assert_eq!(name.as_deref(), Some(machine.name()));
             }
-            let is_wrong = plant.in_machine().is_some() || plant.in_driver().is_some();
-            let is_in_manager = is_wrong && plant.world() == World::Managers;
-            assert!(!is_in_manager || plant.trouble().is_some(), "{plant:?} would never be seen");
+            let is_wrong = bug.in_machine().is_some() || bug.in_driver().is_some();
+            let is_in_manager = is_wrong && bug.world() == World::Managers;
+            assert!(!is_in_manager || bug.trouble().is_some(), "{bug:?} would never be seen");
         }
     }
 }

@@ -1,0 +1,129 @@
+//! What injected bugs do that takes more than a line. The rule that each of them breaks asks for it in one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::group::{Group, Stored};
+use crate::id::{OwnerName, SessionId};
+use crate::key::KeyRange;
+use crate::message::{ImportedCopy, MovedLease, Report, Warrant};
+use crate::record::{Change, Reason, Record, SessionInfo};
+use crate::table::Entry;
+use crate::time::Instant;
+
+use super::Context;
+use super::commit::InFlight;
+use super::decide::{Decision, Finding};
+use super::event::{ManagerAction, Peer};
+use super::leader::Leader;
+use super::live::{Live, Offer};
+use super::moves::Move;
+use super::talk::Talk;
+
+/// The group as a leader sees it that knows every lease under one number.
+pub(super) fn without_merges(group: &Group) -> Group {
+    let mut group = group.clone();
+    for stored in group.namespaces.values_mut() {
+        let entries: Vec<_> = stored.table.iter().map(|(range, entry)| (range, *entry)).collect();
+        for (range, entry) in entries {
+            stored.table.set(range, Entry { merge: None, ..entry });
+        }
+    }
+    group
+}
+
+/// A report of any conversation that could be a claim opens one.
+pub(super) fn open_conversation(live: &mut Live, from: Peer, report: &Report, now: Instant) {
+    let known = live.talks.contains_key(&report.session) || live.offers.contains_key(&report.session);
+    let claims = report.held.iter().any(|held| held.warrant.is_some());
+    if live.rebuild.is_none() || known || !claims {
+        return;
+    }
+    let Ok(name) = OwnerName::new(&report.session.to_string()) else { return };
+    let (id, url) = (report.conversation, "".into());
+    let offer = Offer { id, name, url, takes_over: false, formerly: None, made_at: now };
+    let mut talk = Talk::open(offer, from, None, now);
+    talk.seq = report.heard;
+    live.talks.insert(report.session, talk);
+}
+
+/// Whatever one session does not list is free.
+pub(super) fn absent_anywhere(stored: &Stored, talk: &Talk) -> Vec<Finding> {
+    let Some(report) = &talk.report else { return Vec::new() };
+    let listed = |range: KeyRange| report.held.iter().any(|held| held.range.overlaps(range));
+    let owned = stored.table.iter().filter(|(range, entry)| entry.owner.is_some() && !listed(*range));
+    let finding = |(range, entry): (KeyRange, &Entry)| Finding {
+        range,
+        generation: entry.generation,
+        named: entry.generation,
+        clean_to: None,
+        given_back: false,
+        refused: false,
+    };
+    owned.map(finding).collect()
+}
+
+/// A copy counts as if its source had spoken.
+pub(super) fn copies_as_moves(live: &Live) -> Vec<(SessionId, Move)> {
+    let as_move = |session: SessionId, copy: &ImportedCopy| {
+        let ImportedCopy { range, source: generation } = *copy;
+        let lease = MovedLease { range, generation };
+        let warrant = Warrant { range, lease: Duration::ZERO, virtual_nodes: 0, code: [0; 32] };
+        (session, Move { lease, state_since: generation, to: session, warrant })
+    };
+    let reports = live.talks.iter().filter_map(|(session, talk)| Some((*session, talk.report.as_deref()?)));
+    let copies = reports.flat_map(|(session, report)| report.imports.iter().map(move |copy| (session, copy)));
+    copies.map(|(session, copy)| as_move(session, copy)).collect()
+}
+
+impl Leader {
+    /// The index is taken by the leader's own forgotten batch, so it uses the next.
+    pub(super) fn take_next_index(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(in_flight) = self.in_flight.take() else { return false };
+        let (Some(batch), Some(index)) = (&in_flight.batch, in_flight.index.next()) else { return false };
+        self.index = in_flight.index;
+        let batch = Arc::clone(batch);
+        context.push(ManagerAction::Append { term: self.lead.term, index, batch });
+        self.in_flight = Some(InFlight { index, ..in_flight });
+        true
+    }
+
+    /// The batch under way is taken for one that failed.
+    pub(super) fn forget_batch(&mut self) {
+        self.in_flight = None;
+        self.draft = self.committed.clone();
+        for live in self.live.values_mut() {
+            live.dirty = true;
+            live.desired = None;
+            live.members_changed = true;
+            live.talks.values_mut().for_each(|talk| talk.at_rest = false);
+        }
+    }
+}
+
+impl Decision<'_> {
+    /// The leases of an Owner's earlier life become those of its next.
+    pub(super) fn inherit(&mut self, from: SessionId, to: SessionId) {
+        let leases: Vec<_> =
+            self.stored().table.of_session(from).map(|(range, entry)| (range, entry.generation)).collect();
+        for (range, generation) in leases {
+            let (source, state_since) = (Some(generation), None);
+            let granted = Change::Granted { range, generation, session: to, source, state_since };
+            self.emit(granted, Reason::TakenOver);
+            if let Some(talk) = self.live.talks.get_mut(&to) {
+                talk.offers.note_listed(range, generation);
+            }
+        }
+    }
+
+    /// A session becomes a member of the other namespaces too.
+    pub(super) fn join_everywhere(&mut self, session: SessionId, info: &SessionInfo) {
+        let others: Vec<_> =
+            self.draft.namespaces.keys().filter(|name| *name != self.namespace).cloned().collect();
+        for namespace in others {
+            let change = Change::SessionStarted { session, info: info.clone() };
+            self.draft.apply_change(&namespace, &change);
+            self.plan.records.push(Record::Namespace { namespace, change, reason: Reason::Joined });
+        }
+    }
+}

@@ -12,8 +12,10 @@ use centrifuge_core::manager::{
     ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
 use centrifuge_core::message::{
-    HeldLease, Hello, ImportedCopy, ManagerToOwner, OwnerToManager, Refusal, Release, Report,
+    Assign, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, Refusal,
+    Release, Report, Welcome,
 };
+use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::partition::{ConsistentHash, PartitionOwner, Partitioner, overlay};
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
@@ -22,6 +24,74 @@ use centrifuge_core::table::Table;
 use centrifuge_core::time::Instant;
 
 const OWNERS: usize = 1_000;
+
+/// A report with more changes than a Manager reads would be refused, again and again.
+#[test]
+fn whoever_leaves_with_more_leases_than_a_report_can_release_says_so_in_one_that_is_read() {
+    let config = OwnerConfig {
+        namespace: Namespace::new("pool").expect("a label"),
+        name: OwnerName::new("a").expect("a name"),
+        url: "http://a".into(),
+        managers: ["m1".into()].into(),
+        takes_over_previous: false,
+        weight: 100,
+        migrates: true,
+        credential: None,
+    };
+    let mut owner = OwnerMachine::new(config, Random::from_number(1));
+    owner.on_event(at(0), OwnerEvent::Start);
+    let (namespace, session, conversation) = (owner.namespace().clone(), owner.session(), Nonce(1));
+    let say = |owner: &mut OwnerMachine, message| {
+        let event = OwnerEvent::FromManager { from: "m1".into(), message };
+        let actions = owner.on_event(at(1), event).actions;
+        actions.into_iter().find_map(report_of)
+    };
+    let welcome = Welcome { namespace: namespace.clone(), session, number: 1, conversation, term: Term(1) };
+    say(&mut owner, ManagerToOwner::Welcome(welcome)).expect("a report");
+    let leases = Settings::MOST_MOVES as u64 + 4_000;
+    let grant = |number: u64| LeaseOrder {
+        range: KeyRange::new(Key(number * 10), Key(number * 10 + 8)).expect("in order"),
+        generation: Generation(1),
+        state_since: Generation(1),
+        kind: OrderKind::Grant { source: None },
+        merge: None,
+        recall: None,
+        warrant: None,
+    };
+    let assign = Assign {
+        namespace,
+        session,
+        conversation,
+        term: Term(1),
+        seq: Seq(1),
+        heard: Seq(1),
+        applied: Seq(1),
+        lease: Duration::from_secs(60),
+        renewal: Duration::from_secs(15),
+        orders: (0..leases).map(grant).collect(),
+        wants_answer: true,
+        drain_waits: false,
+        drained: false,
+        void: Vec::new(),
+        repeat: Vec::new(),
+        evicted: false,
+    };
+    let held = say(&mut owner, ManagerToOwner::Assign(assign.clone())).expect("a report").held;
+    assert_eq!(held.len() as u64, leases);
+    let answered = Assign { seq: Seq(2), heard: Seq(2), applied: Seq(2), wants_answer: false, ..assign };
+    assert_eq!(say(&mut owner, ManagerToOwner::Assign(answered)), None);
+    let left = owner.on_event(at(2), OwnerEvent::Leave).actions.into_iter().find_map(report_of);
+    let left = left.expect("a report");
+    assert!(left.leaving && left.held.is_empty());
+    assert_eq!(left.released.len(), Settings::MOST_MOVES);
+}
+
+fn report_of(action: OwnerAction) -> Option<Report> {
+    match action {
+        OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => Some(report),
+        _ => None,
+    }
+}
 
 #[test]
 fn a_join_into_a_thousand_owners_commits_only_what_moves() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::id::{Generation, Namespace, Seq, SessionId};
+use crate::id::{Generation, Namespace, OwnerName, Seq, SessionId};
 use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::{Key, KeyRange};
 use crate::message::{
@@ -92,7 +92,10 @@ impl Leader {
         if is_emptied || stored.evicted.contains(&hello.session) {
             return Some(RefusedWhy::Evicted);
         }
-        if known.is_none() && stored.sessions.len() >= stored.settings.max_owners {
+        // Whoever speaks without becoming a member is forgotten after a hold.
+        let is_full = stored.sessions.len() >= stored.settings.max_owners
+            || live.talks.len() >= stored.settings.max_owners * 2;
+        if known.is_none() && is_full {
             return Some(RefusedWhy::TooManyOwners);
         }
         let namesake = stored.session_named(&hello.name).filter(|session| *session != hello.session);
@@ -219,13 +222,20 @@ impl Leader {
         while let Some(timer) = self.live.get_mut(namespace).and_then(|live| live.timers.pop_due(context.now))
         {
             let Some(stored) = self.committed.namespaces.get(namespace) else { return };
+            let draft = self.draft.namespaces.get(namespace);
+            let is_member = |session: SessionId| {
+                let mut both = draft.into_iter().chain([stored]);
+                both.any(|stored| stored.sessions.contains_key(&session))
+            };
             let Some(live) = self.live.get_mut(namespace) else { return };
             match timer {
                 LiveTimer::Hold(session) => {
                     // The hold may have been lengthened since the timer was set.
                     match live.heard.get(&session) {
                         Some(heard) if context.now < heard + live.hold => live.hear(session, heard),
-                        _ => live.dirty = true,
+                        _ if is_member(session) => live.dirty = true,
+                        // It said something and never became a member.
+                        _ => live.forget(session),
                     }
                 }
                 LiveTimer::Recall | LiveTimer::Calm | LiveTimer::Balance | LiveTimer::HoldSettled => {
@@ -340,7 +350,7 @@ impl Leader {
             renewal: stored.settings.renewal,
             orders,
             wants_answer,
-            drain_waits: live.skips.iter().any(|skip| matches!(skip, Skip::DrainWaits { .. })),
+            drain_waits: live.skips.iter().any(|skip| is_drain_of(skip, &talk.offer.name)),
             drained,
             void,
             repeat,
@@ -568,6 +578,11 @@ fn releases_of_others(
     };
     let before: BTreeSet<&Release> = before.iter().flat_map(|before| &before.released).collect();
     unsaid.any(|release| !its(release) && !before.contains(release))
+}
+
+/// Whether an Owner's drain waits because nobody can take its ranges.
+fn is_drain_of(skip: &Skip, name: &OwnerName) -> bool {
+    matches!(skip, Skip::DrainWaits { owner, .. } if owner == name)
 }
 
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.

@@ -22,6 +22,7 @@ use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, Ref
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::round_trip::RoundTrip;
+use crate::settings::Settings;
 use crate::time::Instant;
 use crate::timers::Timers;
 
@@ -353,9 +354,10 @@ impl OwnerMachine {
         self.news = true;
     }
 
-    /// Gives up everything and says so with the next report.
+    /// Gives up everything and says so with the next report. What a report has no room for it says by not listing it.
     fn give_up_all(&mut self, out: &mut Vec<OwnerAction>) {
-        for held in self.leases.report() {
+        let room = Settings::MOST_MOVES.saturating_sub(self.released.iter().count());
+        for held in self.leases.report().into_iter().take(room) {
             let HeldLease { range, generation, state_since, .. } = held;
             self.released.add(Release { range, generation, clean_to: None, state_since, warrant: None });
         }

@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-/// The invariants that both worlds have, by their names in DESIGN §10.
+/// The invariants that both worlds have, by their names in protocol §11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) one_holder: &'static str,

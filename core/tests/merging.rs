@@ -1,4 +1,4 @@
-//! The table stays small while Owners come and go under ever new names (DESIGN §5, second reading).
+//! The table stays small while Owners come and go under ever new names (protocol §5.10).
 
 mod support;
 

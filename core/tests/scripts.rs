@@ -56,7 +56,8 @@ fn play_all(directory: &str, stage: impl Fn() -> Box<dyn Stage>) {
 fn play(file: &Path, stage: &mut dyn Stage) -> Vec<String> {
     let text = fs::read_to_string(file).expect("a script can be read");
     let opening: String = text.lines().take_while(|line| line.starts_with('#')).collect();
-    if !["DESIGN §", "Centrifuge §", "PRS §", "Flease §"].iter().any(|source| opening.contains(source)) {
+    if !["protocol §", "Centrifuge §", "PRS §", "Flease §"].iter().any(|source| opening.contains(source))
+    {
         return vec![format!("{}: opens with what it specifies, and where that stands", file.display())];
     }
     let played = Script::parse(&text).and_then(|script| script.play(stage).map(|played| (script, played)));

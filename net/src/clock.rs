@@ -150,7 +150,7 @@ fn nanos(reading: Timespec) -> u64 {
 }
 
 /// Notices that wall time minus boot time has moved by more than a slack since any moment that is at most a span ago: whatever
-/// was begun within the span counts from clocks that have not parted since (DESIGN §12). Small steps add up within the span,
+/// was begun within the span counts from clocks that have not parted since (protocol §4.17). Small steps add up within the span,
 /// in either direction, and not for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JumpWatch {

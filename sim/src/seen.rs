@@ -182,7 +182,7 @@ pub enum Seen<'a> {
 /// A sentence of the design that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant, as DESIGN §10 numbers it.
+    /// The invariant, as protocol §11 numbers it.
     pub invariant: &'static str,
     /// When.
     pub at: TrueTime,

@@ -1,4 +1,4 @@
-//! Whether the peers' clocks are as close as Flease assumes: what packets prove about them (DESIGN §11).
+//! Whether the peers' clocks are as close as Flease assumes: what packets prove about them (protocol §9.6).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

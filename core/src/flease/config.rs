@@ -108,7 +108,7 @@ impl FleaseConfig {
 }
 
 /// How long what a peer voted for before it died may matter: lease + 2 epsilon + the oldest message that is accepted
-/// (DESIGN §11).
+/// (protocol §9.4).
 fn shortest_recovery(lease: Duration, epsilon: Duration, round: Duration) -> Duration {
     let oldest = round.saturating_add(epsilon);
     lease.saturating_add(epsilon.saturating_mul(2)).saturating_add(oldest)

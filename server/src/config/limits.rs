@@ -1,4 +1,4 @@
-//! Bounds on everything a peer can grow (DESIGN §13).
+//! Bounds on everything a peer can grow (protocol §3.6).
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! A state is made of the machines themselves, every message ever sent, the store, the applications and the instant.
 //! Any message may arrive at any time, in any order, any number of times or never; machines may be woken late;
-//! processes die and start again as far as a world's boundary goes. Every state must keep the sentences of DESIGN §10
+//! processes die and start again as far as a world's boundary goes. Every state must keep the sentences of protocol §11
 //! that such worlds can break, and in every world something worth the effort must happen.
 
 mod app;

@@ -14,7 +14,7 @@ use super::nodes::OwnerNode;
 use super::scenario::{PROBES, namespace};
 use super::world::{State, World};
 
-/// A sentence of DESIGN §10 that a state breaks, and how.
+/// A sentence of protocol §11 that a state breaks, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Breach {
     /// S1: two processes hold a key at one instant.

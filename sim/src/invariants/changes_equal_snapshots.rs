@@ -1,7 +1,7 @@
 //! S7: applying changes and applying a snapshot give the same table and the same losses.
 //!
 //! However a Lookup came to a position, its table must be the committed one of that position, and the losses it raised
-//! on the way those that the rule of DESIGN §6 gives: a key is lost if the state of its new row began after the lease
+//! on the way those that the rule of protocol §6.5 gives: a key is lost if the state of its new row began after the lease
 //! the Lookup knew, and this is raised with the key's next owner. Where the new row has no owner, a Lookup that saw
 //! an owner in between has raised the loss already, and one that did not may wait: both are right.
 

@@ -1,4 +1,4 @@
-//! The sentences of DESIGN §10 that the oracle guards, one file each, and the facts by which it judges them.
+//! The sentences of protocol §11 that the oracle guards, one file each, and the facts by which it judges them.
 
 pub mod answers_are_committed;
 pub mod at_most_one_holder;

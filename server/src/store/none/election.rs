@@ -41,7 +41,7 @@ pub(super) struct Election {
 }
 
 impl Election {
-    /// Opens the socket and starts. The Manager takes part once it has recovered (DESIGN §11).
+    /// Opens the socket and starts. The Manager takes part once it has recovered (protocol §9.4).
     pub(super) async fn start(
         options: &PeerOptions,
         facts: Arc<Mutex<StoreFacts>>,

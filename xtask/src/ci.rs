@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::together::Task;
 use crate::workspace::{Result, Workspace};
-use crate::{claims, programs, tidy, together, tools, walls};
+use crate::{claims, product, programs, tidy, together, tools, walls};
 
 /// The short campaigns of the simulator. Long ones are run by hand; these are here to catch a break early.
 const CAMPAIGNS: &[(&str, &str)] = &[
@@ -75,6 +75,7 @@ fn steps() -> Vec<Step> {
             },
         ),
         step("walls", Work::Here(walls::run)),
+        step("product", Work::Here(product::run)),
         step("tidy", Work::Here(tidy::run)),
         step("tools", Work::Here(|_| tools::run())),
         step("test", Work::Here(programs::run)),

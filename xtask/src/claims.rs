@@ -10,7 +10,7 @@ use crate::workspace::{Problem, Result, Workspace, conclude};
 const LIST: &str = "docs/claims.md";
 
 /// Where a claim's test may stand.
-const TEST_DIRECTORIES: &[&str] = &["core/tests", "sim/tests", "examples/tests"];
+const TEST_DIRECTORIES: &[&str] = &["crates/core/tests", "lab/sim/tests", "examples/tests"];
 
 /// A paper whose claims are listed.
 struct Paper {
@@ -219,7 +219,7 @@ mod tests {
         | C-2 | §3 | Another. | `centrifuge_3_another` |\n| P-1 | §4.3 | The same. | `centrifuge_2_3_2_races` |\n";
 
     fn tests_of(source: &str) -> Tests {
-        let file = "core/tests/centrifuge_paper.rs".to_owned();
+        let file = "crates/core/tests/centrifuge_paper.rs".to_owned();
         test_functions(source).into_iter().map(|test| (test.name.clone(), (file.clone(), test))).collect()
     }
 

@@ -1,10 +1,11 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `claims`, `tidy`, `lines`, `tools`, `chaos`, `failover`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `tools`, `chaos`, `failover`, `etcd-churn`.
 
 mod chaos;
 mod ci;
 mod claims;
 mod etcd_churn;
 mod lines;
+mod product;
 mod programs;
 mod source;
 mod tidy;
@@ -35,6 +36,8 @@ enum Command {
     Test,
     /// Checks what core and sim must not depend on or mention
     Walls,
+    /// Builds the product as users do, and checks that nothing is in it that only tests may have
+    Product,
     /// Lists the papers' claims and checks that a test that cites it stands behind each
     Claims {
         /// Prints one line of JSON instead of the list
@@ -88,6 +91,7 @@ fn run(command: Command) -> Result<()> {
         Command::Ci => ci::run(&workspace),
         Command::Test => programs::run(&workspace),
         Command::Walls => walls::run(&workspace),
+        Command::Product => product::run(&workspace),
         Command::Claims { json } => claims::run(&workspace, json),
         Command::Tidy => tidy::run(&workspace),
         Command::Lines => lines::run(&workspace),

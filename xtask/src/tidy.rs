@@ -11,8 +11,16 @@ const CI: &str = ".ci/run";
 const DECISIONS: &str = "docs/adr";
 
 /// Every file and module directly in these directories stands in the map.
-const MAPPED_DIRECTORIES: &[&str] =
-    &["core/src", "net/src", "client/src", "server/src", "cli/src", "sim/src", "chaos/src", "examples/src"];
+const MAPPED_DIRECTORIES: &[&str] = &[
+    "crates/core/src",
+    "crates/net/src",
+    "crates/client/src",
+    "crates/server/src",
+    "crates/cli/src",
+    "lab/sim/src",
+    "lab/chaos/src",
+    "examples/src",
+];
 
 /// The first names of absolute paths that belong to somebody's machine.
 const HOMES: &[&str] = &["work", "root", "home", "Users"];
@@ -201,9 +209,9 @@ mod tests {
 
     #[test]
     fn the_map_is_read_between_backticks_outside_blocks() {
-        let text = "See `core/src/key.rs` and `core`.\n```\n`not this`\n```\n`sim/`\n";
+        let text = "See `crates/core/src/key.rs` and `core`.\n```\n`not this`\n```\n`lab/sim/`\n";
         let found = quoted(text);
-        assert_eq!(found[0], (1, "core/src/key.rs".to_owned()));
+        assert_eq!(found[0], (1, "crates/core/src/key.rs".to_owned()));
         assert_eq!(found.last(), Some(&(5, "sim/".to_owned())));
         assert_eq!(found.len(), 3);
     }
@@ -211,20 +219,24 @@ mod tests {
     #[test]
     fn a_name_in_the_map_must_exist() {
         let packages = ["centrifuge-core".to_owned()];
-        let exists = |path: &str| path == "core/src/key.rs";
+        let exists = |path: &str| path == "crates/core/src/key.rs";
         let nothing = |name: &str| names_nothing(name, &packages, &exists);
         assert!(!nothing("centrifuge-core") && nothing("centrifuge-net"));
-        assert!(!nothing("core/src/key.rs") && nothing("core/src/gone.rs") && nothing("gone/"));
+        assert!(!nothing("crates/core/src/key.rs") && nothing("crates/core/src/gone.rs") && nothing("gone/"));
         assert!(!nothing("Machine::on_event") && !nothing("cargo xtask ci"), "neither crate nor path");
     }
 
     #[test]
     fn a_directory_is_named_with_or_without_its_slash_or_by_its_module() {
-        let names = BTreeSet::from(["core/src/owner", "core/src/manager/mod.rs", "core/src/load.rs"]);
-        assert!(is_named("core/src/owner/", &names) && is_named("core/src/manager/", &names));
-        assert!(is_named("core/src/load/", &names) && is_named("core/src/load.rs", &names));
-        assert!(!is_named("core/src/manager.rs", &names));
-        assert!(!is_named("core/src/lookup/", &names));
+        let names = BTreeSet::from([
+            "crates/core/src/owner",
+            "crates/core/src/manager/mod.rs",
+            "crates/core/src/load.rs",
+        ]);
+        assert!(is_named("crates/core/src/owner/", &names) && is_named("crates/core/src/manager/", &names));
+        assert!(is_named("crates/core/src/load/", &names) && is_named("crates/core/src/load.rs", &names));
+        assert!(!is_named("crates/core/src/manager.rs", &names));
+        assert!(!is_named("crates/core/src/lookup/", &names));
     }
 
     #[test]

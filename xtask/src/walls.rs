@@ -21,12 +21,17 @@ struct Wrong {
 const WRONG: &[Wrong] = &[
     Wrong {
         feature: "clock-rate",
-        manifests: &["net/Cargo.toml", "chaos/Cargo.toml"],
+        manifests: &["crates/net/Cargo.toml", "lab/chaos/Cargo.toml"],
         why: "only chaos is built with clocks that can be made wrong",
     },
     Wrong {
         feature: "injected-bugs",
-        manifests: &["core/Cargo.toml", "sim/Cargo.toml", "server/Cargo.toml", "chaos/Cargo.toml"],
+        manifests: &[
+            "crates/core/Cargo.toml",
+            "lab/sim/Cargo.toml",
+            "crates/server/Cargo.toml",
+            "lab/chaos/Cargo.toml",
+        ],
         why: "only sim and chaos are built with injected bugs",
     },
 ];
@@ -46,7 +51,7 @@ const CHANCE: &str =
     "core draws no randomness of the operating system: use the seeded generator it was given";
 const SILENT: &str = "core prints and logs nothing: give a reason in an action";
 
-/// What the code of `core/src` must not mention.
+/// What the code of `crates/core/src` must not mention.
 const BANNED_MENTIONS: &[Ban] = &[
     Ban { what: "std::time::Instant", why: CLOCK },
     Ban { what: "SystemTime", why: CLOCK },
@@ -88,7 +93,7 @@ const BANNED_IN_SIM: &[Ban] =
 
 /// Checks the walls and prints every breach.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let files = workspace.rust_files_under("core/src");
+    let files = workspace.rust_files_under("crates/core/src");
     let mut problems = Vec::new();
     for file in &files {
         problems.extend(mentions_in(file, &workspace.read(file)?));
@@ -121,7 +126,8 @@ fn mentions_in(file: &str, source: &str) -> Vec<Problem> {
     let patterns: Vec<&str> = BANNED_MENTIONS.iter().map(|ban| ban.what).collect();
     let found = find_mentions(source, &patterns).into_iter();
     // Which bug is injected is a matter of the thread that drives the machines; nobody asks without the feature.
-    let is_allowed = |index: usize| file == "core/src/injected_bug.rs" && patterns[index] == "thread_local!";
+    let is_allowed =
+        |index: usize| file == "crates/core/src/injected_bug.rs" && patterns[index] == "thread_local!";
     let found = found.filter(|(_, index)| !is_allowed(*index));
     found.map(|(line, index)| breach(file, line, &BANNED_MENTIONS[index])).collect()
 }
@@ -131,7 +137,7 @@ fn breach(file: &str, line: usize, ban: &Ban) -> Problem {
 }
 
 fn core_dependencies(workspace: &Workspace) -> Result<Vec<Problem>> {
-    let manifest = Manifest::read(workspace, "core/Cargo.toml")?;
+    let manifest = Manifest::read(workspace, "crates/core/Cargo.toml")?;
     let linked = tree(workspace, CORE, &["-e", "normal"])?;
     let direct = tree(workspace, CORE, &["-e", "normal", "--depth", "1"])?;
     let mut problems = manifest.banned(&linked, BANNED_IN_CORE);
@@ -141,7 +147,7 @@ fn core_dependencies(workspace: &Workspace) -> Result<Vec<Problem>> {
 }
 
 fn sim_dependencies(workspace: &Workspace) -> Result<Vec<Problem>> {
-    let manifest = Manifest::read(workspace, "sim/Cargo.toml")?;
+    let manifest = Manifest::read(workspace, "lab/sim/Cargo.toml")?;
     let linked = tree(workspace, SIM, &["-e", "normal,build,dev"])?;
     let mut problems = manifest.banned(&linked, BANNED_IN_SIM);
     problems.extend(manifest.foreign(&linked, &workspace.packages()?, &[CORE]));
@@ -214,7 +220,7 @@ mod tests {
 
     fn manifest() -> Manifest {
         let text = "[package]\nname = \"x\"\n\n[dependencies]\nrand.workspace = true\ntokio-util = \"1\"\n";
-        Manifest { path: "core/Cargo.toml", text: text.to_owned() }
+        Manifest { path: "crates/core/Cargo.toml", text: text.to_owned() }
     }
 
     fn names(list: &[&str]) -> BTreeSet<String> {
@@ -224,19 +230,19 @@ mod tests {
     #[test]
     fn what_can_be_wrong_on_purpose_is_for_chaos_alone() {
         let text = "[dependencies]\ncentrifuge-net = { workspace = true, features = [\"clock-rate\"] }\n";
-        assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
-        assert_eq!(wrong_in("chaos/Cargo.toml", text), []);
+        assert_eq!(wrong_in("crates/cli/Cargo.toml", text).len(), 1);
+        assert_eq!(wrong_in("lab/chaos/Cargo.toml", text), []);
         let text = "[features]\ninjected-bugs = [\"centrifuge-core/injected-bugs\"]\n";
-        assert_eq!(wrong_in("cli/Cargo.toml", text).len(), 1);
-        assert_eq!(wrong_in("server/Cargo.toml", text), []);
+        assert_eq!(wrong_in("crates/cli/Cargo.toml", text).len(), 1);
+        assert_eq!(wrong_in("crates/server/Cargo.toml", text), []);
     }
 
     #[test]
     fn every_ban_is_found_where_it_is_broken() {
         for ban in BANNED_MENTIONS {
             let source = format!("//! About {0}.\n\nfn f() {{\n    let x = {0};\n}}\n", ban.what);
-            let found = mentions_in("core/src/broken.rs", &source);
-            let expected = format!("core/src/broken.rs:4: `{}`: {}", ban.what, ban.why);
+            let found = mentions_in("crates/core/src/broken.rs", &source);
+            let expected = format!("crates/core/src/broken.rs:4: `{}`: {}", ban.what, ban.why);
             assert!(found.iter().any(|problem| problem.to_string() == expected), "{}: {found:?}", ban.what);
             assert!(found.iter().all(|problem| problem.line == Some(4)), "{found:?}");
         }
@@ -246,7 +252,7 @@ mod tests {
     fn clean_source_gives_no_breach() {
         let source = "//! No HashMap.\nuse crate::time::Instant;\nuse std::time::Duration;\n\
                       // std::fs\nconst A: &str = \"println!\";\n";
-        assert_eq!(mentions_in("core/src/clean.rs", source), []);
+        assert_eq!(mentions_in("crates/core/src/clean.rs", source), []);
     }
 
     #[test]

@@ -42,6 +42,17 @@ impl Workspace {
         output_of(self.cargo(arguments))
     }
 
+    /// Where cargo puts what it builds.
+    pub(crate) fn target_directory(&self) -> Result<PathBuf> {
+        let text = self.cargo_output(["metadata", "--no-deps", "--format-version", "1"])?;
+        let metadata: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;
+        metadata["target_directory"]
+            .as_str()
+            .map(PathBuf::from)
+            .ok_or("cargo names no target directory".into())
+    }
+
     /// The names of the workspace's packages, sorted.
     pub(crate) fn packages(&self) -> Result<Vec<String>> {
         let text = self.cargo_output(["metadata", "--no-deps", "--format-version", "1"])?;
@@ -111,7 +122,7 @@ impl Workspace {
     }
 }
 
-fn output_of(mut command: Command) -> Result<String> {
+pub(crate) fn output_of(mut command: Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr)));
@@ -178,7 +189,10 @@ mod tests {
 
     #[test]
     fn a_problem_reads_as_file_line_what() {
-        assert_eq!(Problem::at("core/src/a.rs", 7, "wrong").to_string(), "core/src/a.rs:7: wrong");
+        assert_eq!(
+            Problem::at("crates/core/src/a.rs", 7, "wrong").to_string(),
+            "crates/core/src/a.rs:7: wrong"
+        );
         assert_eq!(Problem::of("README.md", "missing").to_string(), "README.md: missing");
     }
 

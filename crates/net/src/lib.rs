@@ -13,3 +13,6 @@ pub mod proto;
 pub mod quiet_log;
 pub mod record;
 pub mod warrants;
+
+/// Whether this program writes a made-up next version of all that is sent and stored.
+pub const IS_NEXT_VERSION: bool = cfg!(feature = "next-version");

@@ -106,7 +106,7 @@ mod tests {
 
     /// The rows of the table: name, type, labels and meaning; the alert column is for people.
     fn documented() -> Vec<[String; 4]> {
-        let text = include_str!("../../docs/operations/metrics.md");
+        let text = include_str!("../../../docs/operations/metrics.md");
         let rows = text.lines().filter(|line| line.starts_with("| `centrifuge_"));
         rows.map(|row| {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! The messages and services generated from the schemas in `server/proto`.
+//! The messages and services generated from the schemas in `crates/server/proto`.
 
 /// The part of etcd's API that is used.
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::pedantic)]

@@ -19,6 +19,9 @@ thread_local! {
 #[cfg(feature = "injected-bugs")]
 static IN_PROCESS: OnceLock<Bug> = OnceLock::new();
 
+/// Whether bugs can be injected into this program at all.
+pub const COMPILED_IN: bool = cfg!(feature = "injected-bugs");
+
 /// Whether a bug is injected here; constantly false without the feature.
 #[inline]
 #[must_use]

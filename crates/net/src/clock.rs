@@ -56,6 +56,9 @@ enum Reading {
     Wall,
 }
 
+/// Whether this program's clocks can be made wrong.
+pub const CAN_BE_WRONG: bool = cfg!(feature = "clock-rate");
+
 /// A clock is what it is, except in builds that are meant to find out what happens if it is wrong.
 #[cfg(not(feature = "clock-rate"))]
 #[inline(always)]

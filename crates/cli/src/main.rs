@@ -8,6 +8,7 @@ mod failure;
 mod logging;
 mod output;
 mod sources;
+mod version;
 mod words;
 
 use std::process::ExitCode;
@@ -101,7 +102,8 @@ fn with_exit_codes(command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    let matches = match with_exit_codes(Cli::command()).try_get_matches() {
+    let command = Cli::command().long_version(version::LONG.as_str());
+    let matches = match with_exit_codes(command).try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return sources::refuse(&error),
     };

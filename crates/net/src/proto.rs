@@ -1,4 +1,4 @@
-//! The messages and services of the wire, generated from the schemas in `net/proto`.
+//! The messages and services of the wire, generated from the schemas in `crates/net/proto`.
 
 #[cfg(feature = "next-version")]
 pub use crate::next_version::encode;

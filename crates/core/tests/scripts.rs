@@ -1,4 +1,4 @@
-//! The protocol as scripts: `core/testdata/{owner,manager,lookup,flease}/*.txt` is fed to the real machines, and what they do
+//! The protocol as scripts: `crates/core/testdata/{owner,manager,lookup,flease}/*.txt` is fed to the real machines, and what they do
 //! is compared with what stands there. With `REWRITE=1` the traces are written anew, to be read as a diff.
 //!
 //! A script has prose in lines that begin with `#`, and blocks of commands, `----`, and the trace up to an empty line.

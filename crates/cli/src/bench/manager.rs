@@ -1,29 +1,22 @@
 //! `centrifuge bench manager`: the testbed of Centrifuge §5.2 over real connections, and what the Manager costs in it.
 
-mod clients;
-mod meter;
-mod order;
 mod propagation;
-mod testbed;
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use centrifuge_net::proto::v1;
 use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use serde_json::{Value, json};
 
-pub(crate) use self::clients::{ClientsArgs, run as run_clients};
-use self::meter::{Cost, Meter, Reading};
-use self::order::{Kind, Order};
 use self::propagation::Propagation;
-use self::testbed::Testbed;
+use super::testbed::{Cost, Kind, Meter, Order, REST_TIMEOUT, Reading, Share, Testbed};
+use super::{count, hundredths};
 use crate::failure::Failure;
 use crate::output::{Format, table};
 use crate::words;
 
-/// The pool.
-const NAMESPACE: &str = "bench";
 /// The paper restarts all Owners, and then all Lookups, within this time.
 const PAPER_PACE: Duration = Duration::from_secs(32 * 60);
 
@@ -54,18 +47,6 @@ pub(crate) struct ManagerBenchArgs {
     format: Format,
 }
 
-fn count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a number above zero".to_owned())
-}
-
-fn owner_name(number: usize) -> String {
-    format!("owner-{number}")
-}
-
-fn owner_url(name: &str) -> String {
-    format!("http://{name}.example:8080")
-}
-
 /// Measures until all phases are over or it is told to stop; either way every process that it started ends.
 pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
     let report = tokio::select! {
@@ -77,7 +58,7 @@ pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
 }
 
 async fn measure(args: &ManagerBenchArgs) -> Result<Report, Failure> {
-    let mut testbed = Testbed::start(args).await?;
+    let mut testbed = Testbed::start(&shares(args), all_together(args.owners)).await?;
     let mut phases =
         Phases::new(testbed.meter(), !args.format.is_json() && std::io::stderr().is_terminal()).await?;
 
@@ -115,6 +96,30 @@ async fn measure(args: &ManagerBenchArgs) -> Result<Report, Failure> {
         bytes_per_lease_message: bytes_per_lease_message.or(in_moves).unwrap_or_default(),
         propagation,
     })
+}
+
+/// The Owners have a process of their own, where nothing else delays their renewals.
+fn shares(args: &ManagerBenchArgs) -> Vec<Share> {
+    let others = args.processes - 1;
+    let lookups_of = |number: usize| match number.checked_sub(1) {
+        None => args.lookups * usize::from(others == 0),
+        Some(number) => args.lookups * (number + 1) / others - args.lookups * number / others,
+    };
+    let share = |number| Share {
+        first_owner: 0,
+        owners: args.owners * usize::from(number == 0),
+        lookups: lookups_of(number),
+    };
+    (0..args.processes).map(share).collect()
+}
+
+/// The first ranges are granted when all Owners are there: else they would move with every one that joins.
+fn all_together(owners: usize) -> v1::Settings {
+    v1::Settings {
+        min_owners: Some(u32::try_from(owners).unwrap_or(u32::MAX)),
+        settle_ms: Some(words::milliseconds(REST_TIMEOUT)),
+        ..v1::Settings::default()
+    }
 }
 
 async fn steady(testbed: &mut Testbed, args: &ManagerBenchArgs) -> Result<(), Failure> {
@@ -221,8 +226,4 @@ impl Report {
             self.propagation.since_commit(),
         )
     }
-}
-
-fn hundredths(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
 }

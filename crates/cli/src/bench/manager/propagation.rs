@@ -8,9 +8,7 @@ use centrifuge_net::proto::v1;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::order::{Answer, Order};
-use super::testbed::Testbed;
-use super::{NAMESPACE, owner_name, owner_url};
+use crate::bench::testbed::{Answer, NAMESPACE, Order, Testbed, owner_name, owner_url};
 use crate::failure::Failure;
 
 /// Microseconds from the commit of a move, and from the operator's request for it, to the last Lookup.

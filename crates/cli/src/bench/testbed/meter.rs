@@ -12,14 +12,14 @@ use crate::failure::Failure;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Reads one Manager.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     process: u32,
     http: SocketAddr,
 }
 
 /// What it had cost by a moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     at: Instant,
     ticks: u64,
     resident_bytes: u64,
@@ -39,24 +39,27 @@ struct Counts {
 
 /// What it cost between two moments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
-    pub(super) seconds: f64,
-    pub(super) cpu_percent: f64,
-    pub(super) resident_bytes: u64,
-    pub(super) messages_in_per_second: u64,
-    pub(super) messages_out_per_second: u64,
-    pub(super) bytes_in_per_second: u64,
-    pub(super) bytes_out_per_second: u64,
+pub(crate) struct Cost {
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) cpu_percent: f64,
+    pub(crate) resident_bytes: u64,
+    pub(crate) messages_in_per_second: u64,
+    pub(crate) messages_out_per_second: u64,
+    pub(crate) bytes_in_per_second: u64,
+    pub(crate) bytes_out_per_second: u64,
     /// Bytes of a message to an Owner, on average; nothing if there was none.
-    pub(super) bytes_per_lease_message: Option<u64>,
+    pub(crate) bytes_per_lease_message: Option<u64>,
 }
 
 impl Meter {
-    pub(super) fn new(process: u32, http: SocketAddr) -> Meter {
+    pub(crate) fn new(process: u32, http: SocketAddr) -> Meter {
         Meter { process, http }
     }
 
-    pub(super) async fn read(&self) -> Result<Reading, Failure> {
+    pub(crate) async fn read(&self) -> Result<Reading, Failure> {
         let text = self.scrape().await.map_err(|error| {
             Failure::failed(format!("the Manager's metrics at {} cannot be read: {error}", self.http))
         })?;
@@ -126,14 +129,18 @@ impl Counts {
 
 impl Reading {
     /// What it cost from then until now.
-    pub(super) fn cost_until(&self, now: &Reading) -> Cost {
+    pub(crate) fn cost_until(&self, now: &Reading) -> Cost {
         let seconds = now.at.duration_since(self.at).as_secs_f64().max(0.001);
         let (before, after) = (&self.counts, &now.counts);
         let rate = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds).round() as u64;
+        let cpu_seconds = (now.ticks - self.ticks) as f64 / TICKS_PER_SECOND;
         let lease_messages = after.lease_messages - before.lease_messages;
         Cost {
             seconds,
-            cpu_percent: (now.ticks - self.ticks) as f64 / TICKS_PER_SECOND / seconds * 100.0,
+            cpu_seconds,
+            messages_in: after.messages_in.saturating_sub(before.messages_in),
+            messages_out: after.messages_out.saturating_sub(before.messages_out),
+            cpu_percent: cpu_seconds / seconds * 100.0,
             resident_bytes: now.resident_bytes,
             messages_in_per_second: rate(before.messages_in, after.messages_in),
             messages_out_per_second: rate(before.messages_out, after.messages_out),

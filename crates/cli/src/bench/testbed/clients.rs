@@ -30,6 +30,9 @@ pub(crate) struct ClientsArgs {
     /// The Manager
     #[arg(long)]
     manager: String,
+    /// The number of the first Owner
+    #[arg(long, default_value_t = 0)]
+    first_owner: usize,
     /// How many Owners
     #[arg(long)]
     owners: usize,
@@ -44,6 +47,7 @@ pub(crate) async fn run(args: ClientsArgs) -> Result<(), Failure> {
     let mut random = Random::from_number(u64::from(std::process::id()));
     let clients = Arc::new(Clients {
         managers,
+        first_owner: args.first_owner,
         owners: (0..args.owners).map(|_| Mutex::default()).collect(),
         lookups: (0..args.lookups).map(|_| Mutex::default()).collect(),
         expected: Arc::default(),
@@ -61,7 +65,7 @@ pub(crate) async fn run(args: ClientsArgs) -> Result<(), Failure> {
 }
 
 /// Every client has a connection, and every connection a file descriptor.
-fn make_room(clients: usize) -> Result<(), Failure> {
+pub(crate) fn make_room(clients: usize) -> Result<(), Failure> {
     raise_limit(clients + SPARE);
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -78,6 +82,7 @@ fn make_room(clients: usize) -> Result<(), Failure> {
 
 struct Clients {
     managers: Managers,
+    first_owner: usize,
     owners: Vec<Mutex<Option<Owner>>>,
     lookups: Vec<Mutex<Option<Lookup>>>,
     expected: Arc<Mutex<Option<Arc<Expected>>>>,
@@ -195,13 +200,14 @@ impl Clients {
     }
 
     async fn join(&self, number: usize) -> Result<Owner, String> {
+        let name = owner_name(self.first_owner + number);
         let owner = Owner::builder(self.managers.clone(), NAMESPACE)
-            .name(&owner_name(number))
-            .url(&owner_url(&owner_name(number)))
+            .name(&name)
+            .url(&owner_url(&name))
             // The previous one was in this process, and is dropped.
             .takes_over_previous(true)
             .join_timeout(PATIENCE);
-        owner.join().await.map_err(|error| format!("{}: {error}", owner_name(number)))
+        owner.join().await.map_err(|error| format!("{name}: {error}"))
     }
 
     fn count(&self, lsn: u64) -> Answer {

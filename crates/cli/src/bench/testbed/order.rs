@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Those that hold leases.
     Owners,
     /// Those that follow the table.
@@ -13,7 +13,7 @@ pub(super) enum Kind {
 
 /// What a process of clients should do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Start all of a kind.
     Start { kind: Kind },
     /// Restart all of a kind, spread evenly over this time.
@@ -30,7 +30,7 @@ pub(super) enum Order {
 
 /// What it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// It was done.
     Done,
     /// How many Owners hold leases, and how many Lookups are up to date.

@@ -2,12 +2,15 @@
 //!
 //! The rule: an address may open one more while it has fewer than there are left in all, so that its share shrinks as the whole fills
 //! up, and somebody new always finds room. The last eighth is for addresses from which a session that is known has reported. Where
-//! many addresses are one peer's, as those of an IPv6 network are, they count as one.
+//! many addresses are one peer's, as those of an IPv6 network are, they count as one. An address whose share is taken closes its own
+//! connection that has been idle for longest to open another, so that a flood of idle connections locks out nobody beside it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
 
 use crate::config::Limits;
 use crate::rate::Bucket;
@@ -36,6 +39,8 @@ struct Open {
     addresses: HashMap<IpAddr, Address>,
     /// Addresses of sessions that reported, and when they last did.
     known: HashMap<IpAddr, Instant>,
+    /// How often a connection became idle: tells which has been so for longer.
+    idle_turns: u64,
 }
 
 #[derive(Debug)]
@@ -43,6 +48,8 @@ struct Address {
     connections: usize,
     streams: usize,
     watches: Bucket,
+    /// Connections without a request, by the turn in which they became idle. Dropping a sender closes its connection.
+    idle: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 /// Why something may not begin.
@@ -56,18 +63,48 @@ pub enum Refused {
     WatchRate,
 }
 
-/// Room for one connection or stream; given back when dropped.
+/// Room for one stream; given back when dropped.
 #[derive(Debug)]
 pub struct Permit {
     open: Arc<Mutex<Open>>,
     address: IpAddr,
-    what: What,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Connection,
-    Stream,
+/// Room for one connection; given back when dropped. Its clones belong to the same connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionPermit(Arc<Seat>);
+
+#[derive(Debug)]
+struct Seat {
+    open: Arc<Mutex<Open>>,
+    address: IpAddr,
+    occupancy: Mutex<Occupancy>,
+}
+
+/// What a connection does. Whoever changes it has locked [`Open`] before.
+#[derive(Debug)]
+enum Occupancy {
+    /// It has no request since this turn.
+    Idle(u64),
+    /// It has so many requests. The sender closes the connection.
+    Busy(usize, oneshot::Sender<()>),
+    /// Its room was given to another.
+    Closed,
+}
+
+/// A request under way; its connection is not idle until this is dropped.
+#[derive(Debug)]
+pub struct RequestGuard(Arc<Seat>);
+
+/// What came of asking for a connection.
+#[derive(Debug)]
+pub struct Admitted {
+    /// Its room.
+    pub permit: ConnectionPermit,
+    /// Ends when the connection must give way to another of its address.
+    pub displaced: oneshot::Receiver<()>,
+    /// Whether another had to give way.
+    pub displaces: bool,
 }
 
 impl Admission {
@@ -77,8 +114,8 @@ impl Admission {
         Admission { limits: Arc::new(limits), open: Arc::default() }
     }
 
-    /// Room for a connection.
-    pub fn connection(&self, address: IpAddr) -> Result<Permit, Refused> {
+    /// Room for a connection. Where its address has no more, the one of its connections that has been idle for longest is closed.
+    pub fn connection(&self, address: IpAddr) -> Result<Admitted, Refused> {
         let address = origin(address);
         let mut open = lock(&self.open);
         let limits = &self.limits;
@@ -86,12 +123,18 @@ impl Admission {
         let known = open.knows(address);
         let own = open.address(address, limits);
         let room = Room { most: limits.max_connections, left, own: own.connections, known };
-        if !room.has_place(limits.max_connections_per_address) {
-            return Err(Refused::Connections);
+        let displaces = !room.has_place(limits.max_connections_per_address);
+        if displaces {
+            own.idle.pop_first().ok_or(Refused::Connections)?;
+        } else {
+            own.connections += 1;
+            open.connections += 1;
         }
-        own.connections += 1;
-        open.connections += 1;
-        Ok(Permit { open: Arc::clone(&self.open), address, what: What::Connection })
+        let (close, displaced) = oneshot::channel();
+        let turn = open.becomes_idle(address, close);
+        let occupancy = Mutex::new(Occupancy::Idle(turn));
+        let permit = ConnectionPermit(Arc::new(Seat { open: Arc::clone(&self.open), address, occupancy }));
+        Ok(Admitted { permit, displaced, displaces })
     }
 
     /// Room for a stream.
@@ -108,7 +151,7 @@ impl Admission {
         }
         own.streams += 1;
         open.streams += 1;
-        Ok(Permit { open: Arc::clone(&self.open), address, what: What::Stream })
+        Ok(Permit { open: Arc::clone(&self.open), address })
     }
 
     /// Room for a stream of a Lookup, if its address does not begin too many.
@@ -175,34 +218,99 @@ impl Open {
             connections: 0,
             streams: 0,
             watches: Bucket::new(per_second, per_second.saturating_mul(WATCH_BURST_SECONDS)),
+            idle: BTreeMap::new(),
         })
     }
-}
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut open = lock(&self.open);
-        match self.what {
-            What::Connection => open.connections -= 1,
-            What::Stream => open.streams -= 1,
+    /// Puts a connection behind all that are idle.
+    fn becomes_idle(&mut self, address: IpAddr, close: oneshot::Sender<()>) -> u64 {
+        self.idle_turns += 1;
+        let turn = self.idle_turns;
+        // An address stays while it has a connection.
+        if let Some(own) = self.addresses.get_mut(&address) {
+            own.idle.insert(turn, close);
         }
-        let Some(own) = open.addresses.get_mut(&self.address) else { return };
-        match self.what {
-            What::Connection => own.connections -= 1,
-            What::Stream => own.streams -= 1,
-        }
+        turn
+    }
+
+    fn forget_addresses(&mut self) {
         // An address that goes while its bucket is not full is remembered, or reconnecting would fill it.
         let now = Instant::now();
-        if open.connections == 0 || open.addresses.len() > 1024 {
-            open.addresses.retain(|_, address| {
+        if self.connections == 0 || self.addresses.len() > 1024 {
+            self.addresses.retain(|_, address| {
                 address.connections > 0 || address.streams > 0 || !address.watches.is_full(now)
             });
         }
     }
 }
 
-fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
-    open.lock().unwrap_or_else(PoisonError::into_inner)
+impl ConnectionPermit {
+    /// A request begins.
+    #[must_use]
+    pub fn request(&self) -> RequestGuard {
+        let seat = &self.0;
+        let mut open = lock(&seat.open);
+        let mut occupancy = lock(&seat.occupancy);
+        *occupancy = match std::mem::replace(&mut *occupancy, Occupancy::Closed) {
+            Occupancy::Idle(turn) => {
+                let own = open.addresses.get_mut(&seat.address);
+                match own.and_then(|own| own.idle.remove(&turn)) {
+                    Some(close) => Occupancy::Busy(1, close),
+                    None => Occupancy::Closed,
+                }
+            }
+            Occupancy::Busy(requests, close) => Occupancy::Busy(requests + 1, close),
+            Occupancy::Closed => Occupancy::Closed,
+        };
+        RequestGuard(Arc::clone(seat))
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        let seat = &self.0;
+        let mut open = lock(&seat.open);
+        let mut occupancy = lock(&seat.occupancy);
+        *occupancy = match std::mem::replace(&mut *occupancy, Occupancy::Closed) {
+            Occupancy::Busy(1, close) => Occupancy::Idle(open.becomes_idle(seat.address, close)),
+            Occupancy::Busy(requests, close) => Occupancy::Busy(requests - 1, close),
+            other => other,
+        };
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut open = lock(&self.open);
+        let occupancy = std::mem::replace(&mut *lock(&self.occupancy), Occupancy::Closed);
+        let Some(own) = open.addresses.get_mut(&self.address) else { return };
+        let has_room = match occupancy {
+            Occupancy::Idle(turn) => own.idle.remove(&turn).is_some(),
+            Occupancy::Busy(..) => true,
+            Occupancy::Closed => false,
+        };
+        // Room that another connection has got is not free.
+        if has_room {
+            own.connections -= 1;
+            open.connections -= 1;
+        }
+        open.forget_addresses();
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut open = lock(&self.open);
+        open.streams -= 1;
+        if let Some(own) = open.addresses.get_mut(&self.address) {
+            own.streams -= 1;
+        }
+        open.forget_addresses();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -211,6 +319,42 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    /// As many connections from one address as it gets, each of them with a request.
+    fn fill(admission: &Admission, address: IpAddr) -> Vec<(Admitted, RequestGuard)> {
+        let mut open: Vec<(Admitted, RequestGuard)> = Vec::new();
+        while let Ok(admitted) = admission.connection(address) {
+            let request = admitted.permit.request();
+            open.push((admitted, request));
+        }
+        open
+    }
+
+    fn gives_way(admitted: &mut Admitted) -> bool {
+        admitted.displaced.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    }
+
+    #[test]
+    fn a_full_address_gives_the_room_of_its_longest_idle_connection_to_a_newcomer() {
+        let limits = Limits { max_connections: 8, max_connections_per_address: 3, ..Limits::default() };
+        let admission = Admission::new(limits);
+        let mut open: Vec<_> = (0..3).map(|_| admission.connection(HERE).expect("room")).collect();
+        let busy = open[0].permit.request();
+        drop(open[1].permit.request());
+        let newcomer = admission.connection(HERE).expect("another gives way");
+        assert!(newcomer.displaces);
+        let gone: Vec<_> = open.iter_mut().map(gives_way).collect();
+        assert_eq!(gone, [false, false, true], "one is busy, one was so after the third");
+        // A request that came too late does not bring its connection back, and its end frees no room.
+        drop(open[2].permit.request());
+        open.truncate(2);
+        let second = admission.connection(HERE).expect("another gives way");
+        assert!(second.displaces && gives_way(&mut open[1]));
+        let held = (newcomer.permit.request(), second.permit.request());
+        assert_eq!(admission.connection(HERE).expect_err("all are busy"), Refused::Connections);
+        drop((busy, held, newcomer, second, open));
+        assert_eq!(fill(&admission, HERE).len(), 3, "all room is back");
+    }
 
     #[test]
     fn an_address_has_its_own_limit_and_gets_room_back() {
@@ -229,19 +373,19 @@ mod tests {
     fn shares_shrink_as_the_whole_fills_up_and_a_newcomer_finds_room() {
         let limits = Limits { max_connections: 64, max_connections_per_address: 64, ..Limits::default() };
         let admission = Admission::new(limits);
-        let fill = |last: u8| {
+        let fill_from = |last: u8| {
             let address = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, last));
-            std::iter::from_fn(|| admission.connection(address).ok()).collect::<Vec<_>>()
+            fill(&admission, address)
         };
-        let flood = [fill(1), fill(2), fill(3)];
+        let flood = [fill_from(1), fill_from(2), fill_from(3)];
         let shares = flood.each_ref().map(Vec::len);
         assert_eq!(shares, [32, 16, 8], "each gets half of what was left");
-        assert_eq!(fill(4).len(), 0, "the last eighth is for those that are known");
+        assert_eq!(fill_from(4).len(), 0, "the last eighth is for those that are known");
         admission.know(HERE);
-        let known: Vec<_> = std::iter::from_fn(|| admission.connection(HERE).ok()).collect();
+        let known = fill(&admission, HERE);
         assert_eq!(known.len(), 4);
         drop(flood);
-        assert_eq!(fill(4).len(), 30);
+        assert_eq!(fill_from(4).len(), 30);
     }
 
     #[test]

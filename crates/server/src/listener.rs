@@ -10,11 +10,11 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
-use crate::admission::Permit;
+use crate::admission::{Admitted, ConnectionPermit};
 use crate::shared::Shared;
 
 /// What a client of HTTP/2 says first (RFC 9113, section 3.4).
@@ -45,32 +45,37 @@ pub async fn accept(listener: TcpListener, shared: Arc<Shared>, accepted: mpsc::
 
 /// Gives a connection room and lets it prove itself beside the others.
 fn welcome(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>, accepted: &mpsc::Sender<Connection>) {
-    let permit = match shared.admission.connection(from.ip()) {
-        Ok(permit) => permit,
-        Err(_) => return shared.refused_input("too-many-connections", &from, &"limits of connections"),
+    let Ok(Admitted { permit, mut displaced, displaces }) = shared.admission.connection(from.ip()) else {
+        return shared.refused_input("too-many-connections", &from, &"limits of connections");
     };
+    if displaces {
+        let why = "limits of connections: the one of its address that was idle for longest is closed";
+        shared.refused_input("too-many-connections", &from, &why);
+    }
     // Else an answer may wait for the client's acknowledgment of the one before, which clients put off for 40 ms. A connection
     // that is broken already says so when it is read.
     let _ = stream.set_nodelay(true);
     let connections = shared.metrics.connections.clone();
     connections.inc();
     let first_request = shared.limits.first_request;
-    let connection = Connection {
+    let mut connection = Connection {
         stream,
-        _permit: permit,
+        permit,
+        displaced: None,
         connections,
         progress: Progress::default(),
-        probation: Some(Box::pin(tokio::time::sleep(first_request))),
-        extended: false,
+        probation: Probation::Unserved(first_request),
     };
     let (shared, accepted) = (Arc::clone(shared), accepted.clone());
     tokio::spawn(async move {
         let begun = tokio::select! {
             begun = tokio::time::timeout(first_request, begins_well(&connection.stream)) => begun,
             () = accepted.closed() => return,
+            _ = &mut displaced => return,
         };
         match begun {
             Ok(Ok(true)) => {
+                connection.displaced = Some(displaced);
                 // Without a server the connection just ends.
                 let _ = accepted.send(connection).await;
             }
@@ -124,36 +129,59 @@ impl Progress {
     }
 }
 
-/// A connection with the room it takes. It ends by itself if its first request does not come in time.
+/// A connection with the room it takes. It ends by itself if its first request does not come in time, and while it is idle if
+/// another needs its room.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    _permit: Permit,
+    permit: ConnectionPermit,
+    /// Ends when it must give way to another; `None` once it has.
+    displaced: Option<oneshot::Receiver<()>>,
     connections: Gauge,
     progress: Progress,
-    /// Until when a request must have come; `None` once one was answered.
-    probation: Option<Pin<Box<Sleep>>>,
-    /// Whether it has the time for an answer, too.
-    extended: bool,
+    probation: Probation,
+}
+
+/// How long a connection may go on without having asked anything.
+#[derive(Debug)]
+enum Probation {
+    /// Nothing of it was read yet. Its time begins when the server comes to it: a client is not blamed for the server's backlog.
+    Unserved(Duration),
+    /// Until when a request must have begun.
+    Request(Pin<Box<Sleep>>),
+    /// Until when its answer must have begun.
+    Answer(Pin<Box<Sleep>>),
+    /// A request was answered.
+    Passed,
 }
 
 impl Connection {
-    /// Whether its time is over and no request has come.
+    /// Whether it must give way, or its time is over and no request has come.
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while let Some(probation) = &mut self.probation {
-            match self.progress.get() {
-                Progress::ANSWERED => self.probation = None,
-                progress => {
-                    std::task::ready!(probation.as_mut().poll(context));
-                    if progress == Progress::SILENT || self.extended {
+        let Some(displaced) = &mut self.displaced else { return Poll::Ready(()) };
+        if Pin::new(displaced).poll(context).is_ready() {
+            self.displaced = None;
+            return Poll::Ready(());
+        }
+        loop {
+            if self.progress.get() == Progress::ANSWERED {
+                self.probation = Probation::Passed;
+            }
+            match &mut self.probation {
+                Probation::Unserved(time) => {
+                    self.probation = Probation::Request(Box::pin(tokio::time::sleep(*time)));
+                }
+                Probation::Request(until) => {
+                    std::task::ready!(until.as_mut().poll(context));
+                    if self.progress.get() == Progress::SILENT {
                         return Poll::Ready(());
                     }
-                    self.extended = true;
-                    probation.as_mut().reset(Instant::now() + FIRST_ANSWER);
+                    self.probation = Probation::Answer(Box::pin(tokio::time::sleep(FIRST_ANSWER)));
                 }
+                Probation::Answer(until) => return until.as_mut().poll(context),
+                Probation::Passed => return Poll::Pending,
             }
         }
-        Poll::Pending
     }
 }
 
@@ -167,7 +195,11 @@ impl Connected for Connection {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
-        Caller { address: self.stream.peer_addr().ok(), progress: self.progress.clone() }
+        Caller {
+            address: self.stream.peer_addr().ok(),
+            progress: self.progress.clone(),
+            connection: self.permit.clone(),
+        }
     }
 }
 
@@ -178,6 +210,8 @@ pub struct Caller {
     pub address: Option<SocketAddr>,
     /// How far its connection has come.
     pub progress: Progress,
+    /// Its connection's room, which is not given to another during a request.
+    pub connection: ConnectionPermit,
 }
 
 impl AsyncRead for Connection {

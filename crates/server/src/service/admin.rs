@@ -22,8 +22,8 @@ use tonic::{Request, Response, Status};
 use super::Held;
 use crate::inbox::Inbox;
 use crate::shared::Shared;
-use crate::store::StoreError;
 use crate::store::backup::encode_backup;
+use crate::store::{StoreCopier, StoreError};
 use crate::words;
 
 /// The largest request of an operator: a name, settings and a few words.
@@ -77,10 +77,16 @@ impl AdminService {
         }
     }
 
-    /// The bytes of a backup of the store as it is now.
-    async fn take_backup(&self) -> Result<Bytes, Status> {
+    /// What copies the store. Where there is none, every Manager says so, not the leader alone.
+    fn copier(&self) -> Result<Arc<StoreCopier>, Status> {
         let copier = self.shared.copier.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let copier = copier.ok_or_else(|| Status::unavailable("the store is not open yet: ask again"))?;
+        copier.check().map_err(|error| Status::failed_precondition(error.to_string()))?;
+        Ok(copier)
+    }
+
+    /// The bytes of a backup of the store as it is now.
+    async fn take_backup(&self, copier: Arc<StoreCopier>) -> Result<Bytes, Status> {
         let take = move || {
             let contents = copier.copy()?;
             Ok(Bytes::from(encode_backup(&contents, SystemTime::now())))
@@ -89,10 +95,7 @@ impl AdminService {
             Ok(taken) => taken,
             Err(_) => return Err(Status::unavailable("the Manager stops: ask another")),
         };
-        taken.map_err(|error| match error {
-            StoreError::NoStore => Status::failed_precondition(error.to_string()),
-            error => Status::unavailable(error.to_string()),
-        })
+        taken.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     /// The command for the settings in force, and whether what the operator expects was in force.
@@ -383,11 +386,12 @@ impl Admin for AdminService {
 
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
         let _room = self.admit()?;
+        let copier = self.copier()?;
         self.group()?;
         let under_way = Arc::clone(&self.backups).try_acquire_owned().map_err(|_| {
             Status::resource_exhausted("another backup is being taken: wait for it, and ask again")
         })?;
-        let mut rest = self.take_backup().await?;
+        let mut rest = self.take_backup(copier).await?;
         tracing::info!(bytes = rest.len(), "a backup of the store was taken");
         let parts = std::iter::from_fn(move || {
             let part = rest.split_to(rest.len().min(BACKUP_PART));

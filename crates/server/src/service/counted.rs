@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use centrifuge_net::proto::v1::owner_server::OwnerServer;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use prost::bytes::Bytes;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::owner::OwnerService;
+use crate::admission::RequestGuard;
 use crate::listener::{Caller, Progress};
 use crate::shared::Shared;
 
@@ -51,6 +54,7 @@ where
         let shared = Arc::clone(&self.shared);
         let progress = request.extensions().get::<Caller>().map(|caller| caller.progress.clone());
         progress.iter().for_each(Progress::asked);
+        let under_way = request.extensions().get::<Caller>().map(|caller| caller.connection.request());
         let answer = self.service.call(request);
         Box::pin(async move {
             let mut response = answer.await?;
@@ -66,8 +70,34 @@ where
                     blame_the_request(&mut response);
                 }
             }
-            Ok(response)
+            Ok(response.map(|body| Body::new(GuardedBody { body, _under_way: under_way })))
         })
+    }
+}
+
+/// The body of an answer. Until it was sent, or nobody wants it any more, its connection has a request.
+struct GuardedBody {
+    body: Body,
+    _under_way: Option<RequestGuard>,
+}
+
+impl HttpBody for GuardedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -209,8 +209,8 @@ pub enum StoreError {
     },
     /// There is no store.
     #[error(
-        "Managers with --store none keep nothing: there is no store to back up, restore or migrate. Their namespaces are in \
-         their configuration, and their leases with the Owners"
+        "Managers with --store none keep nothing: there is no store to back up, restore or migrate. Keep a copy of \
+         their configuration, which has the namespaces; the Owners have the leases"
     )]
     NoStore,
     /// The store has ended.

@@ -228,6 +228,14 @@ pub struct StoreCopier {
 }
 
 impl StoreCopier {
+    /// Whether there is anything to copy, whoever leads.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match self.backend {
+            Backend::None(_) => Err(StoreError::NoStore),
+            Backend::File(_) | Backend::Etcd(_) => Ok(()),
+        }
+    }
+
     /// Everything that the store contains, as of one moment. Waits for it, while the store goes on: call it where waiting is allowed.
     pub fn copy(&self) -> Result<Contents, StoreError> {
         let Backend::File(_) = &self.backend else { return self.backend.copy() };

@@ -97,6 +97,16 @@ pub async fn create(at: SocketAddr, namespace: &str) {
     admin(at).await.create_namespace(request).await.expect("created");
 }
 
+/// The bytes of a backup that a running Manager takes.
+pub async fn take_backup(at: SocketAddr) -> Result<Vec<u8>, tonic::Status> {
+    let mut parts = within(admin(at).await.backup(v1::BackupRequest {})).await?.into_inner();
+    let mut bytes = Vec::new();
+    while let Some(reply) = within(parts.message()).await? {
+        bytes.extend_from_slice(&reply.part);
+    }
+    Ok(bytes)
+}
+
 /// The first request of a new Lookup.
 pub fn watch_request(namespace: &str, number: u8) -> v1::WatchRequest {
     v1::WatchRequest {

@@ -173,14 +173,14 @@ fn centrifuge_2_3_messages_carry_the_complete_set_both_ways() {
     assert_eq!(keys(&requested), cluster.keys_of(a));
     // A lease that is not in the set is not extended: the Owner gives it up, and no other.
     let mut orders = answer.assign().orders.to_vec();
-    let left_out = orders.remove(7);
+    let suppressed = orders.remove(7);
     answer.assign().orders = orders.into();
     let mark = cluster.mark();
     cluster.deliver(answer);
     let why = RevokedWhy::Withdrawn;
-    let revoked = Revocation { range: left_out.range, generation: left_out.generation, why };
+    let revoked = Revocation { range: suppressed.range, generation: suppressed.generation, why };
     assert_eq!(cluster.upcalls(a, mark), [&OwnerAction::Revoked(vec![revoked])]);
-    let rest = cluster.keys_of(a).difference(&RangeSet::from_ranges([left_out.range]));
+    let rest = cluster.keys_of(a).difference(&RangeSet::from_ranges([suppressed.range]));
     assert_eq!(cluster.held_keys(a), rest);
 }
 

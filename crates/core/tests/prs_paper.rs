@@ -508,12 +508,12 @@ fn prs_4_3_a_lease_left_out_of_a_request_is_given_back() {
     let (a, b) = (cluster.owner("a"), cluster.owner("b"));
     let spare = KeyRange::one(Key::MAX);
     cluster.pin(spare, "a");
-    let (kept, left_out) = (Key::MIN, Key::MAX);
-    let leases = [kept, left_out].map(|key| cluster.check_now(a, key).expect("a lease"));
+    let (kept, suppressed) = (Key::MIN, Key::MAX);
+    let leases = [kept, suppressed].map(|key| cluster.check_now(a, key).expect("a lease"));
     cluster.run_for(secs(20));
     // Another session's request does not list it, and that says nothing.
     assert!(cluster.latest(b, M1, |e| e.as_report().map(|report| !report.held.is_empty())));
-    assert_eq!(cluster.entry(left_out).generation, leases[1]);
+    assert_eq!(cluster.entry(suppressed).generation, leases[1]);
     // A request that crossed a message of the Manager leaves it out, and that does not count either.
     cluster.hold_both(a, M1);
     cluster.run_until(secs(16), |cluster| cluster.waiting(a, M1) > 0);
@@ -521,7 +521,7 @@ fn prs_4_3_a_lease_left_out_of_a_request_is_given_back() {
     let mut crossed = cluster.take(a, M1);
     crossed.report().held.pop();
     cluster.deliver(crossed);
-    assert_eq!(cluster.entry(left_out).generation, leases[1]);
+    assert_eq!(cluster.entry(suppressed).generation, leases[1]);
     cluster.release(M1, a);
     cluster.release(a, M1);
     cluster.run_for(secs(20));
@@ -535,7 +535,7 @@ fn prs_4_3_a_lease_left_out_of_a_request_is_given_back() {
     cluster.deliver(request);
     let freed = Change::Released { range: spare, generation: leases[1] };
     assert!(cluster.store.changes_after(committed).any(|change| *change == freed));
-    assert!(cluster.entry(left_out).generation > leases[1], "and it is granted anew");
+    assert!(cluster.entry(suppressed).generation > leases[1], "and it is granted anew");
     assert_eq!(cluster.entry(kept).generation, leases[0]);
 }
 

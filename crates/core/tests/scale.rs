@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
     ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
     Assign, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, OwnerToManager, Refusal,
     Release, Report, Welcome,
@@ -246,7 +246,7 @@ fn other() -> Namespace {
 /// A leader of one large namespace, fed by hand.
 struct Leading {
     machine: ManagerMachine,
-    group: Arc<Group>,
+    group: Arc<ManagerState>,
     /// By session: its conversation, and the number of the latest message to it.
     talks: BTreeMap<SessionId, (Nonce, Seq)>,
     wake: Option<Instant>,
@@ -261,7 +261,7 @@ struct Leading {
 }
 
 impl Leading {
-    fn with(group: Group) -> Leading {
+    fn with(group: ManagerState) -> Leading {
         let group = Arc::new(group);
         let machine = ManagerMachine::new(ManagerConfig::new("m1".into()), Random::from_number(1));
         let mut leader = Leading {
@@ -423,11 +423,11 @@ impl Leading {
 }
 
 /// What is stored of a pool at rest: every Owner has what the partitioner gives it.
-fn stored_pool() -> Group {
+fn stored_pool() -> ManagerState {
     stored_pool_of(OWNERS, &ConsistentHash.assign(&pool(OWNERS)))
 }
 
-fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> Group {
+fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> ManagerState {
     let settings = Arc::new(Settings::default());
     let mut changes = vec![Change::Created { settings, log: Nonce(7), floor: Generation::ZERO }];
     for number in 0..owners {
@@ -453,7 +453,7 @@ fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> Group {
         });
     }
     let record = |change| Record::Namespace { namespace: namespace(), change, reason: Reason::Joined };
-    let mut group = Group::default();
+    let mut group = ManagerState::default();
     group.apply(&Batch { term: Term(1), records: changes.into_iter().map(record).collect() });
     group
 }

@@ -12,7 +12,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Stored;
 use centrifuge_core::id::{
     Generation, Index, Lsn, ManagerId, NameError, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term,
     Url,
@@ -20,6 +19,7 @@ use centrifuge_core::id::{
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::manager::{AdminCommand, AdminError, RebuildOverview, RoleName};
+use centrifuge_core::manager_state::NamespaceState;
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToLookup,
     ManagerToOwner, MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused,
@@ -1444,7 +1444,7 @@ impl From<RoleName> for v1::Role {
 #[must_use]
 pub fn write_namespace_status(
     name: &Namespace,
-    stored: &Stored,
+    stored: &NamespaceState,
     rebuilding: Option<(RebuildOverview, Instant)>,
 ) -> v1::NamespaceStatus {
     let ranges = |counts: fn(&Entry) -> bool| {
@@ -1481,7 +1481,7 @@ fn write_rebuilding(rebuild: &RebuildOverview, now: Instant) -> v1::Rebuilding {
 pub fn write_owner_status(
     session: SessionId,
     info: &SessionInfo,
-    stored: &Stored,
+    stored: &NamespaceState,
     heard_ago: Option<Duration>,
     load: u64,
 ) -> v1::OwnerStatus {
@@ -1505,7 +1505,7 @@ pub fn write_owner_status(
 
 /// A range of the table as operators see it.
 #[must_use]
-pub fn write_lease(range: KeyRange, entry: &Entry, stored: &Stored) -> v1::Lease {
+pub fn write_lease(range: KeyRange, entry: &Entry, stored: &NamespaceState) -> v1::Lease {
     let owner = |session: SessionId| {
         let info = stored.sessions.get(&session);
         v1::LeaseOwner {

@@ -7,10 +7,10 @@ pub mod dial;
 pub mod driver;
 pub mod flease;
 pub mod limits;
+pub mod log_throttle;
 #[cfg(feature = "next-version")]
 pub mod next_version;
 pub mod proto;
-pub mod quiet_log;
 pub mod record;
 pub mod warrants;
 

@@ -76,8 +76,8 @@ impl ManagerHost {
         if self.shared.owners.send(to, message) == Sent::Full {
             // As a network would: the machine's timers send again.
             self.shared.metrics.owner_messages_dropped.inc();
-            if let Some(left_out) = self.shared.quiet.admit("slow-owner") {
-                debug!(left_out, "a message was dropped because an Owner reads too slowly");
+            if let Some(suppressed) = self.shared.quiet.admit("slow-owner") {
+                debug!(suppressed, "a message was dropped because an Owner reads too slowly");
             }
         }
     }
@@ -89,8 +89,8 @@ impl ManagerHost {
                 self.shared.metrics.slow_lookups.inc();
                 lookups
                     .end(to, Some(Status::resource_exhausted("read too slowly: resume from your position")));
-                if let Some(left_out) = self.shared.quiet.admit("slow-lookup") {
-                    info!(left_out, "a Lookup's stream ended because it reads too slowly; it can resume");
+                if let Some(suppressed) = self.shared.quiet.admit("slow-lookup") {
+                    info!(suppressed, "a Lookup's stream ended because it reads too slowly; it can resume");
                 }
             }
             Sent::Queued if matches!(message, ManagerToLookup::UnknownNamespace { .. }) => {
@@ -218,8 +218,8 @@ impl Host<ManagerMachine> for ManagerHost {
             ManagerAction::Skip(Skip::Claim { namespace, session, range, generation, why }) => {
                 let why = words::claim_skip(why);
                 self.shared.metrics.claims_refused.with([namespace.as_str(), why]).inc();
-                if let Some(left_out) = self.shared.quiet.admit("claim-refused") {
-                    warn!(%namespace, %session, %range, generation = generation.0, why, left_out, "a claim was refused");
+                if let Some(suppressed) = self.shared.quiet.admit("claim-refused") {
+                    warn!(%namespace, %session, %range, generation = generation.0, why, suppressed, "a claim was refused");
                 }
             }
             ManagerAction::Skip(skip) => {

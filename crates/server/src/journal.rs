@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use tracing::{debug, info};
 
@@ -15,7 +15,7 @@ use crate::words;
 pub type Names = BTreeMap<SessionId, OwnerName>;
 
 /// Adds the names that a batch introduces, and those of `before` that it speaks of.
-pub fn learn_names(names: &mut Names, batch: &Batch, before: Option<&Group>) {
+pub fn learn_names(names: &mut Names, batch: &Batch, before: Option<&ManagerState>) {
     for record in &batch.records {
         let Record::Namespace { namespace, change, .. } = record else { continue };
         match change {
@@ -46,7 +46,7 @@ pub fn forget_names(names: &mut Names, batch: &Batch) {
 }
 
 /// Logs and counts a committed batch, given what was committed before it.
-pub fn note(batch: &Batch, before: Option<&Group>, names: &Names, metrics: &Metrics) {
+pub fn note(batch: &Batch, before: Option<&ManagerState>, names: &Names, metrics: &Metrics) {
     let mut many = Many::default();
     for record in &batch.records {
         match record {
@@ -161,7 +161,7 @@ impl Many {
         namespace: &Namespace,
         change: &Change,
         reason: &Reason,
-        before: Option<&Stored>,
+        before: Option<&NamespaceState>,
         names: &Names,
     ) -> bool {
         let holder = |range: KeyRange| {

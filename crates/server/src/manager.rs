@@ -319,8 +319,8 @@ fn note_health(shared: &Shared, event: &StoreEvent) {
     };
     shared.metrics.store_failures.with([kind]).inc();
     shared.view.show_store(problem);
-    if let Some(left_out) = shared.quiet.admit(kind) {
-        warn!(kind, left_out, "the store did not do what it was asked");
+    if let Some(suppressed) = shared.quiet.admit(kind) {
+        warn!(kind, suppressed, "the store did not do what it was asked");
     }
 }
 

@@ -78,7 +78,7 @@ metrics! {
     owner_messages_dropped: Counter, "centrifuge_owner_messages_dropped", [], "Messages to Owners that were dropped because their queue was full";
     slow_lookups: Counter, "centrifuge_slow_lookups", [], "Streams of Lookups that were ended because they read too slowly";
     admin_requests: CounterBy<2>, "centrifuge_admin_requests", ["request", "result"], "Requests of operators, by request and result";
-    hostile_input: CounterBy<1>, "centrifuge_hostile_input", ["kind"], "Input that was refused, by kind";
+    rejected_input: CounterBy<1>, "centrifuge_rejected_input", ["kind"], "Input that was refused, by kind";
     leaderships_lost: Counter, "centrifuge_leaderships_lost", [], "Times this Manager stopped leading without being asked to";
 }
 

@@ -16,9 +16,9 @@ use tracing::warn;
 use crate::admission::Admission;
 use crate::config::Limits;
 use crate::history::History;
+use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
-use crate::quiet_log::QuietLog;
 use crate::speakers::Speakers;
 use crate::store::StoreCopier;
 use crate::view::View;
@@ -39,7 +39,7 @@ pub struct Shared {
     /// What is counted.
     pub metrics: Metrics,
     /// What is said once a minute.
-    pub quiet: QuietLog,
+    pub quiet: LogThrottle,
     /// Who may connect.
     pub admission: Admission,
     /// Which streams speak for which sessions.
@@ -67,7 +67,7 @@ impl Shared {
             view: View::default(),
             history: History::default(),
             metrics: Metrics::new(),
-            quiet: QuietLog::default(),
+            quiet: LogThrottle::default(),
             admission: Admission::new(limits.clone()),
             speakers: Speakers::default(),
             owners: Arc::new(Peers::new(Arc::clone(&next))),
@@ -82,8 +82,8 @@ impl Shared {
     /// Takes note of the highest term that a client has seen. One that is ahead of the Managers' clock is told to the operator.
     pub fn hear_term(&self, term: Term) {
         let Some(problem) = self.view.hear_term(term) else { return };
-        if let Some(left_out) = self.quiet.admit("clock-set-back") {
-            warn!(left_out, "{problem}");
+        if let Some(suppressed) = self.quiet.admit("clock-set-back") {
+            warn!(suppressed, "{problem}");
         }
     }
 
@@ -94,9 +94,9 @@ impl Shared {
         from: &dyn std::fmt::Display,
         why: &dyn std::fmt::Display,
     ) {
-        self.metrics.hostile_input.with([kind]).inc();
-        if let Some(left_out) = self.quiet.admit(kind) {
-            warn!(kind, %from, %why, left_out, "input refused; further ones of this kind are counted, and logged in a minute");
+        self.metrics.rejected_input.with([kind]).inc();
+        if let Some(suppressed) = self.quiet.admit(kind) {
+            warn!(kind, %from, %why, suppressed, "input refused; further ones of this kind are counted, and logged in a minute");
         }
     }
 }

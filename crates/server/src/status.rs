@@ -1,9 +1,9 @@
 //! What the Manager is doing, as JSON and as gauges: both made anew whenever somebody looks.
 
-use centrifuge_core::group::Stored;
 use centrifuge_core::id::Namespace;
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::NamespaceOverview;
+use centrifuge_core::manager_state::NamespaceState;
 use centrifuge_net::clock;
 use serde::Serialize;
 
@@ -113,13 +113,13 @@ fn namespaces(shared: &Shared) -> Vec<NamespaceStatus> {
     let Some(group) = shared.view.group() else { return Vec::new() };
     let overview = shared.view.overview();
     let nothing = NamespaceOverview::default();
-    let of = |(name, stored): (&Namespace, &Stored)| {
+    let of = |(name, stored): (&Namespace, &NamespaceState)| {
         namespace(name, stored, overview.namespaces.get(name).unwrap_or(&nothing))
     };
     group.namespaces.iter().map(of).collect()
 }
 
-fn namespace(name: &Namespace, stored: &Stored, overview: &NamespaceOverview) -> NamespaceStatus {
+fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOverview) -> NamespaceStatus {
     NamespaceStatus {
         name: name.to_string(),
         owners: stored.sessions.len(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{ManagerId, Namespace, Term};
 use centrifuge_core::manager::{NamespaceOverview, RoleName};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 use tokio::sync::watch;
@@ -76,7 +76,7 @@ struct StoreView {
 #[derive(Debug)]
 pub struct View {
     role: watch::Sender<RoleView>,
-    group: Mutex<Option<Arc<Group>>>,
+    group: Mutex<Option<Arc<ManagerState>>>,
     overview: Mutex<Arc<Overview>>,
     store: Mutex<StoreView>,
     /// Where terms come from a clock.
@@ -111,7 +111,7 @@ impl View {
 
     /// What is committed, if the Manager leads.
     #[must_use]
-    pub fn group(&self) -> Option<Arc<Group>> {
+    pub fn group(&self) -> Option<Arc<ManagerState>> {
         lock(&self.group).clone()
     }
 
@@ -150,7 +150,7 @@ impl View {
     }
 
     /// Shows what a new leader found, or that this Manager does not lead.
-    pub(crate) fn show_group(&self, group: Option<Arc<Group>>) {
+    pub(crate) fn show_group(&self, group: Option<Arc<ManagerState>>) {
         *lock(&self.group) = group;
     }
 

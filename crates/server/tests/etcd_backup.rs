@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_server::store::backup::{RestoreOptions, backup, migrate, restore};
 use centrifuge_server::store::{Answer, Backend, Command, Contents, EtcdOptions, StoreError};
@@ -122,7 +122,7 @@ fn a_restored_store_grants_nothing_twice_and_nobody_leads_it_too_early() {
     store.close();
 }
 
-fn above(restored: &Group, before: &Group, floor: Generation) -> bool {
+fn above(restored: &ManagerState, before: &ManagerState, floor: Generation) -> bool {
     restored.namespaces.len() == before.namespaces.len()
         && restored.namespaces.values().all(|stored| stored.last_generation >= floor)
 }

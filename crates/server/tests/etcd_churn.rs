@@ -8,9 +8,9 @@ mod store_support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::settings::Settings;
 use centrifuge_server::store::etcd::{self, EtcdOptions, NodeFacts};
@@ -35,7 +35,7 @@ fn churn_does_not_fill_etcd() {
     let mut store = Client::open(|answers| backend(&options).open(&candidate, answers));
     let term = store.campaign();
     let before = largest(&options);
-    let mut group = Group::default();
+    let mut group = ManagerState::default();
     let mut samples = Vec::new();
     let mut latencies = Vec::new();
     let start = Instant::now();

@@ -6,9 +6,9 @@ mod store_support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_server::store::etcd::{EtcdCredentials, EtcdTls, Secret};
@@ -126,7 +126,7 @@ fn a_deposed_leader_cannot_write() {
     assert_eq!(first.append(old, 2, &batch_of(old, 2)), StoreEvent::Fenced { index: Index(2) });
     assert!(!first.renew(old));
     second.appended(new, 2, &batch_of(new, 2));
-    first.compact(1, Group::default());
+    first.compact(1, ManagerState::default());
     assert_eq!(first.append(old, 2, &batch_of(old, 2)), StoreEvent::Fenced { index: Index(2) });
     let both = [batch_of(old, 1), batch_of(new, 2)];
     assert_eq!(first.load(), (Index(2), Arc::new(sum(&both))));

@@ -70,7 +70,7 @@ fn report(change: impl FnOnce(&mut v1::Report)) -> v1::OwnerMessage {
 }
 
 async fn hostile_count(manager: &RunningManager, kind: &str) -> f64 {
-    metric(manager.http_addr(), &format!("centrifuge_hostile_input_total{{kind=\"{kind}\"}}")).await
+    metric(manager.http_addr(), &format!("centrifuge_rejected_input_total{{kind=\"{kind}\"}}")).await
 }
 
 /// Waits until so much input of a kind was refused.

@@ -368,7 +368,7 @@ async fn a_process_and_its_copy_end_one_anothers_claim() {
         assert_eq!(status.code(), Code::Aborted, "{status}");
     }
     assert!(
-        metric(manager.http_addr(), "centrifuge_hostile_input_total{kind=\"cloned-session\"}").await > 0.0
+        metric(manager.http_addr(), "centrifuge_rejected_input_total{kind=\"cloned-session\"}").await > 0.0
     );
     manager.shutdown().await;
 }

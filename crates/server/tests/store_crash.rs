@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_server::store::{self, Answer, Backend, Command};
 use store_support::{Client, batch_of, drawn};
@@ -33,7 +33,7 @@ const SEED: &str = "CENTRIFUGE_CRASH_SEED";
 struct Ledger {
     /// Every batch that is in the log.
     log: Vec<Arc<Batch>>,
-    group: Group,
+    group: ManagerState,
     highest_term: u64,
     killed_while_open: u64,
 }
@@ -179,7 +179,7 @@ fn the_process_that_is_killed() {
     say("term", term.0);
     let (Index(mut last), group) = store.load();
     say("loaded", last);
-    let mut group = Group::clone(&group);
+    let mut group = ManagerState::clone(&group);
     for round in 0.. {
         let burst = drawn(&(1..6u64), seed << 32 | round);
         for index in last + 1..=last + burst {

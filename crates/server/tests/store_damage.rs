@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::Index;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_server::store::{self, Answer, Backend, StoreError, StoreHandle};
 use proptest::prelude::any;
 use proptest::sample::Index as Place;
@@ -20,7 +20,7 @@ struct Sample {
     closed: Vec<u8>,
     /// The bytes of the same store while its process had it open: what a kill leaves.
     killed: Vec<u8>,
-    group: Arc<Group>,
+    group: Arc<ManagerState>,
 }
 
 const BATCHES: u64 = 60;

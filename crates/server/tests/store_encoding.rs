@@ -4,9 +4,9 @@ mod store_support;
 
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_net::proto::store::v1 as stored;
 use centrifuge_server::store::{
@@ -104,7 +104,7 @@ fn what_is_missing_or_unknown_is_refused_by_the_name_of_its_field() {
     assert_eq!(decoded, Err(DecodeError::UnknownChoice { field: "reason", value: 99 }));
 }
 
-fn group_with_two_ranges() -> Group {
+fn group_with_two_ranges() -> ManagerState {
     let granted = Change::Granted {
         range: KeyRange::new(Key(0), Key(99)).expect("in order"),
         generation: Generation(1),
@@ -118,7 +118,7 @@ fn group_with_two_ranges() -> Group {
         change,
         reason: Reason::Joined,
     };
-    let mut group = Group::default();
+    let mut group = ManagerState::default();
     group.apply(&Batch { term: Term(1), records: vec![record(created), record(granted)] });
     group
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 
@@ -13,7 +13,7 @@ use super::managers;
 /// What is committed, and who leads until when.
 #[derive(Default)]
 pub(super) struct Store {
-    group: Group,
+    group: ManagerState,
     index: Index,
     last: Option<Arc<Batch>>,
     term: Term,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::group::Stored;
 use crate::id::{Generation, Namespace, OwnerName, SessionId};
+use crate::manager_state::NamespaceState;
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::settings::Settings;
 
@@ -118,7 +118,7 @@ impl Leader {
         })
     }
 
-    fn draft_of(&self, namespace: &Namespace) -> Result<&Stored, AdminError> {
+    fn draft_of(&self, namespace: &Namespace) -> Result<&NamespaceState, AdminError> {
         self.draft.namespaces.get(namespace).ok_or(AdminError::NoSuchNamespace)
     }
 
@@ -136,7 +136,7 @@ fn changes_namespaces(command: &AdminCommand) -> bool {
     )
 }
 
-fn find(stored: &Stored, owner: &OwnerName) -> Result<(SessionId, SessionInfo), AdminError> {
+fn find(stored: &NamespaceState, owner: &OwnerName) -> Result<(SessionId, SessionInfo), AdminError> {
     let session = stored.session_named(owner).ok_or(AdminError::NoSuchOwner)?;
     let info = stored.sessions.get(&session).ok_or(AdminError::NoSuchOwner)?;
     Ok((session, info.clone()))

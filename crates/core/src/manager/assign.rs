@@ -15,7 +15,7 @@ use crate::table::{Entry, Recall};
 use super::decide::Decision;
 use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
-use super::live::{LiveTimer, RecallDeadline};
+use super::namespace_runtime::{LiveTimer, RecallDeadline};
 
 impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::group::{Group, Stored};
 use crate::id::{OwnerName, SessionId};
 use crate::key::KeyRange;
+use crate::manager_state::{ManagerState, NamespaceState};
 use crate::message::{ImportedCopy, MovedLease, Report, Warrant};
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::table::Entry;
@@ -13,15 +13,15 @@ use crate::time::Instant;
 
 use super::Context;
 use super::commit::InFlight;
+use super::conversation::Conversation;
 use super::decide::{Decision, Finding};
 use super::event::{ManagerAction, Peer};
 use super::leader::Leader;
-use super::live::{Live, Offer};
 use super::moves::Move;
-use super::talk::Talk;
+use super::namespace_runtime::{NamespaceRuntime, Offer};
 
 /// The group as a leader sees it that knows every lease under one number.
-pub(super) fn without_merges(group: &Group) -> Group {
+pub(super) fn without_merges(group: &ManagerState) -> ManagerState {
     let mut group = group.clone();
     for stored in group.namespaces.values_mut() {
         let entries: Vec<_> = stored.table.iter().map(|(range, entry)| (range, *entry)).collect();
@@ -33,7 +33,7 @@ pub(super) fn without_merges(group: &Group) -> Group {
 }
 
 /// A report of any conversation that could be a claim opens one.
-pub(super) fn open_conversation(live: &mut Live, from: Peer, report: &Report, now: Instant) {
+pub(super) fn open_conversation(live: &mut NamespaceRuntime, from: Peer, report: &Report, now: Instant) {
     let known = live.talks.contains_key(&report.session) || live.offers.contains_key(&report.session);
     let claims = report.held.iter().any(|held| held.warrant.is_some());
     if live.rebuild.is_none() || known || !claims {
@@ -42,13 +42,13 @@ pub(super) fn open_conversation(live: &mut Live, from: Peer, report: &Report, no
     let Ok(name) = OwnerName::new(&report.session.to_string()) else { return };
     let (id, url) = (report.conversation, "".into());
     let offer = Offer { id, name, url, takes_over: false, formerly: None, made_at: now };
-    let mut talk = Talk::open(offer, from, None, now);
+    let mut talk = Conversation::open(offer, from, None, now);
     talk.seq = report.heard;
     live.talks.insert(report.session, talk);
 }
 
 /// Whatever one session does not list is free.
-pub(super) fn absent_anywhere(stored: &Stored, talk: &Talk) -> Vec<Finding> {
+pub(super) fn absent_anywhere(stored: &NamespaceState, talk: &Conversation) -> Vec<Finding> {
     let Some(report) = &talk.report else { return Vec::new() };
     let listed = |range: KeyRange| report.held.iter().any(|held| held.range.overlaps(range));
     let owned = stored.table.iter().filter(|(range, entry)| entry.owner.is_some() && !listed(*range));
@@ -64,7 +64,7 @@ pub(super) fn absent_anywhere(stored: &Stored, talk: &Talk) -> Vec<Finding> {
 }
 
 /// A copy counts as if its source had spoken.
-pub(super) fn copies_as_moves(live: &Live) -> Vec<(SessionId, Move)> {
+pub(super) fn copies_as_moves(live: &NamespaceRuntime) -> Vec<(SessionId, Move)> {
     let as_move = |session: SessionId, copy: &ImportedCopy| {
         let ImportedCopy { range, source: generation } = *copy;
         let lease = MovedLease { range, generation };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::group::Stored;
 use crate::id::{Generation, Nonce, SessionId, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
+use crate::manager_state::NamespaceState;
 use crate::message::{HeldLease, Report, UpdateBody, Warrant};
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record};
@@ -15,7 +15,7 @@ use super::Context;
 use super::decide::Decision;
 use super::event::{ClaimSkip, Skip};
 use super::leader::Leader;
-use super::live::{Live, LiveTimer};
+use super::namespace_runtime::{LiveTimer, NamespaceRuntime};
 
 /// What a leader that has no store does not know yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,12 +83,12 @@ pub(super) fn configured_namespaces(floor: Option<Generation>, context: &mut Con
 }
 
 /// What a session can show to the next leader. Its code is added where it leaves the Manager.
-pub(super) fn warrant(range: KeyRange, stored: &Stored, session: SessionId) -> Option<Warrant> {
+pub(super) fn warrant(range: KeyRange, stored: &NamespaceState, session: SessionId) -> Option<Warrant> {
     let virtual_nodes = stored.sessions.get(&session)?.virtual_nodes;
     Some(Warrant { range, lease: stored.settings.lease, virtual_nodes, code: [0; 32] })
 }
 
-impl Live {
+impl NamespaceRuntime {
     /// Nothing is known: no lease of an earlier leader runs on after a full hold.
     pub(super) fn begin_rebuild(&mut self, silent_from: Instant) {
         self.silent_from = silent_from;
@@ -117,7 +117,7 @@ impl Live {
     }
 
     /// Whoever claimed nothing waited until nothing was left to claim.
-    fn let_others_join(&mut self, stored: &Stored) {
+    fn let_others_join(&mut self, stored: &NamespaceState) {
         let waiting = self.talks.iter_mut().filter(|(session, _)| !stored.sessions.contains_key(session));
         for (session, talk) in waiting {
             talk.undecided = true;

@@ -11,7 +11,7 @@ use crate::time::Instant;
 
 use super::event::{AdminError, ManagerAction};
 use super::leader::Leader;
-use super::live::Live;
+use super::namespace_runtime::NamespaceRuntime;
 use super::{Context, Next};
 
 /// How long an append that failed or whose outcome is unknown rests before it is repeated.
@@ -164,7 +164,7 @@ impl Leader {
             match change {
                 Change::Created { .. } => {
                     if let Some(stored) = self.committed.namespaces.get(namespace) {
-                        let mut live = Live::new(stored, context.now);
+                        let mut live = NamespaceRuntime::new(stored, context.now);
                         live.follow_hold(stored);
                         if self.floor.is_some() {
                             live.begin_rebuild(self.silent_from);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::group::{Group, Stored};
 use crate::id::{Generation, Namespace, Seq, SessionId};
 use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::KeyRange;
+use crate::manager_state::{ManagerState, NamespaceState};
 use crate::message::{Release, Report};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -19,12 +19,12 @@ use super::Context;
 use super::broken;
 use super::claim::Claim;
 use super::commit::{Affected, Decided, InFlight};
+use super::conversation::Conversation;
 use super::event::{ManagerAction, Skip};
 use super::leader::Leader;
 use super::listed::{ByNumber, HeldInOrder};
-use super::live::Live;
 use super::moves::MovedKeys;
-use super::talk::Talk;
+use super::namespace_runtime::NamespaceRuntime;
 
 /// The records decided so far and what their commit sets free.
 #[derive(Default)]
@@ -38,8 +38,8 @@ pub(super) struct Plan {
 /// The decision about one namespace. Each change is applied to the draft as it is made, so that the next one sees it.
 pub(super) struct Decision<'a> {
     pub(super) namespace: &'a Namespace,
-    pub(super) draft: &'a mut Group,
-    pub(super) live: &'a mut Live,
+    pub(super) draft: &'a mut ManagerState,
+    pub(super) live: &'a mut NamespaceRuntime,
     pub(super) plan: &'a mut Plan,
     pub(super) now: Instant,
     pub(super) drift: Drift,
@@ -141,7 +141,7 @@ impl Leader {
 }
 
 impl Decision<'_> {
-    pub(super) fn stored(&self) -> &Stored {
+    pub(super) fn stored(&self) -> &NamespaceState {
         &self.draft.namespaces[self.namespace]
     }
 
@@ -485,9 +485,9 @@ impl Decision<'_> {
 /// for a hold. One that is no longer renewed is not offered again: no message that its Owner could still apply brings
 /// it, because every message that was sent before this report arrived crosses it.
 pub(super) fn reconcile(
-    stored: &Stored,
+    stored: &NamespaceState,
     session: SessionId,
-    talk: &Talk,
+    talk: &Conversation,
     withdrawn: &RangeMap<Generation>,
 ) -> Vec<Finding> {
     let Some(report) = &talk.report else { return Vec::new() };

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::group::Stored;
 use crate::id::{OwnerName, SessionId};
 use crate::key::KeyRange;
+use crate::manager_state::NamespaceState;
 use crate::partition::{PartitionOwner, PartitionerKind, Ring};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -34,7 +34,7 @@ enum Partition {
 
 impl Desired {
     /// What is wanted where there is nobody.
-    pub(super) fn new(stored: &Stored) -> Desired {
+    pub(super) fn new(stored: &NamespaceState) -> Desired {
         let partition = match stored.settings.partitioner {
             PartitionerKind::ConsistentHash => Partition::Ring(Ring::new()),
             PartitionerKind::Fixed => Partition::Whole(RangeMap::new()),
@@ -60,17 +60,17 @@ impl Desired {
     }
 
     /// Whether it can be brought up to date with `stored`, and need not be made anew.
-    pub(super) fn is_of(&self, stored: &Stored) -> bool {
+    pub(super) fn is_of(&self, stored: &NamespaceState) -> bool {
         self.settings.partitioner == stored.settings.partitioner
     }
 
     /// Whether settings and pins are the same as before.
-    pub(super) fn is_for(&self, stored: &Stored) -> bool {
+    pub(super) fn is_for(&self, stored: &NamespaceState) -> bool {
         self.settings == stored.settings && self.pins == stored.pins
     }
 
     /// Takes the members, settings and pins as they are now; says whether any of them is another.
-    pub(super) fn follow(&mut self, stored: &Stored) -> bool {
+    pub(super) fn follow(&mut self, stored: &NamespaceState) -> bool {
         let joined_or_left = self.follow_owners(stored);
         let mut changed = self.follow_partition(&joined_or_left);
         let others = self.settings != stored.settings;
@@ -106,7 +106,7 @@ impl Desired {
     }
 
     /// Whether it is what one made anew for the same input would be.
-    pub(super) fn is_up_to_date(&self, stored: &Stored) -> bool {
+    pub(super) fn is_up_to_date(&self, stored: &NamespaceState) -> bool {
         let mut anew = Desired::new(stored);
         anew.follow(stored);
         anew.ranges == self.ranges && anew.misplaced == self.misplaced
@@ -115,7 +115,7 @@ impl Desired {
     /// The sessions that may have keys and did not, or have no more, or are others: before and now.
     fn follow_owners(
         &mut self,
-        stored: &Stored,
+        stored: &NamespaceState,
     ) -> Vec<(SessionId, Option<PartitionOwner>, Option<PartitionOwner>)> {
         let mut changed = Vec::new();
         let mut known = self.owners.iter().peekable();

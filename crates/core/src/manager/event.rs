@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::group::Group;
 use crate::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
 use crate::key::KeyRange;
 use crate::load::LoadSkip;
+use crate::manager_state::ManagerState;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
 use crate::record::Batch;
 use crate::settings::{Settings, SettingsError};
@@ -102,7 +102,7 @@ pub enum StoreEvent {
         /// The index of the last batch.
         index: Index,
         /// What all batches add up to.
-        group: Arc<Group>,
+        group: Arc<ManagerState>,
     },
     /// The load failed; nothing is known.
     LoadFailed {
@@ -295,7 +295,7 @@ pub enum ManagerAction {
         /// How far.
         index: Index,
         /// What it adds up to.
-        group: Arc<Group>,
+        group: Arc<ManagerState>,
     },
     /// Answer an operator.
     AdminReply {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::group::Group;
 use crate::id::{Generation, Index, Namespace};
 use crate::injected_bug::{Bug, injected};
+use crate::manager_state::ManagerState;
 use crate::message::OwnerToManager;
 use crate::record::Record;
 use crate::time::Instant;
@@ -14,19 +14,19 @@ use super::broken;
 use super::claim::{configured_namespaces, floor};
 use super::commit::InFlight;
 use super::event::{AdminCommand, AdminError, ManagerAction, ManagerEvent, RoleName, StoreEvent};
-use super::live::Live;
-use super::{Context, Lead, Next};
+use super::namespace_runtime::NamespaceRuntime;
+use super::{Context, LeaderLease, Next};
 
 /// A leader's state. `committed` is what everybody may be told. `draft` is that plus the batch under way, if there is
 /// one. Nothing is decided while a batch is under way: what happens then waits as facts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Leader {
-    pub(super) lead: Lead,
-    pub(super) committed: Group,
-    pub(super) draft: Group,
+    pub(super) lead: LeaderLease,
+    pub(super) committed: ManagerState,
+    pub(super) draft: ManagerState,
     pub(super) index: Index,
     pub(super) in_flight: Option<InFlight>,
-    pub(super) live: BTreeMap<Namespace, Live>,
+    pub(super) live: BTreeMap<Namespace, NamespaceRuntime>,
     pub(super) admin: Vec<(u64, AdminCommand)>,
     /// Records of the group itself that wait for the next batch.
     pub(super) group_records: Vec<Record>,
@@ -47,10 +47,10 @@ impl Leader {
     /// A leader that won at `won_at` and found `group` at `index`. Its first batch takes the next index, so that no
     /// append of an earlier leader can arrive there late.
     pub(super) fn new(
-        lead: Lead,
+        lead: LeaderLease,
         won_at: Instant,
         index: Index,
-        group: &Group,
+        group: &ManagerState,
         context: &mut Context<'_>,
     ) -> Leader {
         let forgetful = injected(Bug::LeaderForgetsMerges).then(|| broken::without_merges(group));
@@ -66,7 +66,7 @@ impl Leader {
         let live = group
             .namespaces
             .iter()
-            .map(|(name, stored)| (name.clone(), Live::taken_over(stored, silent_from, context)))
+            .map(|(name, stored)| (name.clone(), NamespaceRuntime::taken_over(stored, silent_from, context)))
             .collect();
         let floor = floor(lead.term, context);
         let mut group_records = vec![Record::LeaderStarted { leader_hold: context.config.leader_hold }];
@@ -98,15 +98,15 @@ impl Leader {
         leader
     }
 
-    pub(super) fn lead(&self) -> &Lead {
+    pub(super) fn lead(&self) -> &LeaderLease {
         &self.lead
     }
 
-    pub(super) fn lead_mut(&mut self) -> &mut Lead {
+    pub(super) fn lead_mut(&mut self) -> &mut LeaderLease {
         &mut self.lead
     }
 
-    pub(super) fn committed(&self) -> &Group {
+    pub(super) fn committed(&self) -> &ManagerState {
         &self.committed
     }
 
@@ -167,7 +167,7 @@ impl Leader {
     }
 
     fn due(&self, now: Instant) -> Vec<Namespace> {
-        let due = |live: &Live| live.timers.next().is_some_and(|at| at <= now);
+        let due = |live: &NamespaceRuntime| live.timers.next().is_some_and(|at| at <= now);
         self.live.iter().filter(|(_, live)| due(live)).map(|(name, _)| name.clone()).collect()
     }
 

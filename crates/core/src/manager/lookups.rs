@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::change_log::ChangeLog;
-use crate::group::Stored;
 use crate::id::{Lsn, Namespace, Nonce, Seq, Term};
+use crate::manager_state::NamespaceState;
 use crate::message::{LookupRequest, ManagerToLookup, Update, UpdateBody};
 use crate::table::PublishedEntry;
 use crate::time::Instant;
@@ -14,7 +14,7 @@ use crate::time::Instant;
 use super::Context;
 use super::event::{ManagerAction, MessageSkip, Peer};
 use super::leader::Leader;
-use super::live::Live;
+use super::namespace_runtime::NamespaceRuntime;
 
 /// A Lookup that has not asked for this long is gone, though nobody said so.
 const GONE_AFTER: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ pub(super) struct LatestSnapshot(Option<(Lsn, Arc<[PublishedEntry]>)>);
 
 impl LatestSnapshot {
     /// The table as Lookups see it. Whatever they see of it changes only with its position.
-    fn of(&mut self, stored: &Stored) -> Arc<[PublishedEntry]> {
+    fn of(&mut self, stored: &NamespaceState) -> Arc<[PublishedEntry]> {
         match &self.0 {
             Some((lsn, entries)) if *lsn == stored.lsn => Arc::clone(entries),
             _ => {
@@ -115,7 +115,7 @@ impl Subscriber {
     }
 }
 
-impl Live {
+impl NamespaceRuntime {
     /// Pushes a committed change to every subscriber; the entries are shared by all of them.
     pub(super) fn publish(
         &mut self,
@@ -155,7 +155,7 @@ impl Live {
         &mut self,
         namespace: &Namespace,
         term: Term,
-        stored: &Stored,
+        stored: &NamespaceState,
         context: &mut Context<'_>,
     ) {
         self.log = ChangeLog::new(stored.log, stored.lsn);

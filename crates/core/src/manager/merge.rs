@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::group::Stored;
 use crate::id::{Generation, SessionId};
 use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
+use crate::manager_state::NamespaceState;
 use crate::message::Report;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -104,7 +104,7 @@ impl Decision<'_> {
 }
 
 /// Whether a report lists something under a number that its holder was told to take.
-pub(super) fn takes_up_merge(report: &Report, stored: &Stored) -> bool {
+pub(super) fn takes_up_merge(report: &Report, stored: &NamespaceState) -> bool {
     let merges = stored.table.of_session(report.session).filter_map(|(_, entry)| entry.merge);
     let merges: BTreeSet<Generation> = merges.collect();
     !merges.is_empty() && report.held.iter().any(|held| merges.contains(&held.generation))

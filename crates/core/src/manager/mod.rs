@@ -5,19 +5,19 @@ mod assign;
 mod broken;
 mod claim;
 mod commit;
+mod conversation;
 mod decide;
 mod desired;
 mod event;
 mod leader;
 mod listed;
-mod live;
 mod lookups;
 mod merge;
 mod moves;
+mod namespace_runtime;
 mod offers;
 mod overview;
 mod sessions;
-mod talk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub use event::{
 };
 pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
 
-use crate::group::Group;
 use crate::id::{ManagerId, Namespace, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::machine::{Machine, Output};
+use crate::manager_state::ManagerState;
 use crate::message::{ManagerToLookup, ManagerToOwner};
 use crate::random::Random;
 use crate::settings::{Drift, Settings};
@@ -114,13 +114,13 @@ pub struct ManagerMachine {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
     Standby { leader: Option<ManagerId>, campaign: Option<(u64, Instant)>, next_campaign: Instant },
-    Loading { lead: Lead, won_at: Instant, load: u64, retry_at: Instant },
+    Loading { lead: LeaderLease, won_at: Instant, load: u64, retry_at: Instant },
     Leader(Box<Leader>),
 }
 
 /// A leader lease, by this Manager's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Lead {
+struct LeaderLease {
     term: Term,
     valid_until: Instant,
     /// The renewals under way and when each was sent: a lease counts from there, however late the answer comes.
@@ -200,7 +200,7 @@ impl ManagerMachine {
 
     /// What is committed, as far as a leader knows.
     #[must_use]
-    pub fn group(&self) -> Option<&Group> {
+    pub fn group(&self) -> Option<&ManagerState> {
         match &self.role {
             Role::Leader(leader) => Some(leader.committed()),
             _ => None,
@@ -257,7 +257,7 @@ impl Machine for ManagerMachine {
 }
 
 impl Role {
-    fn lead(&self) -> Option<&Lead> {
+    fn lead(&self) -> Option<&LeaderLease> {
         match self {
             Role::Standby { .. } => None,
             Role::Loading { lead, .. } => Some(lead),
@@ -265,7 +265,7 @@ impl Role {
         }
     }
 
-    fn lead_mut(&mut self) -> Option<&mut Lead> {
+    fn lead_mut(&mut self) -> Option<&mut LeaderLease> {
         match self {
             Role::Standby { .. } => None,
             Role::Loading { lead, .. } => Some(lead),
@@ -382,7 +382,7 @@ impl Role {
         if current != request || now >= valid_until {
             return;
         }
-        let lead = Lead {
+        let lead = LeaderLease {
             term,
             valid_until,
             renewals: BTreeMap::new(),
@@ -395,7 +395,7 @@ impl Role {
         context.push(ManagerAction::Load { request: load });
     }
 
-    fn on_loaded(&mut self, request: u64, build: impl FnOnce(Lead, Instant) -> Leader) {
+    fn on_loaded(&mut self, request: u64, build: impl FnOnce(LeaderLease, Instant) -> Leader) {
         if let Role::Loading { lead, won_at, load, .. } = self
             && *load == request
         {
@@ -405,7 +405,7 @@ impl Role {
     }
 }
 
-impl Lead {
+impl LeaderLease {
     fn wake(&self) -> Instant {
         self.renew_at.min(self.valid_until)
     }

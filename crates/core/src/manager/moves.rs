@@ -16,10 +16,10 @@ use crate::table::{Entry, LeaseNumbers, Table};
 use crate::time::Instant;
 
 use super::broken;
+use super::conversation::Conversation;
 use super::decide::Decision;
 use super::leader::Leader;
-use super::live::Live;
-use super::talk::Talk;
+use super::namespace_runtime::NamespaceRuntime;
 
 /// A report's word that state was moved, in which a leader without a store can trust.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl MovedKeys {
     }
 }
 
-impl Live {
+impl NamespaceRuntime {
     /// The keys that some session's latest report says it moved: if the leader changed now, they could go where it says.
     pub(super) fn spoken_for(&self, now: Instant) -> RangeSet {
         let mut keys = RangeSet::new();
@@ -117,7 +117,8 @@ impl Live {
             for number in own.filter(|number| owner == source && numbers.contains(number)) {
                 waiting.entry((number, None)).or_default().insert(piece);
             }
-            let is_listed = |talk: &Talk| talk.offers.listed(piece, entry.numbers()).contains_range(piece);
+            let is_listed =
+                |talk: &Conversation| talk.offers.listed(piece, entry.numbers()).contains_range(piece);
             if let Some(number) = entry.source.filter(|number| numbers.contains(number))
                 && !self.talks.get(&owner).is_some_and(is_listed)
             {

@@ -8,7 +8,7 @@ use crate::message::Report;
 use crate::time::Instant;
 
 use super::event::RoleName;
-use super::live::Live;
+use super::namespace_runtime::NamespaceRuntime;
 use super::{ManagerMachine, Role};
 
 /// The volatile side of a namespace, as readers see it.
@@ -77,7 +77,7 @@ impl ManagerMachine {
     }
 }
 
-impl Live {
+impl NamespaceRuntime {
     fn overview(&self, now: Instant) -> NamespaceOverview {
         let heard = |session| self.heard.get(session);
         let sessions = self.talks.iter().filter_map(|(session, talk)| {

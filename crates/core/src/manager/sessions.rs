@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::group::Group;
 use crate::id::{Generation, Namespace, OwnerName, Seq, SessionId};
 use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::{Key, KeyRange};
+use crate::manager_state::ManagerState;
 use crate::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder,
     Refused, RefusedWhy, Release, Report, Welcome,
@@ -19,14 +19,14 @@ use super::Context;
 use super::broken;
 use super::claim::warrant;
 use super::commit::Decided;
+use super::conversation::{Conversation, around, objection};
 use super::decide::reconcile;
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
-use super::live::{Live, LiveTimer, Offer};
 use super::lookups::count;
 use super::merge::takes_up_merge;
 use super::moves::moves;
-use super::talk::{Talk, around, objection};
+use super::namespace_runtime::{LiveTimer, NamespaceRuntime, Offer};
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
 const MAX_WEIGHT: u32 = 10_000;
@@ -255,7 +255,7 @@ impl Leader {
                 }
                 LiveTimer::Resend(session) => {
                     if let Some(talk) = live.talks.get_mut(&session) {
-                        talk.stumbles = talk.stumbles.saturating_add(1);
+                        talk.consecutive_races = talk.consecutive_races.saturating_add(1);
                         talk.reply_due = true;
                         live.due.insert(session);
                     }
@@ -269,7 +269,7 @@ impl Leader {
         let unlimited = injected(Bug::PushesWithoutLimit);
         // Whoever has yet to be heard would take an answer without its leases for their end.
         let diskless = context.config.diskless.is_some();
-        let due = |talk: &Talk| {
+        let due = |talk: &Conversation| {
             (talk.reply_due || (talk.push_due && (!talk.is_unanswered() || unlimited)))
                 && (!diskless || talk.applied > Seq::ZERO)
                 // The answer to a report that takes several batches comes with the last of them.
@@ -289,7 +289,7 @@ impl Leader {
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let talk = self.live.get(namespace).and_then(|live| live.talks.get(&session));
-        let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| Arc::clone(&talk.told));
+        let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| Arc::clone(&talk.last_sent));
         let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session).into());
         let void = self.void_copies(namespace, session);
         let repeat = self.to_repeat(namespace, session);
@@ -388,7 +388,7 @@ impl Leader {
             Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
         };
         let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session)).map(Box::new);
-        let mut orders = Vec::with_capacity(talk.told.len() + 1);
+        let mut orders = Vec::with_capacity(talk.last_sent.len() + 1);
         let mut is_listed = talk.offers.listed_in_order();
         let mut drafted = draft.table.of_session(session).peekable();
         for (range, entry) in told.table.of_session(session) {
@@ -428,7 +428,7 @@ impl Leader {
     /// Whether a session that wants to be emptied has nothing left, and nobody can say any more that it moved state there.
     fn is_drained(&self, namespace: &Namespace, session: SessionId, void: &[ImportedCopy]) -> bool {
         let report = self.report(namespace, session).filter(|report| report.draining);
-        let has_any = |group: &Group| {
+        let has_any = |group: &ManagerState| {
             let stored = group.namespaces.get(namespace);
             stored.is_some_and(|stored| stored.table.has_any(session))
         };
@@ -486,7 +486,7 @@ impl Leader {
     }
 }
 
-impl Live {
+impl NamespaceRuntime {
     /// Why a report cannot take up the offer that it names, if it cannot.
     fn objection_to_first(&self, report: &Report) -> Option<MessageSkip> {
         self.offers.get(&report.session).filter(|offer| offer.id == report.conversation)?;
@@ -501,7 +501,7 @@ impl Live {
         }
         if self.offers.get(&report.session).is_some_and(|offer| offer.id == report.conversation) {
             if let Some(offer) = self.offers.remove(&report.session) {
-                let opened = Talk::open(offer, from, talk, context.now);
+                let opened = Conversation::open(offer, from, talk, context.now);
                 self.talks.insert(report.session, opened);
                 self.due.remove(&report.session);
                 self.undecided.remove(&report.session);
@@ -529,7 +529,7 @@ fn renewal_of(
 fn orders_of(
     range: KeyRange,
     entry: &Entry,
-    talk: &Talk,
+    talk: &Conversation,
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> impl Iterator<Item = LeaseOrder> {
     let Entry { generation, source, .. } = *entry;
@@ -586,9 +586,10 @@ fn is_drain_of(skip: &Skip, name: &OwnerName) -> bool {
 }
 
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.
-fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
+fn has_news(orders: &[LeaseOrder], talk: &Conversation) -> bool {
     let told = |order: &LeaseOrder| {
-        let mut same = around(&talk.told, order.range).filter(|told| told.is_of(order.generation)).peekable();
+        let mut same =
+            around(&talk.last_sent, order.range).filter(|told| told.is_of(order.generation)).peekable();
         (order.recall.is_none() || same.peek().is_some()) && same.all(|told| told.recall == order.recall)
     };
     let keys = |orders: &[LeaseOrder], held: &HeldLease| {
@@ -601,11 +602,11 @@ fn has_news(orders: &[LeaseOrder], talk: &Talk) -> bool {
             .is_some_and(|order| order.is_of(held.generation) && order.range.contains_range(held.range))
     };
     let kept = |held: &HeldLease| {
-        listed_whole(held) || keys(&talk.told, held).difference(&keys(orders, held)).is_empty()
+        listed_whole(held) || keys(&talk.last_sent, held).difference(&keys(orders, held)).is_empty()
     };
     // Most orders are at the place where they were.
     let is_in_place = |(place, order): (usize, &LeaseOrder)| {
-        talk.told.get(place).is_some_and(|same| {
+        talk.last_sent.get(place).is_some_and(|same| {
             same.range == order.range && same.generation == order.generation && same.recall == order.recall
         }) || told(order)
     };

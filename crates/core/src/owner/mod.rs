@@ -1,8 +1,8 @@
 //! The Owner: holds leases, answers for keys locally, and gives ranges back with their state.
 
+mod conversation;
 mod event;
 mod leases;
-mod talk;
 mod transfer;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::time::Instant;
 use crate::timers::Timers;
 
-use talk::{Pending, Search, Talk};
+use conversation::{Conversation, Pending, Search};
 use transfer::Transfers;
 
 /// What an Owner is told at its start.
@@ -71,7 +71,7 @@ pub struct OwnerMachine {
     random: Random,
     leases: Leases,
     transfers: Transfers,
-    talk: Option<Talk>,
+    talk: Option<Conversation>,
     /// The last conversation that was given up, and how far it was numbered.
     given_up: Option<(Nonce, Seq)>,
     started_at: Instant,
@@ -158,8 +158,8 @@ impl OwnerMachine {
             hello: 0,
             seeking: None,
             term: Term::ZERO,
-            lease: talk::FIRST_LEASE,
-            renewal: talk::FIRST_LEASE / 4,
+            lease: conversation::FIRST_LEASE,
+            renewal: conversation::FIRST_LEASE / 4,
             round_trip: RoundTrip::assumed(),
             released: Pending::default(),
             refused: Pending::default(),

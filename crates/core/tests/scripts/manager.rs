@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Secret, Seq, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
     AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
     HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position,
     Refusal, Release, Report, Warrant,
@@ -53,7 +53,7 @@ struct Talk {
 #[derive(Default)]
 struct Store {
     index: Index,
-    group: Group,
+    group: ManagerState,
     under_way: Option<(Index, Arc<Batch>)>,
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::time::Instant;
 
@@ -13,7 +13,7 @@ use centrifuge_core::time::Instant;
 #[derive(Default)]
 pub struct Store {
     pub log: Vec<Arc<Batch>>,
-    pub group: Group,
+    pub group: ManagerState,
     /// Nothing outlives a term.
     pub forgets: bool,
     term: Term,
@@ -62,7 +62,7 @@ impl Store {
             }
             ManagerAction::Load { request } => {
                 if self.forgets {
-                    (self.log, self.group) = (Vec::new(), Group::default());
+                    (self.log, self.group) = (Vec::new(), ManagerState::default());
                 }
                 let (index, group) = (Index(self.log.len() as u64), Arc::new(self.group.clone()));
                 ManagerEvent::Store(StoreEvent::Loaded { request, index, group })

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use centrifuge_core::group::Stored;
 use centrifuge_core::id::{Generation, ManagerId, Namespace, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy, Row};
 use centrifuge_core::manager::ManagerMachine;
+use centrifuge_core::manager_state::NamespaceState;
 use centrifuge_core::message::{LeaseOrder, OrderKind};
 use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerMachine};
 use centrifuge_core::range_map::RangeMap;
@@ -57,11 +57,11 @@ impl Cluster {
 
 /// The table, as the leader has committed it.
 impl Cluster {
-    pub fn stored(&self) -> &Stored {
+    pub fn stored(&self) -> &NamespaceState {
         self.stored_of(&pool())
     }
 
-    pub fn stored_of(&self, namespace: &Namespace) -> &Stored {
+    pub fn stored_of(&self, namespace: &Namespace) -> &NamespaceState {
         let group = self.manager_machine(self.leader()).group().expect("a leader has a group");
         group.namespaces.get(namespace).expect("a namespace")
     }

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::datagram::{Opened, Refused, open, seal};
 use super::secret::Secret;
-use crate::quiet_log::QuietLog;
+use crate::log_throttle::LogThrottle;
 
 /// How many messages wait to be sent to a peer before the next packet is dropped, as a network would.
 const MOST_WAITING: usize = 1 << 16;
@@ -135,7 +135,7 @@ struct Shared {
     names: BTreeMap<PeerId, String>,
     addresses: RwLock<BTreeMap<PeerId, SocketAddr>>,
     counts: Arc<Counts>,
-    log: QuietLog,
+    log: LogThrottle,
 }
 
 impl PeerSocket {
@@ -167,7 +167,7 @@ impl PeerSocket {
             names,
             addresses: RwLock::default(),
             counts: Arc::clone(&counts),
-            log: QuietLog::default(),
+            log: LogThrottle::default(),
         });
         shared.resolve_literals();
         let tasks = [
@@ -239,8 +239,8 @@ impl Shared {
                 }
                 Err(error) => {
                     add(&self.counts.unsent, 1);
-                    if let Some(left_out) = self.log.admit("a datagram cannot be sent") {
-                        tracing::warn!(%to, %address, %error, left_out, "a datagram cannot be sent");
+                    if let Some(suppressed) = self.log.admit("a datagram cannot be sent") {
+                        tracing::warn!(%to, %address, %error, suppressed, "a datagram cannot be sent");
                     }
                 }
             }
@@ -279,8 +279,8 @@ impl Shared {
     }
 
     fn complain(&self, kind: &'static str, sender: SocketAddr, why: impl FnOnce() -> String) {
-        if let Some(left_out) = self.log.admit(kind) {
-            tracing::warn!(%sender, left_out, why = why(), "{kind}");
+        if let Some(suppressed) = self.log.admit(kind) {
+            tracing::warn!(%sender, suppressed, why = why(), "{kind}");
         }
     }
 }
@@ -313,8 +313,8 @@ async fn receive_all<E>(
                 }
             }
             Err(error) => {
-                if let Some(left_out) = shared.log.admit("the socket does not receive") {
-                    tracing::warn!(%error, left_out, "the socket does not receive");
+                if let Some(suppressed) = shared.log.admit("the socket does not receive") {
+                    tracing::warn!(%error, suppressed, "the socket does not receive");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -335,8 +335,8 @@ async fn resolve_names(shared: Arc<Shared>) {
                     }
                 }
                 Err(error) => {
-                    if let Some(left_out) = shared.log.admit("a peer's name has no address") {
-                        tracing::warn!(%peer, name, %error, left_out, "a peer's name has no address");
+                    if let Some(suppressed) = shared.log.admit("a peer's name has no address") {
+                        tracing::warn!(%peer, name, %error, suppressed, "a peer's name has no address");
                     }
                 }
             }

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, ManagerId, Namespace, OwnerName, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
     AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::recording::Recordable;
 use centrifuge_core::settings::Settings;
@@ -63,7 +63,7 @@ pub(crate) struct Trio {
     pub(crate) owner: Recorded<OwnerMachine>,
     pub(crate) lookup: Recorded<LookupMachine>,
     id: ManagerId,
-    group: Group,
+    group: ManagerState,
     index: Index,
     term: Term,
     now: Instant,
@@ -91,7 +91,7 @@ impl Trio {
             owner: Recorded::new(&folder.join("owner"), owner, 2),
             lookup: Recorded::new(&folder.join("lookup"), LookupConfig::new(namespace.clone(), managers), 3),
             id,
-            group: Group::default(),
+            group: ManagerState::default(),
             index: Index::ZERO,
             term: Term::ZERO,
             now: Instant(1_000_000_007),

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::Namespace;
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerEvent};
+use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_net::clock;
 use centrifuge_net::convert::{
     ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, named, not_leader_status,
@@ -69,7 +69,7 @@ impl AdminService {
     }
 
     /// What is committed; only a leader knows.
-    fn group(&self) -> Result<Arc<Group>, Status> {
+    fn group(&self) -> Result<Arc<ManagerState>, Status> {
         let role = self.shared.view.role();
         match self.shared.view.group() {
             Some(group) if role.is_leading() => Ok(group),
@@ -210,7 +210,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-fn stored<'a>(group: &'a Group, namespace: &Namespace) -> Result<&'a Stored, Status> {
+fn stored<'a>(group: &'a ManagerState, namespace: &Namespace) -> Result<&'a NamespaceState, Status> {
     group
         .namespaces
         .get(namespace)
@@ -253,7 +253,7 @@ impl Admin for AdminService {
         let only = only.map(|name| read_namespace("namespace", &name)).transpose()?;
         let overview = self.shared.view.overview();
         let now = clock::now();
-        let write = |name: &Namespace, stored: &Stored| {
+        let write = |name: &Namespace, stored: &NamespaceState| {
             let rebuilding = overview.namespaces.get(name).and_then(|space| space.rebuilding);
             write_namespace_status(name, stored, rebuilding.map(|rebuild| (rebuild, now)))
         };

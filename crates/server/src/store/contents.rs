@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
+use centrifuge_core::manager_state::ManagerState;
 
 use super::StoredBatch;
 
@@ -17,7 +17,7 @@ pub struct Contents {
     /// The index of the last batch.
     pub index: Index,
     /// What all batches add up to.
-    pub group: Group,
+    pub group: ManagerState,
     /// The latest batches, the oldest first; the last of them is at `index`, unless there are none.
     pub history: Vec<StoredBatch>,
 }

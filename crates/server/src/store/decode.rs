@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
@@ -28,7 +28,7 @@ pub fn decode_batch(batch: stored::Batch) -> Decoded<Batch> {
 }
 
 /// The group that was stored.
-pub fn decode_group(group: stored::Group) -> Decoded<Group> {
+pub fn decode_group(group: stored::Group) -> Decoded<ManagerState> {
     let mut namespaces = BTreeMap::new();
     for stored in group.namespaces {
         let name = namespace_name(&stored.name)?;
@@ -42,7 +42,7 @@ pub fn decode_group(group: stored::Group) -> Decoded<Group> {
             return Err(DecodeError::Twice("removed"));
         }
     }
-    Ok(Group {
+    Ok(ManagerState {
         term: Term(group.term),
         latest_leader_hold: duration(group.latest_leader_hold, "latest_leader_hold")?,
         earlier_leaders_hold: duration(group.earlier_leaders_hold, "earlier_leaders_hold")?,
@@ -161,7 +161,7 @@ fn reason(reason: stored::Reason) -> Decoded<Reason> {
     })
 }
 
-fn namespace(from: stored::Namespace) -> Decoded<Stored> {
+fn namespace(from: stored::Namespace) -> Decoded<NamespaceState> {
     let mut sessions = BTreeMap::new();
     for record in from.sessions {
         let (session, info) = session_record(record)?;
@@ -174,7 +174,7 @@ fn namespace(from: stored::Namespace) -> Decoded<Stored> {
         let to = required(pin.to, "pins.to")?;
         pins.insert(range(pin.range, "pins.range")?, owner_name(&to)?);
     }
-    Ok(Stored {
+    Ok(NamespaceState {
         log: nonce(from.log, "log")?,
         lsn: Lsn(from.lsn),
         settings: Arc::new(settings(required(from.settings, "settings")?)?),

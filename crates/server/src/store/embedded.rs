@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use redb::{Database, ReadableDatabase};
 
@@ -46,7 +46,7 @@ fn create_empty(file: &Path) -> Result<Disk, StoreError> {
         term: Term::ZERO,
         not_before: None,
         index: Index::ZERO,
-        group: Group::default(),
+        group: ManagerState::default(),
         history: Vec::new(),
     };
     match create(file, &empty) {
@@ -463,7 +463,7 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
 
 impl Round {
     /// The snapshot replaces the log up to its index.
-    fn compact(&mut self, index: u64, group: Arc<Group>) {
+    fn compact(&mut self, index: u64, group: Arc<ManagerState>) {
         self.facts.snapshot = index;
         self.writes.push(Write::Snapshot { index, group });
     }

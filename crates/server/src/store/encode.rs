@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -22,7 +22,7 @@ pub fn encode_batch(batch: &Batch) -> stored::Batch {
 
 /// A whole group as it is stored.
 #[must_use]
-pub fn encode_group(group: &Group) -> stored::Group {
+pub fn encode_group(group: &ManagerState) -> stored::Group {
     stored::Group {
         term: group.term.0,
         latest_leader_hold: some(group.latest_leader_hold),
@@ -137,7 +137,7 @@ fn reason(reason: &Reason) -> stored::Reason {
     stored::Reason { kind: kind.into(), words: String::new() }
 }
 
-fn namespace(name: &Namespace, from: &Stored) -> stored::Namespace {
+fn namespace(name: &Namespace, from: &NamespaceState) -> stored::Namespace {
     stored::Namespace {
         name: name.as_str().to_owned(),
         log: Some(nonce(from.log)),

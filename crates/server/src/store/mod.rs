@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -80,7 +80,7 @@ pub enum Command {
         /// How far.
         index: Index,
         /// What it adds up to.
-        group: Arc<Group>,
+        group: Arc<ManagerState>,
     },
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_net::proto::store::v1 as stored;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
@@ -39,7 +39,7 @@ pub(super) struct Facts {
 /// One thing to write.
 pub(super) enum Write {
     Batch { index: u64, written_at: SystemTime, batch: Arc<Batch> },
-    Snapshot { index: u64, group: Arc<Group> },
+    Snapshot { index: u64, group: Arc<ManagerState> },
 }
 
 /// Why nothing, or nobody knows what, was written.
@@ -105,7 +105,7 @@ pub(super) fn fill_new(database: &Database, contents: &Contents, file: &Path) ->
 /// What a reading of the log gives.
 pub(super) struct Scanned {
     pub(super) facts: Facts,
-    pub(super) group: Group,
+    pub(super) group: ManagerState,
 }
 
 /// Which batches a reading looks at: those before the snapshot tell nothing about the state.
@@ -248,7 +248,7 @@ pub(super) fn sealed_batch(index: u64, written_at: SystemTime, batch: &Batch) ->
 }
 
 /// A snapshot, sealed.
-pub(super) fn sealed_snapshot(index: u64, group: &Group) -> Vec<u8> {
+pub(super) fn sealed_snapshot(index: u64, group: &ManagerState) -> Vec<u8> {
     seal(Kind::Snapshot, &stored::Snapshot { index, group: Some(encode_group(group)) })
 }
 

@@ -154,7 +154,7 @@ async fn a_claim_needs_the_code_of_a_manager() {
     stranger.claim(warranted(b"what other Managers know", stranger.session, 1_000)).await;
     refused(&manager, "no-warrant", 3.0).await;
     let wrong_codes =
-        metric(manager.http_addr(), "centrifuge_hostile_input_total{kind=\"warrant-code\"}").await;
+        metric(manager.http_addr(), "centrifuge_rejected_input_total{kind=\"warrant-code\"}").await;
     assert!(wrong_codes >= 3.0, "{wrong_codes}");
     assert_eq!(leases(&manager), [], "nobody has anything");
 

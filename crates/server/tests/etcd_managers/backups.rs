@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Namespace};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_net::convert::leader_named;
 use centrifuge_server::RunningManager;
 use centrifuge_server::store::EtcdOptions;
@@ -30,7 +30,7 @@ async fn restored(from: &Path, to: &EtcdOptions) {
     spawn_blocking(move || restore(&from, &to, options)).await.expect("no panic").expect("restored");
 }
 
-fn last_generation(group: &Group) -> Generation {
+fn last_generation(group: &ManagerState) -> Generation {
     group.namespaces[&Namespace::new(POOL).expect("a label")].last_generation
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::Term;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Change, Record};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
@@ -93,7 +93,7 @@ pub(crate) fn assert_whole(contents: &Contents) {
     assert!(indexes.eq(1..=contents.index.0), "the log has a hole");
     let terms: Vec<Term> = contents.history.iter().map(|stored| stored.batch.term).collect();
     assert!(terms.is_sorted(), "an earlier term wrote after a later one: {terms:?}");
-    let mut group = Group::default();
+    let mut group = ManagerState::default();
     for stored in &contents.history {
         group.apply(&stored.batch);
     }

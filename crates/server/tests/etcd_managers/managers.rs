@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::Namespace;
 use centrifuge_core::manager::RoleName;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::Limits;
 use centrifuge_server::store::EtcdOptions;
@@ -88,7 +88,7 @@ pub(crate) fn settings() -> v1::Settings {
 
 /// Every lease of a namespace: range, owner, number, and since when its state is.
 pub(crate) fn leases(manager: &RunningManager, namespace: &str) -> Vec<String> {
-    let group: Arc<Group> = manager.view().group().expect("it leads");
+    let group: Arc<ManagerState> = manager.view().group().expect("it leads");
     let stored = &group.namespaces[&Namespace::new(namespace).expect("a label")];
     stored.table.iter().map(|entry| format!("{entry:?}")).collect()
 }

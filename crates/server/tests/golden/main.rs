@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_net::proto::store::v1 as stored;
 use centrifuge_server::store::backup::{read_backup, write_backup};
@@ -56,7 +56,7 @@ fn check_batch(golden: &mut Golden, name: &str, batch: &Batch) {
 fn check_snapshot(golden: &mut Golden) {
     let group = values::group();
     let message = stored::Snapshot { index: 78, group: Some(encode_group(&group)) };
-    let read = |bytes: &[u8]| -> Group {
+    let read = |bytes: &[u8]| -> ManagerState {
         let read: stored::Snapshot = unseal(Kind::Snapshot, bytes).expect("readable for ever");
         assert_eq!(read.index, 78);
         decode_group(read.group.expect("a group")).expect("understood for ever")

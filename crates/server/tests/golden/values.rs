@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -19,8 +19,8 @@ pub(super) fn time(micros: u64) -> SystemTime {
 }
 
 /// What the batch, and a little more, adds up to.
-pub(super) fn group() -> Group {
-    let mut group = Group::default();
+pub(super) fn group() -> ManagerState {
+    let mut group = ManagerState::default();
     group.apply(&batch());
     let gone = about("gone", Change::Removed, Reason::Operator("no longer used".into()));
     group.apply(&Batch { term: Term(12), records: vec![gone, Record::LeaderResigned] });

@@ -65,7 +65,7 @@ async fn half_open_streams(at: SocketAddr) -> Vec<HalfOpen> {
 }
 
 #[tokio::test]
-async fn a_manager_under_hostile_input_serves_on_with_bounded_memory_and_a_short_log() {
+async fn a_manager_under_rejected_input_serves_on_with_bounded_memory_and_a_short_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = Process::start(folder.path());
     create(manager.grpc, "presence").await;
@@ -94,7 +94,7 @@ async fn a_manager_under_hostile_input_serves_on_with_bounded_memory_and_a_short
             (1..=3).contains(&lines),
             "{kind} has {lines} lines, for hundreds of inputs, in a minute or so"
         );
-        let name = format!("centrifuge_hostile_input_total{{kind=\"{kind}\"}}");
+        let name = format!("centrifuge_rejected_input_total{{kind=\"{kind}\"}}");
         assert!(metric(manager.http, &name).await >= 5.0, "{kind} is counted always");
     }
 }

@@ -9,9 +9,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Record};
 use centrifuge_server::store::{Answer, Answers, Command, StoreError, StoreHandle, StoredBatch};
 use proptest::strategy::{Strategy, ValueTree};
@@ -39,8 +39,8 @@ pub fn batch_of(term: Term, seed: u64) -> Arc<Batch> {
 }
 
 /// What batches add up to.
-pub fn sum<'a>(batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> Group {
-    let mut group = Group::default();
+pub fn sum<'a>(batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> ManagerState {
+    let mut group = ManagerState::default();
     for batch in batches {
         group.apply(batch);
     }
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    pub fn load(&mut self) -> (Index, Arc<Group>) {
+    pub fn load(&mut self) -> (Index, Arc<ManagerState>) {
         self.request += 1;
         self.send(Command::Load { request: self.request });
         match self.answer() {
@@ -151,7 +151,7 @@ impl Client {
         assert_eq!(self.append(term, index, batch), StoreEvent::Appended { index: Index(index) });
     }
 
-    pub fn compact(&self, index: u64, group: Group) {
+    pub fn compact(&self, index: u64, group: ManagerState) {
         self.send(Command::Compact { index: Index(index), group: Arc::new(group) });
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -24,9 +24,9 @@ pub fn records() -> impl Strategy<Value = Vec<Record>> {
 }
 
 /// A group that batches add up to, with one namespace or more and whatever else the batches did.
-pub fn group() -> impl Strategy<Value = Group> {
+pub fn group() -> impl Strategy<Value = ManagerState> {
     (created(), vec(batch(), 0..30)).prop_map(|(first, batches)| {
-        let mut group = Group::default();
+        let mut group = ManagerState::default();
         group.apply(&Batch { term: Term(1), records: first });
         for batch in batches {
             group.apply(&batch);

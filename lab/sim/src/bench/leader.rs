@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
     ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
 };
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
@@ -24,7 +24,7 @@ const TERM: Term = Term(2);
 /// A leader and what it said last to each session.
 pub(super) struct Leader {
     machine: ManagerMachine,
-    group: Arc<Group>,
+    group: Arc<ManagerState>,
     conversations: BTreeMap<SessionId, Conversation>,
     /// The sessions that were asked for an answer and gave none yet.
     unanswered: BTreeSet<SessionId>,
@@ -55,7 +55,10 @@ pub(super) struct Cost {
 
 impl Leader {
     /// A leader that finds `group` in its store, or has no store and begins with `namespaces`.
-    pub(super) fn new(group: Group, diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>) -> Leader {
+    pub(super) fn new(
+        group: ManagerState,
+        diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
+    ) -> Leader {
         let config = ManagerConfig { diskless, ..ManagerConfig::new("manager".into()) };
         let machine = ManagerMachine::new(config, Random::from_number(1));
         let (group, now) = (Arc::new(group), Instant::ZERO);
@@ -67,7 +70,7 @@ impl Leader {
     }
 
     /// What is committed.
-    pub(super) fn group(&self) -> &Group {
+    pub(super) fn group(&self) -> &ManagerState {
         self.machine.group().expect("it leads")
     }
 
@@ -273,8 +276,8 @@ pub(super) fn stored(
 }
 
 /// What records add up to.
-pub(super) fn group(records: Vec<Record>) -> Group {
-    let mut group = Group::default();
+pub(super) fn group(records: Vec<Record>) -> ManagerState {
+    let mut group = ManagerState::default();
     group.apply(&Batch { term: Term(1), records });
     group
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{HeldLease, ImportedCopy, Refusal, Release, Report, Warrant};
 use centrifuge_core::settings::Settings;
 
@@ -225,7 +225,7 @@ fn recalled(size: u64) -> Cost {
 /// A new leader that has no store hears of as many leases.
 fn diskless_claims(size: u64) -> Cost {
     let namespaces = [(namespace("bench"), Arc::new(Settings::default()))];
-    let mut leader = Leader::new(Group::default(), Some(Arc::new(namespaces.into())));
+    let mut leader = Leader::new(ManagerState::default(), Some(Arc::new(namespaces.into())));
     leader.pass(Duration::from_secs(20));
     leader.hello(&namespace("bench"), session(0), &name(0));
     let first = Generation::before(Term(1)).expect("an early term");

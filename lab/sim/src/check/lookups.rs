@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use centrifuge_core::change_log::ChangeLog;
-use centrifuge_core::group::Stored;
 use centrifuge_core::id::{Generation, Lsn, Seq, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Machine;
+use centrifuge_core::manager_state::NamespaceState;
 use centrifuge_core::message::{ManagerToLookup, Update, UpdateBody};
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Record};
@@ -90,7 +90,7 @@ impl Lookups {
     pub(super) fn see(
         &mut self,
         batch: &Batch,
-        stored: &Stored,
+        stored: &NamespaceState,
         published: &[PublishedEntry],
     ) -> Option<Breach> {
         self.note(batch, stored);
@@ -118,7 +118,7 @@ impl Lookups {
     }
 
     /// What a batch does to the state of the watched keys.
-    fn note(&mut self, batch: &Batch, stored: &Stored) {
+    fn note(&mut self, batch: &Batch, stored: &NamespaceState) {
         for record in &batch.records {
             match record {
                 Record::Namespace { change: Change::Granted { range, generation, source, .. }, .. } => {
@@ -146,7 +146,7 @@ impl Lookups {
         &mut self,
         lookup: &Knowing,
         term: Term,
-        stored: &Stored,
+        stored: &NamespaceState,
         body: UpdateBody,
     ) -> (Shared<Knowing>, Option<Breach>) {
         let mut next = lookup.clone();

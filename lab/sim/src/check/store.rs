@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, SessionId, Term};
 use centrifuge_core::injected_bug::{Bug, injected};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::LeaseOrder;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::table::{Entry, PublishedEntry};
@@ -19,7 +19,7 @@ use super::scenario::namespace;
 pub(super) struct Store {
     log: Vec<Arc<Batch>>,
     /// What the log adds up to, for those who apply it as the Managers do.
-    pub(super) group: Arc<Group>,
+    pub(super) group: Arc<ManagerState>,
     leases: Vec<Lease>,
     /// What the latest batch changed of what Lookups see.
     pub(super) published: Vec<PublishedEntry>,

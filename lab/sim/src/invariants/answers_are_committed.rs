@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::group::{Group, Stored};
 use centrifuge_core::id::{Lsn, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{ManagerAction, ManagerMachine, RoleName};
+use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_core::message::{
     Assign, LeaseOrder, ManagerToLookup, ManagerToOwner, Position, Update, UpdateBody,
 };
@@ -125,7 +125,14 @@ impl AnswersAreCommitted {
     }
 
     /// A leader that begins knows everything that was committed before its own start.
-    fn judge_load(&self, now: TrueTime, node: usize, term: Term, group: &Group, facts: &Facts) -> Verdict {
+    fn judge_load(
+        &self,
+        now: TrueTime,
+        node: usize,
+        term: Term,
+        group: &ManagerState,
+        facts: &Facts,
+    ) -> Verdict {
         let (started, positions) = &self.start;
         for (space, ledger) in facts.committed.ledgers() {
             let at_start = positions.get(space).copied().flatten().filter(|_| *started == term);
@@ -235,7 +242,7 @@ fn is_reached(entry: &PublishedEntry, ledger: &Ledger) -> bool {
 }
 
 /// What a loaded namespace lacks of what was committed at a position.
-fn lacks(stored: &Stored, required: Position, ledger: &Ledger, is_latest: bool) -> Option<String> {
+fn lacks(stored: &NamespaceState, required: Position, ledger: &Ledger, is_latest: bool) -> Option<String> {
     if stored.log != required.log {
         return Some(format!("log {}", required.log));
     }
@@ -397,7 +404,7 @@ mod tests {
             scene.commit(at(0), vec![create(1), start_session(1), grant(0, 9, 1, 1)]),
             scene.commit(at(1), vec![grant(10, 19, 2, 1)]),
         ];
-        let mut group = Group::default();
+        let mut group = ManagerState::default();
         for batch in &batches[..known] {
             group.apply(batch);
         }

@@ -389,7 +389,7 @@ mod tests {
         Scene, at, clean_grant, create, generation, grant, log_position, range, release, remove, session,
         start_session,
     };
-    use centrifuge_core::group::Group;
+    use centrifuge_core::manager_state::ManagerState;
 
     #[test]
     fn every_change_of_the_table_is_one_position() {
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn the_sum_is_that_of_the_core_though_computed_apart() {
         let mut scene = Scene::new();
-        let mut group = Group::default();
+        let mut group = ManagerState::default();
         let batches = [
             vec![create(1), start_session(1), start_session(2), grant(0, 99, 1, 1), grant(100, 199, 2, 2)],
             vec![clean_grant(50, 99, 3, 2, 1), release(150, 160, 2)],

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
@@ -109,7 +109,7 @@ impl Debts {
     }
 
     /// A Manager's idea of the table may now contain losses that it did not contain before.
-    pub fn note_learned(&mut self, now: TrueTime, group: &Group, facts: &Facts) {
+    pub fn note_learned(&mut self, now: TrueTime, group: &ManagerState, facts: &Facts) {
         let unlearned = std::mem::take(&mut self.unlearned);
         for loss in unlearned {
             let stored = group.namespaces.get(facts.spaces.name(loss.space));

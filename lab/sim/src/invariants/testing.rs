@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::Position;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -24,7 +24,7 @@ pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(100);
 pub(crate) struct Scene {
     pub(crate) facts: Facts,
     /// What a Manager knows, for the test to fill.
-    pub(crate) group: Group,
+    pub(crate) group: ManagerState,
 }
 
 impl Scene {
@@ -46,7 +46,7 @@ impl Scene {
             diskless: false,
         };
         let facts = Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits);
-        Scene { facts, group: Group::default() }
+        Scene { facts, group: ManagerState::default() }
     }
 
     pub(crate) fn start_owner(&mut self, node: usize, number: u64) {

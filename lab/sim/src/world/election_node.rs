@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use centrifuge_core::election::{ElectionAction, ElectionConfig, ElectionRequest, FleaseElection};
 use centrifuge_core::flease::{FleaseConfig, PeerId};
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Generation, Index, ManagerId, Namespace};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::{ManagerAction, ManagerEvent, RoleName, Skip, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{ManagerToLookup, UpdateBody};
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::table::Entry;
@@ -138,7 +138,7 @@ impl World {
                 self.ask_election(manager, ElectionRequest::Resign { term });
             }
             ManagerAction::Load { request } => {
-                let (index, group) = (Index::ZERO, Arc::new(Group::default()));
+                let (index, group) = (Index::ZERO, Arc::new(ManagerState::default()));
                 self.confirm(manager, StoreEvent::Loaded { request, index, group }, None);
             }
             ManagerAction::Append { index, batch, .. } => {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::group::Stored;
 use centrifuge_core::id::{Namespace, OwnerName};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{AdminCommand, ManagerEvent};
+use centrifuge_core::manager_state::NamespaceState;
 
 use crate::seen::Node;
 use crate::world::World;
@@ -63,7 +63,7 @@ impl World {
     }
 
     /// What is stored of a namespace, or what the leader knows of it where there is no store.
-    pub(super) fn stored(&self, namespace: &Namespace) -> Option<&Stored> {
+    pub(super) fn stored(&self, namespace: &Namespace) -> Option<&NamespaceState> {
         let group = match &self.plan.diskless {
             Some(_) => self.managers[self.leader()?].process.as_ref()?.machine.group()?,
             None => self.store.group(),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::injected_bug::{Bug, inject, injected};
 use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 
@@ -111,7 +111,7 @@ pub(crate) struct Store {
     plan: StorePlan,
     managers: Arc<[ManagerId]>,
     log: Vec<Arc<Batch>>,
-    group: Arc<Group>,
+    group: Arc<ManagerState>,
     lease: Option<LeaderLease>,
     term: Term,
     pub(crate) ailments: Ailments,
@@ -134,7 +134,7 @@ impl Store {
     }
 
     /// What everything committed adds up to.
-    pub(crate) fn group(&self) -> &Group {
+    pub(crate) fn group(&self) -> &ManagerState {
         &self.group
     }
 
@@ -259,7 +259,7 @@ impl Store {
     }
 
     /// Whether a Manager's idea of the log up to `index` is right, as far as the store still knows.
-    pub(crate) fn agrees(&self, index: Index, group: &Group) -> bool {
+    pub(crate) fn agrees(&self, index: Index, group: &ManagerState) -> bool {
         index != self.last_index() || *group == *self.group
     }
 }

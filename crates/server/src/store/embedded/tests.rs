@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    fn load(&self) -> (Index, Arc<Group>) {
+    fn load(&self) -> (Index, Arc<ManagerState>) {
         match self.ask(Command::Load { request: 1 }) {
             Answer::Store(StoreEvent::Loaded { index, group, .. }) => (index, group),
             other => panic!("not loaded: {other:?}"),
@@ -74,8 +74,8 @@ fn batch(term: Term, index: u64) -> Arc<Batch> {
     Arc::new(Batch { term, records })
 }
 
-fn sum(terms: &[Term]) -> Arc<Group> {
-    let mut group = Group::default();
+fn sum(terms: &[Term]) -> Arc<ManagerState> {
+    let mut group = ManagerState::default();
     for (index, term) in (1..).zip(terms) {
         group.apply(&batch(*term, index));
     }

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::Index;
+use centrifuge_core::manager_state::ManagerState;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
@@ -22,7 +22,7 @@ use crate::store::tables::sealed_snapshot;
 pub(super) struct Compaction {
     pub(super) leadership: Leadership,
     pub(super) index: Index,
-    pub(super) group: Arc<Group>,
+    pub(super) group: Arc<ManagerState>,
 }
 
 /// Writes one snapshot after the other, beside the log and the election.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::SystemTime;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::{Index, Term};
 use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -34,7 +34,7 @@ pub(super) enum LogJob {
     Load { request: u64 },
     Append { term: Term, index: Index, batch: Arc<Batch> },
     Recent { limit: usize, reply: mpsc::Sender<Result<Vec<StoredBatch>, StoreError>> },
-    Adopt { index: Index, group: Arc<Group> },
+    Adopt { index: Index, group: Arc<ManagerState> },
 }
 
 /// The sizes of the latest batches, to know how much of the past there is room for.

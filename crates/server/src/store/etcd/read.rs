@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use centrifuge_core::group::Group;
 use centrifuge_core::id::Term;
+use centrifuge_core::manager_state::ManagerState;
 use centrifuge_net::proto::store::v1 as stored;
 use prost::Message;
 use tokio::task::spawn_blocking;
@@ -191,7 +191,7 @@ impl Reader<'_> {
     }
 
     /// A snapshot, decoded where it holds nobody up.
-    pub(super) async fn snapshot(&self, pointer: &SnapshotPointer) -> Result<Group, Unreadable> {
+    pub(super) async fn snapshot(&self, pointer: &SnapshotPointer) -> Result<ManagerState, Unreadable> {
         let parts = pointer.parts.as_ref().ok_or_else(|| Unreadable::damaged("its snapshot has no place"))?;
         let bytes = self.parts(parts, "its snapshot").await?;
         let index = pointer.index;
@@ -235,7 +235,7 @@ pub(super) struct Mirror {
     /// Which store it is of.
     store: i64,
     pub(super) index: u64,
-    pub(super) group: Arc<Group>,
+    pub(super) group: Arc<ManagerState>,
 }
 
 impl Mirror {
@@ -244,7 +244,7 @@ impl Mirror {
     }
 
     /// What the store's own leader says that the log adds up to.
-    pub(super) fn adopt(&mut self, index: u64, group: Arc<Group>) {
+    pub(super) fn adopt(&mut self, index: u64, group: Arc<ManagerState>) {
         if self.store != 0 && index > self.index {
             self.index = index;
             self.group = group;

@@ -100,8 +100,8 @@ mod tests {
     use std::sync::mpsc::Receiver;
     use std::time::Duration;
 
-    use centrifuge_core::group::Group;
     use centrifuge_core::id::Term;
+    use centrifuge_core::manager_state::ManagerState;
     use centrifuge_core::record::{Batch, Record};
 
     use super::*;
@@ -122,7 +122,11 @@ mod tests {
     }
 
     fn loaded(request: u64, index: u64) -> Answer {
-        Answer::Store(StoreEvent::Loaded { request, index: Index(index), group: Arc::new(Group::default()) })
+        Answer::Store(StoreEvent::Loaded {
+            request,
+            index: Index(index),
+            group: Arc::new(ManagerState::default()),
+        })
     }
 
     #[test]

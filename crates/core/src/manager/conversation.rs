@@ -14,8 +14,8 @@ use crate::time::Instant;
 
 use super::decide::Finding;
 use super::event::{MessageSkip, Peer};
-use super::live::Offer;
 use super::moves::moves;
+use super::namespace_runtime::Offer;
 use super::offers::Offers;
 
 /// However quick the network, a resend waits this long.
@@ -25,7 +25,7 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(2);
 
 /// A conversation with one session under this leader's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Talk {
+pub(super) struct Conversation {
     pub(super) id: Nonce,
     pub(super) peer: Peer,
     pub(super) offer: Offer,
@@ -48,7 +48,7 @@ pub(super) struct Talk {
     /// Since when messages have gone unanswered, if they have.
     unanswered_since: Instant,
     /// Races or silent resends in a row.
-    pub(super) stumbles: u32,
+    pub(super) consecutive_races: u32,
     round_trip: RoundTrip,
     /// What became of the session's grants.
     pub(super) offers: Offers,
@@ -72,7 +72,7 @@ pub(super) struct Talk {
     /// The Owner was told that it is emptied.
     pub(super) told_drained: bool,
     /// What the Owner was last told.
-    pub(super) told: Arc<[LeaseOrder]>,
+    pub(super) last_sent: Arc<[LeaseOrder]>,
     /// The Owner has exactly what it was told, all of it renewed and none of it wanted back, and nothing of that has changed
     /// since: a report that lists the same again needs no other answer.
     pub(super) at_rest: bool,
@@ -82,11 +82,16 @@ pub(super) struct Talk {
     pub(super) claims_taken: usize,
 }
 
-impl Talk {
+impl Conversation {
     /// A conversation that begins with the first report that took up `offer`.
-    pub(super) fn open(offer: Offer, peer: Peer, before: Option<&Talk>, now: Instant) -> Talk {
+    pub(super) fn open(
+        offer: Offer,
+        peer: Peer,
+        before: Option<&Conversation>,
+        now: Instant,
+    ) -> Conversation {
         let alive_at = offer.made_at;
-        Talk {
+        Conversation {
             id: offer.id,
             peer,
             offer,
@@ -99,7 +104,7 @@ impl Talk {
             applied: Seq::ZERO,
             awaiting: false,
             unanswered_since: now,
-            stumbles: 0,
+            consecutive_races: 0,
             round_trip: before.map_or_else(RoundTrip::assumed, |talk| talk.round_trip),
             offers: before.map(|talk| talk.offers.for_next_conversation()).unwrap_or_default(),
             moves_to: before.and_then(|talk| talk.moves_to.clone()),
@@ -111,7 +116,7 @@ impl Talk {
             skipped: false,
             push_due: false,
             told_drained: false,
-            told: [].into(),
+            last_sent: [].into(),
             at_rest: false,
             findings: Vec::new(),
             claims_taken: 0,
@@ -163,7 +168,7 @@ impl Talk {
         }
         self.awaiting = false;
         self.skipped = false;
-        self.stumbles = 0;
+        self.consecutive_races = 0;
     }
 
     /// The lease length that the next message carries. It counts from the send of the report that is acknowledged, so that a length which was
@@ -179,11 +184,11 @@ impl Talk {
     /// first message that is unanswered, so that the Owner's wait stays the shorter one.
     pub(super) fn crossed(&mut self, now: Instant) {
         self.skipped = true;
-        self.stumbles = self.stumbles.saturating_add(1);
+        self.consecutive_races = self.consecutive_races.saturating_add(1);
         self.round_trip.at_least(now.since(self.unanswered_since).min(LONGEST_SAMPLE));
     }
 
-    /// Starts above the round trip, doubles with every stumble, and stays below a quarter of the lease. So much longer
+    /// Starts above the round trip, doubles with every race, and stays below a quarter of the lease. So much longer
     /// than an Owner's at the same point that after a race the Owner's word comes first and ends it, as long as a
     /// round trip is below a sixteenth of the lease.
     pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
@@ -192,7 +197,7 @@ impl Talk {
         }
         let wanted = (self.round_trip.estimate() * 4)
             .max(SHORTEST_BACKOFF)
-            .saturating_mul(2u32.pow(self.stumbles.min(16)));
+            .saturating_mul(2u32.pow(self.consecutive_races.min(16)));
         let longest = wanted.min(lease / 4);
         random.between(longest * 3 / 4, longest)
     }
@@ -202,14 +207,14 @@ impl Talk {
         if let Some(moves_to) = self.moves_to.as_mut().filter(|_| !self.at_rest) {
             moves_to.extend(destinations(&orders));
         }
-        self.told = orders;
+        self.last_sent = orders;
     }
 
     /// A report was taken. If its sender has applied the latest message, it moves state to whom that names, and to
     /// nobody else but whom its releases name.
     pub(super) fn note_report(&mut self, report: Report, now: Instant, hold: Duration) {
         if report.applied == self.seq && report.applied > Seq::ZERO {
-            self.moves_to = Some(destinations(&self.told).collect());
+            self.moves_to = Some(destinations(&self.last_sent).collect());
         }
         if !self.told_to_stop.is_empty() {
             let spoken_of: BTreeSet<(KeyRange, Generation)> =

@@ -24,7 +24,7 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(3);
 
 /// A conversation: one leader, one nonce of its, one numbering.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Talk {
+pub(super) struct Conversation {
     pub(super) manager: ManagerId,
     pub(super) id: Nonce,
     /// The latest report's number ...
@@ -42,7 +42,7 @@ pub(super) struct Talk {
     /// The last of its messages that took effect.
     pub(super) applied: Seq,
     /// Races or silent resends in a row.
-    stumbles: u32,
+    consecutive_races: u32,
 }
 
 /// A search for a leader: one hello after another, to every Manager.
@@ -149,7 +149,7 @@ impl OwnerMachine {
     /// The leader's stream broke. All of its Owners see that at once, so that each waits for a moment of its own before it asks. A
     /// leader that ended the stream without a word is not asked again at once: it would only end the next.
     pub(super) fn on_disconnected(&mut self, now: Instant, from: &ManagerId) {
-        let heard = |talk: &Talk| talk.manager == *from && talk.heard > Seq::ZERO;
+        let heard = |talk: &Conversation| talk.manager == *from && talk.heard > Seq::ZERO;
         if self.talk.as_ref().is_some_and(heard) && self.seeking.is_none() {
             let pause = self.random.between(Duration::ZERO, HELLO_INTERVAL);
             self.seeking = Some(Search {
@@ -305,7 +305,7 @@ impl OwnerMachine {
             return;
         }
         let seq = self.given_up.filter(|(known, _)| *known == id).map_or(Seq::ZERO, |(_, seq)| seq);
-        self.talk = Some(Talk {
+        self.talk = Some(Conversation {
             manager,
             id,
             seq,
@@ -315,7 +315,7 @@ impl OwnerMachine {
             heard_at: now,
             heard: Seq::ZERO,
             applied: Seq::ZERO,
-            stumbles: 0,
+            consecutive_races: 0,
         });
         self.released.restart();
         self.refused.restart();
@@ -356,7 +356,7 @@ impl OwnerMachine {
         // The injected bug takes stragglers as they are: that they crossed a report would give them away.
         if assign.heard < talk.seq && !is_straggler && !injected(Bug::RacingAssignAccepted) {
             self.counters.races += 1;
-            talk.stumbles = talk.stumbles.saturating_add(1);
+            talk.consecutive_races = talk.consecutive_races.saturating_add(1);
             let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);
             self.round_trip.at_least(sample);
             let longest = self.longest_backoff();
@@ -368,7 +368,7 @@ impl OwnerMachine {
             self.round_trip.answered(now.since(talk.sent_at));
         }
         talk.answered = true;
-        talk.stumbles = 0;
+        talk.consecutive_races = 0;
         true
     }
 
@@ -397,7 +397,7 @@ impl OwnerMachine {
     pub(super) fn on_report_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         let Some(talk) = &mut self.talk else { return };
         if !talk.answered {
-            talk.stumbles = talk.stumbles.saturating_add(1);
+            talk.consecutive_races = talk.consecutive_races.saturating_add(1);
             if now.since(talk.unanswered_since.max(talk.heard_at)) >= self.lease / 8 {
                 self.seek(now, out);
             }
@@ -445,17 +445,18 @@ impl OwnerMachine {
         self.timers.set(Timer::Report, now + pause.min(self.lease / 4));
     }
 
-    /// Starts above the round trip, doubles with every stumble, and stays below an eighth of the lease. After a race
+    /// Starts above the round trip, doubles with every race, and stays below an eighth of the lease. After a race
     /// an Owner waits at most half as long and a Manager more than that, so that the Owner's word comes first and
     /// ends the race.
     fn longest_backoff(&self) -> Duration {
-        let stumbles = self.talk.as_ref().map_or(0, |talk| talk.stumbles).min(16);
+        let consecutive_races = self.talk.as_ref().map_or(0, |talk| talk.consecutive_races).min(16);
         let cap = self.lease / 8;
         if injected(Bug::NoBackoff) {
             return (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(cap);
         }
-        let wanted =
-            (self.round_trip.estimate() * 4).max(SHORTEST_BACKOFF).saturating_mul(2u32.pow(stumbles));
+        let wanted = (self.round_trip.estimate() * 4)
+            .max(SHORTEST_BACKOFF)
+            .saturating_mul(2u32.pow(consecutive_races));
         wanted.min(cap)
     }
 

@@ -10,17 +10,17 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Decides which of many alike log lines is written: the first of its kind, then one a minute with the number of those
 /// left out. Kinds are a few words of this program, never a peer's.
 #[derive(Debug, Default)]
-pub struct QuietLog {
+pub struct LogThrottle {
     kinds: Mutex<BTreeMap<&'static str, Said>>,
 }
 
 #[derive(Debug)]
 struct Said {
     at: Instant,
-    left_out: u64,
+    suppressed: u64,
 }
 
-impl QuietLog {
+impl LogThrottle {
     /// Whether to write a line of this kind now, and how many were left out since the last.
     pub fn admit(&self, kind: &'static str) -> Option<u64> {
         self.admit_at(kind, Instant::now())
@@ -29,15 +29,15 @@ impl QuietLog {
     fn admit_at(&self, kind: &'static str, now: Instant) -> Option<u64> {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(said) = kinds.get_mut(kind) else {
-            kinds.insert(kind, Said { at: now, left_out: 0 });
+            kinds.insert(kind, Said { at: now, suppressed: 0 });
             return Some(0);
         };
         if now.duration_since(said.at) < PAUSE {
-            said.left_out += 1;
+            said.suppressed += 1;
             return None;
         }
         said.at = now;
-        Some(std::mem::take(&mut said.left_out))
+        Some(std::mem::take(&mut said.suppressed))
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_said_once_a_minute_with_the_number_left_out() {
-        let log = QuietLog::default();
+        let log = LogThrottle::default();
         let start = Instant::now();
         assert_eq!(log.admit_at("a", start), Some(0));
         assert_eq!(log.admit_at("a", start + PAUSE / 2), None);

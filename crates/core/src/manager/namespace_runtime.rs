@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::change_log::ChangeLog;
-use crate::group::Stored;
 use crate::id::{Generation, Nonce, OwnerName, Seq, SessionId, Url};
 use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::load::LoadMemory;
+use crate::manager_state::NamespaceState;
 use crate::message::LeaseOrder;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -19,17 +19,17 @@ use crate::timers::Timers;
 
 use super::Context;
 use super::claim::Rebuild;
+use super::conversation::{Conversation, around};
 use super::desired::Desired;
 use super::event::Skip;
 use super::lookups::{LatestSnapshot, Subscriber};
-use super::talk::{Talk, around};
 
 /// The volatile side of a namespace. All of it can be lost: a new leader builds it anew from the store and from what
 /// sessions say.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Live {
+pub(super) struct NamespaceRuntime {
     /// The conversations, by session.
-    pub(super) talks: BTreeMap<SessionId, Talk>,
+    pub(super) talks: BTreeMap<SessionId, Conversation>,
     /// The sessions whose conversations have something to be sent, now or once an answer is there.
     pub(super) due: BTreeSet<SessionId>,
     /// The sessions whose latest report calls for a decision.
@@ -136,13 +136,13 @@ pub(super) enum LiveTimer {
     HoldSettled,
 }
 
-impl Live {
+impl NamespaceRuntime {
     /// A namespace that begins under this leader.
-    pub(super) fn new(stored: &Stored, now: Instant) -> Live {
+    pub(super) fn new(stored: &NamespaceState, now: Instant) -> NamespaceRuntime {
         let mut timers = Timers::default();
         timers.set(LiveTimer::Heartbeat, now + stored.settings.heartbeat);
         timers.set(LiveTimer::Load, now + stored.settings.load_interval);
-        Live {
+        NamespaceRuntime {
             talks: BTreeMap::new(),
             due: BTreeSet::new(),
             undecided: BTreeSet::new(),
@@ -178,8 +178,12 @@ impl Live {
 
     /// A namespace that an earlier leader left: every stored lease is taken as if renewed at the last instant that
     /// leader could act.
-    pub(super) fn taken_over(stored: &Stored, silent_from: Instant, context: &Context<'_>) -> Live {
-        let mut live = Live::new(stored, context.now);
+    pub(super) fn taken_over(
+        stored: &NamespaceState,
+        silent_from: Instant,
+        context: &Context<'_>,
+    ) -> NamespaceRuntime {
+        let mut live = NamespaceRuntime::new(stored, context.now);
         live.follow_hold(stored);
         if injected(Bug::StandbyUsesOwnTimes) {
             live.hold /= 2;
@@ -206,7 +210,7 @@ impl Live {
 
     /// Uses the hold that the stored settings, and those before them, promise. A longer one counts for leases that
     /// are already out, because the next message may lengthen them.
-    pub(super) fn follow_hold(&mut self, stored: &Stored) {
+    pub(super) fn follow_hold(&mut self, stored: &NamespaceState) {
         self.hold = stored.longest_hold;
         if injected(Bug::NoDriftAllowance) {
             self.hold = stored.settings.lease;
@@ -253,13 +257,16 @@ impl Live {
     /// the others, which are one piece of the table all the same.
     pub(super) fn known_to_go(&self, owner: SessionId, range: KeyRange, to: SessionId) -> RangeSet {
         let has_applied =
-            |talk: &&Talk| talk.report.as_deref().is_some_and(|report| report.applied == talk.seq);
+            |talk: &&Conversation| talk.report.as_deref().is_some_and(|report| report.applied == talk.seq);
         let Some(talk) = self.talks.get(&owner).filter(has_applied) else { return RangeSet::new() };
         let names = |order: &&LeaseOrder| {
             let destination = order.recall.as_ref().and_then(|recall| recall.to.as_ref());
             destination.is_some_and(|destination| destination.session == to)
         };
-        around(&talk.told, range).filter(names).filter_map(|order| order.range.intersection(range)).collect()
+        around(&talk.last_sent, range)
+            .filter(names)
+            .filter_map(|order| order.range.intersection(range))
+            .collect()
     }
 
     /// Whether state was moved with a lease that its session has not been seen to hold yet.
@@ -313,8 +320,9 @@ impl Live {
     pub(super) fn was_told(&self, session: SessionId, after: Seq) -> bool {
         let talk = self.talks.get(&session);
         // Whoever goes waits for the word that it has nothing left.
-        let goes =
-            |talk: &Talk| talk.report.as_deref().is_none_or(|report| report.draining || report.leaving);
+        let goes = |talk: &Conversation| {
+            talk.report.as_deref().is_none_or(|report| report.draining || report.leaving)
+        };
         talk.is_some_and(|talk| talk.seq > after && !goes(talk))
     }
 

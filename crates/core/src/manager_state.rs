@@ -16,7 +16,7 @@ use crate::table::{Entry, PublishedEntry, PublishedOwner, Recall, Table};
 /// standby and in a test.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Group {
+pub struct ManagerState {
     /// The term of the latest batch.
     pub term: Term,
     /// How long the latest leader may go on acting without the store; zero once it has resigned.
@@ -24,7 +24,7 @@ pub struct Group {
     /// The same of the leaders before it; zero once their time has passed.
     pub earlier_leaders_hold: Duration,
     /// The namespaces by name.
-    pub namespaces: BTreeMap<Namespace, Stored>,
+    pub namespaces: BTreeMap<Namespace, NamespaceState>,
     /// The last generation of each namespace that was removed: they are never used again.
     pub removed: BTreeMap<Namespace, Generation>,
 }
@@ -32,7 +32,7 @@ pub struct Group {
 /// The stored state of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Stored {
+pub struct NamespaceState {
     /// The identity of the change log.
     pub log: Nonce,
     /// The log's end.
@@ -58,7 +58,7 @@ pub struct Stored {
 /// How many evicted processes a namespace remembers. Each is told when it asks again, and then stops.
 const MAX_EVICTED: usize = 1024;
 
-impl Group {
+impl ManagerState {
     /// Applies one batch and returns the table entries that Lookups see change, by namespace.
     pub fn apply(&mut self, batch: &Batch) -> BTreeMap<Namespace, Vec<PublishedEntry>> {
         let mut published: BTreeMap<Namespace, Vec<PublishedEntry>> = BTreeMap::new();
@@ -98,7 +98,7 @@ impl Group {
         match change {
             Change::Created { settings, log, floor } => {
                 let last = self.removed.remove(namespace).unwrap_or_default().max(*floor);
-                let mut stored = Stored::new(settings.clone(), *log, last);
+                let mut stored = NamespaceState::new(settings.clone(), *log, last);
                 let unclaimed = Entry { generation: *floor, state_since: *floor, ..Entry::default() };
                 stored.table.set(KeyRange::ALL, unclaimed);
                 self.namespaces.insert(namespace.clone(), stored);
@@ -118,11 +118,11 @@ impl Group {
     }
 }
 
-impl Stored {
+impl NamespaceState {
     /// A namespace with no Owner, whose generations start above `floor`.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, log: Nonce, floor: Generation) -> Stored {
-        Stored {
+    pub fn new(settings: Arc<Settings>, log: Nonce, floor: Generation) -> NamespaceState {
+        NamespaceState {
             log,
             lsn: Lsn::ZERO,
             longest_hold: settings.hold,

@@ -68,7 +68,7 @@ enum Command {
     Freeze(operate::PoolArgs),
     /// Allow moves in a namespace again
     Unfreeze(operate::PoolArgs),
-    /// Move a range to an Owner, or take such a wish back
+    /// Move a range to an Owner, or cancel an earlier move
     Move(operate::MoveArgs),
     /// Take everything from an Owner at once and refuse it; its state is lost
     Evict(operate::OwnerArgs),

@@ -250,7 +250,7 @@ impl Router {
         }
     }
 
-    /// Waits, but not for longer than until the table is another.
+    /// Waits, but not for longer than until the table changed.
     async fn pause(&self, wait: Duration, seen: Option<Position>) {
         match &self.lookup {
             Some(lookup) => {

@@ -20,7 +20,7 @@ pub struct EtcdArgs {
     #[arg(long, env = "CENTRIFUGE_ETCD_PREFIX", value_name = "PREFIX")]
     #[serde(rename = "prefix")]
     pub etcd_prefix: Option<String>,
-    /// Who vouches for the nodes of etcd (PEM); with it the connection is TLS
+    /// CA certificate for etcd (PEM file); with it, connections use TLS
     #[arg(long, env = "CENTRIFUGE_ETCD_CA", value_name = "FILE")]
     #[serde(rename = "ca")]
     pub etcd_ca: Option<PathBuf>,
@@ -101,7 +101,7 @@ fn endpoint(node: &str, secure: bool) -> Result<String, ConfigError> {
     match (scheme, secure) {
         ("http", false) | ("https", true) => Ok(format!("{scheme}://{host}")),
         ("https", false) => {
-            Err(refuse("etcd_endpoints", node, "http://, unless etcd_ca says who vouches for the nodes"))
+            Err(refuse("etcd_endpoints", node, "http://, unless etcd_ca names a CA certificate for TLS"))
         }
         ("http", true) => Err(refuse("etcd_endpoints", node, "https://, because etcd_ca is set")),
         _ => Err(refuse("etcd_endpoints", node, "http:// or https://")),

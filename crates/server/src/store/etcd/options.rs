@@ -26,7 +26,7 @@ pub struct EtcdOptions {
 /// The files of a TLS client, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EtcdTls {
-    /// Who vouches for the nodes.
+    /// CA certificate for the nodes.
     pub ca: PathBuf,
     /// Our own certificate and its key, if the nodes ask for one.
     pub identity: Option<(PathBuf, PathBuf)>,

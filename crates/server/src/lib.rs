@@ -5,6 +5,7 @@ pub mod config;
 pub mod descriptors;
 #[cfg(feature = "etcd-nodes")]
 pub mod etcd_nodes;
+mod heavy;
 pub mod history;
 pub mod host;
 pub mod http;

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Namespaces};
 use crate::descriptors;
+use crate::heavy;
 use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
@@ -110,7 +111,7 @@ impl Manager {
         let http = serve::http(http, Arc::clone(&shared), stopped.clone());
         let crashes = Arc::new(AtomicBool::new(false));
         let driving = drive(driver, queues, stopped, Arc::clone(&crashes));
-        let tasks = vec![tokio::spawn(driving), tokio::spawn(grpc), tokio::spawn(http)];
+        let tasks = vec![heavy::on_its_own_thread(driving), tokio::spawn(grpc), tokio::spawn(http)];
         inbox.answer(ManagerEvent::Start);
         info!(manager = %shared.manager, %grpc_addr, %http_addr, "the Manager serves");
         Ok(RunningManager { grpc_addr, http_addr, shared, inbox, stop, crashes, tasks })

@@ -17,6 +17,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::{Held, OpenStream, admit, remote};
+use crate::heavy;
 use crate::inbox::Inbox;
 use crate::listener::{Caller, Progress};
 use crate::rate::Bucket;
@@ -78,9 +79,17 @@ impl Owner for OwnerService {
                 if let (Some(key), ManagerToOwner::Assign(assign)) = (&warrants, &mut message) {
                     key.sign(assign);
                 }
-                let message = v1::ManagerMessage::from(&message);
+                let leases = match &message {
+                    ManagerToOwner::Assign(assign) => assign.orders.len(),
+                    _ => 0,
+                };
+                let (message, length) = heavy::apart_if_many(leases, || {
+                    let message = v1::ManagerMessage::from(&message);
+                    let length = message.encoded_len();
+                    (message, length)
+                });
                 messages.inc();
-                bytes.inc_by(message.encoded_len() as u64);
+                bytes.inc_by(length as u64);
                 message
             })
         });
@@ -198,9 +207,10 @@ impl Reader {
     }
 
     async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
-        let bytes = message.encoded_len() as u64;
-        let mut message = OwnerToManager::try_from(message)
-            .map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
+        let (bytes, read) = heavy::apart_if_many(leases_of(&message), || {
+            (message.encoded_len() as u64, OwnerToManager::try_from(message))
+        });
+        let mut message = read.map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
         if let OwnerToManager::Report(report) = &message {
             self.check_size(report)?;
         }
@@ -333,5 +343,15 @@ impl Reader {
             }
             _ => None,
         }
+    }
+}
+
+/// How many leases a message speaks of.
+fn leases_of(message: &v1::OwnerMessage) -> usize {
+    match &message.kind {
+        Some(v1::owner_message::Kind::Report(report)) => {
+            report.held.len() + report.released.len() + report.refused.len() + report.imports.len()
+        }
+        _ => 0,
     }
 }

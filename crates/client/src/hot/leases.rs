@@ -12,6 +12,8 @@ use centrifuge_net::clock;
 
 use super::index::RangeIndex;
 use super::local::{Local, Published, View};
+use super::sampling::Sampler;
+use super::sketch::Sketch;
 
 thread_local! {
     static LOCAL: RefCell<Local<LeaseSnapshot, OwnView>> = const { RefCell::new(Local::new()) };
@@ -157,28 +159,62 @@ pub(crate) struct LeaseTable {
 }
 
 /// Who counts, and what was counted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Copies {
     /// Each reading thread's copy.
-    live: Vec<RangeIndex<Counted>>,
+    live: Vec<ThreadCopy>,
     /// What threads counted that are gone, run by run; short while nobody is.
     gone: Vec<u64>,
+    /// What threads sampled that are gone.
+    gone_samples: Sketch,
+    /// How many threads ever had a copy. Seeds the next one's sampler: the same threads draw the same samples.
+    registered: u64,
+}
+
+impl Default for Copies {
+    fn default() -> Copies {
+        Copies { live: Vec::new(), gone: Vec::new(), gone_samples: Sketch::new(), registered: 0 }
+    }
 }
 
 impl Copies {
-    /// Keeps only the counts of threads that let go of their copy.
+    /// Keeps only the counts and samples of threads that let go of their copy.
     fn settle(&mut self) {
-        let (live, gone) = std::mem::take(&mut self.live).into_iter().partition(RangeIndex::is_shared);
+        let is_live = |copy: &ThreadCopy| copy.index.is_shared();
+        let (live, gone) = std::mem::take(&mut self.live).into_iter().partition::<Vec<_>, _>(is_live);
         self.live = live;
         add_counts(&mut self.gone, &gone);
+        for copy in gone {
+            copy.take_samples(&mut self.gone_samples);
+        }
+    }
+}
+
+/// What a thread and whoever measures share.
+#[derive(Clone, Debug)]
+struct ThreadCopy {
+    index: RangeIndex<Counted>,
+    sampler: Arc<Mutex<Sampler>>,
+}
+
+impl ThreadCopy {
+    fn new(index: RangeIndex<Counted>, seed: u64) -> ThreadCopy {
+        ThreadCopy { index, sampler: Arc::new(Mutex::new(Sampler::new(seed))) }
+    }
+
+    /// Moves the thread's samples. A check that comes meanwhile does not wait: the next one is sampled instead.
+    fn take_samples(&self, into: &mut Sketch) {
+        let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
+        into.merge(&sampler.samples);
+        sampler.samples.clear();
     }
 }
 
 /// Adds the counts of copies to sums, run by run.
-fn add_counts(sums: &mut Vec<u64>, copies: &[RangeIndex<Counted>]) {
-    for copy in copies {
-        sums.resize(copy.len(), 0);
-        for (sum, counted) in sums.iter_mut().zip(copy.values()) {
+fn add_counts(sums: &mut Vec<u64>, copies: &[ThreadCopy]) {
+    for ThreadCopy { index, .. } in copies {
+        sums.resize(index.len(), 0);
+        for (sum, counted) in sums.iter_mut().zip(index.values()) {
             *sum = sum.wrapping_add(counted.count.load(Ordering::Relaxed));
         }
     }
@@ -215,16 +251,33 @@ impl LeaseTable {
         leases.filter_map(|(lease, count)| lease.map(|lease| (lease.range, count))).collect()
     }
 
+    /// Moves the keys that were sampled since they were last taken.
+    pub(crate) fn take_samples(&self, into: &mut Sketch) {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.settle();
+        into.merge(&copies.gone_samples);
+        copies.gone_samples.clear();
+        for copy in &copies.live {
+            copy.take_samples(into);
+        }
+    }
+
     /// A copy that counts.
     fn copy(&self) -> RangeIndex<Counted> {
-        self.index.map(|held| Counted { held: *held, count: AtomicU64::new(0) })
+        self.index.map(|held| Counted {
+            held: *held,
+            count: AtomicU64::new(0),
+            sample_due: AtomicU64::new(0),
+        })
     }
 
     /// A copy for a thread that begins to read, whose counts count.
-    fn registered_copy(&self) -> RangeIndex<Counted> {
-        let copy = self.copy();
+    fn registered_copy(&self) -> ThreadCopy {
+        let index = self.copy();
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.settle();
+        copies.registered += 1;
+        let copy = ThreadCopy::new(index, copies.registered);
         copies.live.push(copy.clone());
         copy
     }
@@ -235,34 +288,59 @@ impl LeaseTable {
 struct Counted {
     held: Held,
     count: AtomicU64,
+    /// The count at which a key is sampled next; zero: not drawn yet.
+    sample_due: AtomicU64,
 }
 
 impl Counted {
-    /// No other thread writes this count, so that counting is no more than an addition.
+    /// Counts, and says whether a sample is due. No other thread writes this count, so that counting is no more than an
+    /// addition.
     #[inline(always)]
-    fn add(&self, amount: u64) {
-        self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    fn add(&self, amount: u64) -> bool {
+        let count = self.count.load(Ordering::Relaxed).wrapping_add(amount);
+        self.count.store(count, Ordering::Relaxed);
+        count >= self.sample_due.load(Ordering::Relaxed)
     }
 }
 
 /// What one thread reads: its own copy of the table, so that what is held and its count are in one place.
 struct OwnView {
     validity: Validity,
-    index: RangeIndex<Counted>,
+    own: ThreadCopy,
     table: Arc<LeaseTable>,
 }
 
 impl OwnView {
+    /// Counts load of a key, and gives its run and what is held of it.
+    #[inline(always)]
+    fn count(&self, key: Key, amount: u64) -> (usize, Held) {
+        let run = self.own.index.find(key);
+        let counted = self.own.index.value(run);
+        if counted.add(amount) {
+            self.sample(key, counted);
+        }
+        (run, counted.held)
+    }
+
+    /// Takes a sample of the load. If somebody takes samples away at this moment, the next check is sampled instead.
+    #[cold]
+    #[inline(never)]
+    fn sample(&self, key: Key, Counted { count, sample_due, .. }: &Counted) {
+        if let Ok(mut sampler) = self.own.sampler.try_lock() {
+            let (count, due) = (count.load(Ordering::Relaxed), sample_due.load(Ordering::Relaxed));
+            sample_due.store(sampler.sample(key, count, due), Ordering::Relaxed);
+        }
+    }
+
     #[inline(always)]
     fn check_now(&self, key: Key) -> Result<Generation, NotOwner> {
-        let counted = self.index.value(self.index.find(key));
-        counted.add(1);
-        counted.held.check(self.validity.holds_now())
+        let (_, held) = self.count(key, 1);
+        held.check(self.validity.holds_now())
     }
 
     #[inline(always)]
     fn is_under(&self, key: Key, lease: Generation) -> bool {
-        let held = self.index.value(self.index.find(key)).held;
+        let held = self.own.index.value(self.own.index.find(key)).held;
         held.is_under(lease) && self.validity.holds_now()
     }
 }
@@ -270,7 +348,7 @@ impl OwnView {
 impl View<LeaseSnapshot> for OwnView {
     fn of(latest: &LeaseSnapshot) -> OwnView {
         let LeaseSnapshot { table, validity } = latest;
-        OwnView { validity: *validity, index: table.registered_copy(), table: Arc::clone(table) }
+        OwnView { validity: *validity, own: table.registered_copy(), table: Arc::clone(table) }
     }
 
     fn refresh(&mut self, latest: &LeaseSnapshot) {
@@ -357,10 +435,8 @@ impl HotLeases {
     /// Like [`HotLeases::check_lease_now`], with everything known of the lease.
     pub fn lease(&self, key: Key) -> Result<Lease, NotOwner> {
         self.read(|view| {
-            let run = view.index.find(key);
-            let counted = view.index.value(run);
-            counted.add(1);
-            counted.held.check(view.validity.holds_now())?;
+            let (run, held) = view.count(key, 1);
+            held.check(view.validity.holds_now())?;
             view.table.leases[run].ok_or(NotOwner::NoLease)
         })
     }
@@ -369,15 +445,17 @@ impl HotLeases {
     #[must_use]
     pub fn held(&self, key: Key) -> Option<(Lease, bool)> {
         self.read(|view| {
-            let run = view.index.find(key);
+            let run = view.own.index.find(key);
             let lease = view.table.leases[run].filter(|_| view.validity.holds_now())?;
-            Some((lease, view.index.value(run).held.is_frozen))
+            Some((lease, view.own.index.value(run).held.is_frozen))
         })
     }
 
     /// Adds to the load of the range around `key`.
     pub fn add_load(&self, key: Key, amount: u64) {
-        self.read(|view| view.index.value(view.index.find(key)).add(amount));
+        self.read(|view| {
+            view.count(key, amount);
+        });
     }
 
     fn read<R>(&self, read: impl Fn(&OwnView) -> R) -> R {
@@ -390,6 +468,6 @@ impl HotLeases {
     #[inline(never)]
     fn passing_view(&self) -> OwnView {
         let LeaseSnapshot { table, validity } = &*self.published.get();
-        OwnView { validity: *validity, index: table.copy(), table: Arc::clone(table) }
+        OwnView { validity: *validity, own: ThreadCopy::new(table.copy(), 0), table: Arc::clone(table) }
     }
 }

@@ -1,11 +1,14 @@
 //! What readers read: immutable tables, published atomically, found by the top bits of a key.
 //!
-//! A reader takes no lock and allocates nothing. The only thing it writes is a counter of its own thread.
+//! A reader waits for no lock and allocates nothing. It writes to a counter of its own thread and, for one check of many,
+//! to a sketch of its own thread.
 
 mod index;
 mod leases;
 mod local;
 mod routes;
+mod sampling;
+mod sketch;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +17,8 @@ use centrifuge_core::key::{Key, KeyRange};
 pub use leases::{HotLeases, Lease, NotOwner};
 pub(crate) use leases::{LeaseTable, Validity};
 pub use routes::{HotRoutes, NoOwner, Route};
+pub(crate) use sampling::CHECKS_PER_SAMPLE;
+pub(crate) use sketch::Sketch;
 
 /// So many ranges of equal size, together every key, in key order.
 fn slices(count: u32) -> impl Iterator<Item = KeyRange> {

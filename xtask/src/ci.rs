@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_checks_of_the_source_come_before_the_campaigns() {
         let names: Vec<&str> = steps().iter().map(|step| step.name).collect();
-        let source = ["format", "clippy", "walls", "tidy", "tools", "test", "claims"];
+        let source = ["format", "clippy", "walls", "product", "tidy", "tools", "test", "claims"];
         let campaigns: Vec<&str> = CAMPAIGNS.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, [&source[..], &campaigns, &["chaos-build", "real", "deny"]].concat());
     }

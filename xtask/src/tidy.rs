@@ -212,7 +212,7 @@ mod tests {
         let text = "See `crates/core/src/key.rs` and `core`.\n```\n`not this`\n```\n`lab/sim/`\n";
         let found = quoted(text);
         assert_eq!(found[0], (1, "crates/core/src/key.rs".to_owned()));
-        assert_eq!(found.last(), Some(&(5, "sim/".to_owned())));
+        assert_eq!(found.last(), Some(&(5, "lab/sim/".to_owned())));
         assert_eq!(found.len(), 3);
     }
 

@@ -316,9 +316,9 @@ impl OwnerMachine {
             self.config.takes_over_previous = false;
             self.is_member = true;
         }
-        let nothing_left =
-            assign.orders.is_empty() && self.leases.held().is_empty() && self.leases.imports().is_empty();
-        let is_drained = nothing_left && (assign.drained || injected(Bug::DrainedTooEarly));
+        let nothing_left = assign.orders.is_empty() && self.leases.held().is_empty();
+        let is_told = assign.drained && self.leases.imports().is_empty();
+        let is_drained = nothing_left && (is_told || injected(Bug::DrainedTooEarly));
         if self.draining.is_settled(assign.applied) && is_drained && !self.drained {
             self.drained = true;
             out.push(OwnerAction::Drained);

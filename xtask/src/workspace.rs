@@ -42,11 +42,14 @@ impl Workspace {
         output_of(self.cargo(arguments))
     }
 
+    fn metadata(&self) -> Result<serde_json::Value> {
+        let text = self.cargo_output(["metadata", "--no-deps", "--format-version", "1"])?;
+        serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))
+    }
+
     /// Where cargo puts what it builds.
     pub(crate) fn target_directory(&self) -> Result<PathBuf> {
-        let text = self.cargo_output(["metadata", "--no-deps", "--format-version", "1"])?;
-        let metadata: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;
+        let metadata = self.metadata()?;
         metadata["target_directory"]
             .as_str()
             .map(PathBuf::from)
@@ -55,9 +58,7 @@ impl Workspace {
 
     /// The names of the workspace's packages, sorted.
     pub(crate) fn packages(&self) -> Result<Vec<String>> {
-        let text = self.cargo_output(["metadata", "--no-deps", "--format-version", "1"])?;
-        let metadata: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))?;
+        let metadata = self.metadata()?;
         let packages = metadata["packages"].as_array().into_iter().flatten();
         let mut names: Vec<String> =
             packages.filter_map(|package| package["name"].as_str()).map(str::to_owned).collect();

@@ -68,7 +68,7 @@ const OF_DISKLESS: [Bug; 16] = [
 ];
 
 impl WorldKind {
-    /// The world in which a injected bug shows.
+    /// The world in which an injected bug shows.
     #[must_use]
     pub fn of(bug: Bug) -> WorldKind {
         match bug.invariant() {

@@ -8,7 +8,7 @@ use crate::check;
 use crate::trace::Trace;
 use crate::world::Failure;
 
-/// How many seeds a injected bug may take at most, unless [`BOUNDS`] says otherwise.
+/// How many seeds an injected bug may take at most, unless [`BOUNDS`] says otherwise.
 const MOST_SEEDS: u64 = 4_000;
 
 /// Faults that the worlds were made for, and must be found sooner; and two that take a rare coincidence.
@@ -33,7 +33,7 @@ const BOUNDS: &[(Bug, u64)] = &[
 const BY_MODEL: &[(Bug, &str)] =
     &[(Bug::LateMessageRefuses, "late"), (Bug::OfferNeverEnds, "late"), (Bug::JumpKeepsSession, "restored")];
 
-/// How a search for a injected bug went.
+/// How a search for an injected bug went.
 #[derive(Debug)]
 pub struct Search {
     /// The fault.
@@ -46,7 +46,7 @@ pub struct Search {
     pub found: Option<Found>,
 }
 
-/// What found a injected bug.
+/// What found an injected bug.
 #[derive(Debug)]
 pub enum Found {
     /// A seed, and how it fails.
@@ -81,7 +81,7 @@ impl Search {
     }
 }
 
-/// Runs seeds with a injected bug until one fails that holds without it; or exhausts the small world that is to find it.
+/// Runs seeds with an injected bug until one fails that holds without it; or exhausts the small world that is to find it.
 #[must_use]
 pub fn search(bug: Bug, most: u64, jobs: usize, progress: bool) -> Search {
     let world = WorldKind::of(bug);

@@ -65,7 +65,7 @@ impl Small {
         }
     }
 
-    /// Whether a injected bug could show here.
+    /// Whether an injected bug could show here.
     fn can_show(&self, bug: Bug) -> bool {
         let (is_flease, expect) = match self {
             Small::Managers(scenario) => (false, scenario.expect),
@@ -108,7 +108,7 @@ pub fn names() -> Vec<&'static str> {
     all().map(|model| model.name()).collect()
 }
 
-/// The shortest way in which a model shows a injected bug, if it does: the sentence that is broken, and the steps.
+/// The shortest way in which a model shows an injected bug, if it does: the sentence that is broken, and the steps.
 #[must_use]
 pub fn shortest_breach(bug: Bug, model: &str) -> Option<(&'static str, usize)> {
     let model = all().find(|small| small.name() == model && small.can_show(bug))?;
@@ -116,9 +116,9 @@ pub fn shortest_breach(bug: Bug, model: &str) -> Option<(&'static str, usize)> {
     Some((example.sentence, example.steps))
 }
 
-/// Exhausts the chosen models, or, with a injected bug, looks for one among them that finds it.
+/// Exhausts the chosen models, or, with an injected bug, looks for one among them that finds it.
 ///
-/// Fails if a model is not what it should be or is not exhausted; with a injected bug, if no model finds it.
+/// Fails if a model is not what it should be or is not exhausted; with an injected bug, if no model finds it.
 pub fn run(json: bool, bug: Option<Bug>, chosen: Chosen) -> ExitCode {
     let well = match bug {
         None => check(json, chosen),

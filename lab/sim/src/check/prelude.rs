@@ -17,7 +17,7 @@ use super::step::Step;
 use super::store::{Election, Store};
 use super::world::{Action, Slot, Spent, State};
 
-/// After how many steps a prelude is over, come what may: a injected bug may never come to rest.
+/// After how many steps a prelude is over, come what may: an injected bug may never come to rest.
 const PATIENCE: usize = 300;
 
 /// Plays the prelude: every message arrives once, in the order of sending, and everybody is prompt. Ends with the first

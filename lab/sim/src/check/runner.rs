@@ -9,9 +9,9 @@ use stateright::{Checker, CheckerBuilder, Expectation, HasDiscoveries, Model};
 
 use super::scenario::Expect;
 
-/// After how many steps an exploration is given up: far beyond every model, in reach of a injected bug.
+/// After how many steps an exploration is given up: far beyond every model, in reach of an injected bug.
 const LIMIT: usize = 40_000_000;
-/// The same while a injected bug is sought, which may make a world endless.
+/// The same while an injected bug is sought, which may make a world endless.
 const PLANTED_LIMIT: usize = 6_000_000;
 
 /// What the checker must know of a world beside its states.

@@ -123,7 +123,7 @@ async fn await_order(orders: &mut mpsc::UnboundedReceiver<String>, wanted: Order
     }
 }
 
-/// Whether what an Owner holds is another after each of its reports.
+/// Whether what an Owner holds changes with each of its reports.
 fn changes_leases(kind: Kind) -> bool {
     matches!(kind, Kind::ReleasedPieces | Kind::RefusedPieces)
 }

@@ -85,7 +85,7 @@ impl Scenario {
         }
     }
 
-    /// The same with a injected bug. Whoever looks for two holders does not want to hear of epochs, which break first.
+    /// The same with an injected bug. Whoever looks for two holders does not want to hear of epochs, which break first.
     pub(super) fn bug(&mut self, bug: Bug) {
         self.bug = Some(bug);
         self.watches_epochs = bug.invariant() != "F1";

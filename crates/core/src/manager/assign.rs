@@ -17,6 +17,19 @@ use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
 use super::namespace_runtime::{LiveTimer, RecallDeadline};
 
+/// The recalls that begin now, and what holds others up.
+#[derive(Default)]
+struct Moves {
+    changes: Vec<(Change, Reason)>,
+    /// A destination has not opened its conversation yet.
+    waits: bool,
+    is_frozen: bool,
+    /// As many ranges move as may.
+    is_full: bool,
+    /// The batch has no room for the others.
+    unfinished: bool,
+}
+
 impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
     pub(super) fn assign(&mut self) {
@@ -27,6 +40,7 @@ impl Decision<'_> {
         if self.is_calm() && (changed || !injected(Bug::UnownedNeverGranted)) {
             self.grant_unowned();
         }
+        self.review_recalls();
         self.recall_misplaced();
         self.keep_what_nobody_can_take();
         self.watch_recalls();
@@ -45,6 +59,7 @@ impl Decision<'_> {
         let changed = desired.follow(stored);
         debug_assert!(stored.table.len() > 1_000 || any_injected() || desired.is_up_to_date(stored));
         self.live.desired = Some(desired);
+        self.live.review_recalls |= changed || is_new;
         changed || is_new
     }
 
@@ -139,67 +154,95 @@ impl Decision<'_> {
         }
     }
 
-    /// Wants back what belongs elsewhere, and stops wanting back what does not.
+    /// Wants back what belongs elsewhere, as far as nothing holds that up.
     fn recall_misplaced(&mut self) {
+        let misplaced = self.misplaced();
+        self.unfinished |= misplaced.unfinished;
+        self.live.waits_for_talk |= misplaced.waits;
+        let namespace = || self.namespace.clone();
+        if misplaced.is_full {
+            self.live.skips.push(Skip::MovesFull { namespace: namespace() });
+        }
+        if misplaced.is_frozen {
+            self.live.skips.push(Skip::Frozen { namespace: namespace() });
+        }
+        for (change, reason) in misplaced.changes {
+            self.emit_recall(change, reason);
+        }
+    }
+
+    /// What belongs elsewhere and may begin to move now, in key order: what its holder keeps stays in few pieces.
+    fn misplaced(&self) -> Moves {
+        let mut moves = Moves::default();
         let stored = self.stored();
-        let Some(desired) = &self.live.desired else { return };
-        let wanted_back = stored.table.recalled().flat_map(|(range, entry)| {
-            let wanted = desired.ranges().overlapping(range);
-            wanted.filter_map(|(part, wanted)| self.recall_change(part, entry, entry.owner?, *wanted))
-        });
-        let mut changes: Vec<(Change, Reason)> = wanted_back.collect();
-        let mut moving = stored.table.recalled().count();
+        let Some(desired) = self.live.desired.as_ref().filter(|desired| !desired.misplaced().is_empty())
+        else {
+            return moves;
+        };
         let settled = self.now >= self.live.balance_from;
-        let mut full = false;
-        let mut held_up = false;
-        let mut waits = false;
-        let mut unfinished = false;
-        let candidates = if settled { None } else { Some(self.may_move_early_at_all()) };
-        let candidates = candidates.map(|keys| keys.intersection(desired.misplaced()));
-        let candidates = candidates.as_ref().unwrap_or(desired.misplaced());
-        let misplaced = candidates.iter().flat_map(|range| stored.table.overlapping(range));
-        let misplaced = misplaced.filter(|(_, entry)| entry.recall.is_none());
-        let misplaced = misplaced.flat_map(|(range, entry)| {
+        let early = (!settled).then(|| self.may_move_early_at_all().intersection(desired.misplaced()));
+        let candidates = early.as_ref().unwrap_or(desired.misplaced());
+        let entries = candidates.iter().flat_map(|range| stored.table.overlapping(range));
+        let pieces = entries.flat_map(|(range, entry)| {
             desired.ranges().overlapping(range).map(move |(part, wanted)| (part, entry, *wanted))
         });
-        for (part, entry, wanted) in misplaced {
+        let room = self.room_for_moves();
+        for (part, entry, wanted) in pieces {
             let Some(owner) = entry.owner else { continue };
             let Some(change) = self.recall_change(part, entry, owner, wanted) else { continue };
             if !self.live.talks.contains_key(&wanted) {
-                waits = true;
+                moves.waits = true;
                 continue;
             }
             if stored.frozen {
-                held_up = true;
+                moves.is_frozen = true;
                 break;
             }
             if !(settled || self.may_move_early(part, owner, wanted)) {
                 continue;
             }
-            if moving >= stored.settings.max_moves {
-                // The others are looked at when a move has ended.
-                full = true;
+            if moves.changes.len() >= room {
+                // The others are looked at when moves have ended.
+                moves.is_full = true;
                 break;
             }
-            if self.plan.records.len() + changes.len() >= self.max_batch {
-                unfinished = true;
+            if self.plan.records.len() + moves.changes.len() >= self.max_batch {
+                moves.unfinished = true;
                 break;
             }
-            moving += 1;
-            changes.push(change);
+            moves.changes.push(change);
         }
-        changes.sort_by_key(|(change, _)| range_of_recall(change));
-        self.unfinished |= unfinished;
-        self.live.waits_for_talk |= waits;
-        if full {
-            self.live.skips.push(Skip::MovesFull { namespace: self.namespace.clone() });
+        moves
+    }
+
+    /// How many more ranges may begin to move. None until a quarter of the limit is free: moves that begin together share
+    /// messages and commits.
+    fn room_for_moves(&self) -> usize {
+        let stored = self.stored();
+        let most = stored.settings.max_moves;
+        let room = most.saturating_sub(stored.table.recalled().count());
+        if room < most.div_ceil(4) { 0 } else { room }
+    }
+
+    /// Stops wanting back what belongs where it is, and sends what is on its way to somebody who is gone to somebody else.
+    fn review_recalls(&mut self) {
+        if !std::mem::take(&mut self.live.review_recalls) {
+            debug_assert!(any_injected() || self.outdated_recalls().is_empty());
+            return;
         }
-        if held_up {
-            self.live.skips.push(Skip::Frozen { namespace: self.namespace.clone() });
-        }
-        for (change, reason) in changes {
+        for (change, reason) in self.outdated_recalls() {
             self.emit_recall(change, reason);
         }
+    }
+
+    fn outdated_recalls(&self) -> Vec<(Change, Reason)> {
+        let Some(desired) = &self.live.desired else { return Vec::new() };
+        let recalled = self.stored().table.recalled();
+        let changes = recalled.flat_map(|(range, entry)| {
+            let wanted = desired.ranges().overlapping(range);
+            wanted.filter_map(|(part, wanted)| self.recall_change(part, entry, entry.owner?, *wanted))
+        });
+        changes.collect()
     }
 
     /// The keys of which some may move though a new leader has not heard of everybody yet.
@@ -376,6 +419,13 @@ impl Decision<'_> {
             };
             let latest =
                 RecallDeadline { generation: entry.generation, to: recall.to, at: self.now + timeout };
+            let known = self.live.recall_deadlines.get(range.first());
+            if let Some((_, known)) =
+                known.filter(|(piece, known)| *piece == range && known.is_of(entry, recall))
+            {
+                deadlines.push((range, RecallDeadline { at: known.at.min(latest.at), ..latest }));
+                continue;
+            }
             let mut fresh = RangeSet::from_ranges([range]);
             let known = self.live.recall_deadlines.overlapping(range);
             for (piece, known) in known.filter(|(_, known)| known.is_of(entry, recall)) {
@@ -420,6 +470,7 @@ impl Decision<'_> {
         let withdrawn: RangeMap<Generation> = withdrawn.map(|(range, _, of)| (range, *of)).collect();
         let cleared = self.live.withdrawn.keys().difference(&withdrawn.keys());
         self.live.withdrawn = withdrawn;
+        self.live.review_recalls |= !cleared.is_empty();
         for range in cleared.iter() {
             for owner in stored.table.overlapping(range).filter_map(|(_, entry)| entry.owner) {
                 self.live.push(owner);
@@ -474,12 +525,5 @@ impl Decision<'_> {
         }
         ranges.sort_by_key(|load| load.range);
         (owners, ranges)
-    }
-}
-
-fn range_of_recall(change: &Change) -> Option<KeyRange> {
-    match change {
-        Change::Recalled { range, .. } | Change::RecallCancelled { range, .. } => Some(*range),
-        _ => None,
     }
 }

@@ -188,8 +188,12 @@ impl Decision<'_> {
         }
         self.live.follow_leases(&change, &self.draft.namespaces[self.namespace].table);
         self.draft.apply_change(self.namespace, &change);
-        if let Change::Granted { range, .. } | Change::Claimed { range, .. } | Change::Released { range, .. } =
-            &change
+        self.live.review_recalls |= !matches!(change, Change::Granted { .. } | Change::Released { .. });
+        if let Change::Granted { range, .. }
+        | Change::Claimed { range, .. }
+        | Change::Released { range, .. }
+        | Change::Recalled { range, .. }
+        | Change::RecallCancelled { range, .. } = &change
             && let Some(desired) = &mut self.live.desired
         {
             desired.note_table(*range, &self.draft.namespaces[self.namespace].table);

@@ -54,7 +54,7 @@ impl Desired {
         &self.ranges
     }
 
-    /// The keys that somebody has who should not.
+    /// The keys that somebody has who should not, and that are not wanted back yet.
     pub(super) fn misplaced(&self) -> &RangeSet {
         &self.misplaced
     }
@@ -93,7 +93,8 @@ impl Desired {
     /// The entries of `range` have changed in the table.
     pub(super) fn note_table(&mut self, range: KeyRange, table: &Table) {
         let mut misplaced = Vec::new();
-        for (part, owner) in table.overlapping(range).filter_map(|(part, entry)| Some((part, entry.owner?))) {
+        let held = table.overlapping(range).filter(|(_, entry)| entry.recall.is_none());
+        for (part, owner) in held.filter_map(|(part, entry)| Some((part, entry.owner?))) {
             let elsewhere = self.ranges.overlapping(part).filter(|(_, wanted)| **wanted != owner);
             misplaced.extend(elsewhere.map(|(piece, _)| piece));
         }

@@ -30,6 +30,15 @@ struct Moves {
     unfinished: bool,
 }
 
+/// Until when each recall may take.
+struct Deadlines {
+    times: RangeMap<RecallDeadline>,
+    /// Some holder has not said that it knows of a recall.
+    unheard: bool,
+    /// Some recall is of a lease whose session has not been seen to hold it.
+    on_their_way: bool,
+}
+
 impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
     pub(super) fn assign(&mut self) {
@@ -40,10 +49,10 @@ impl Decision<'_> {
         if self.is_calm() && (changed || !injected(Bug::UnownedNeverGranted)) {
             self.grant_unowned();
         }
-        self.review_recalls();
+        let reviewed = self.review_recalls();
         self.recall_misplaced();
         self.keep_what_nobody_can_take();
-        self.watch_recalls();
+        self.watch_recalls(reviewed);
     }
 
     /// Asks the partitioner again if its input is another; says whether it is.
@@ -224,15 +233,18 @@ impl Decision<'_> {
         if room < most.div_ceil(4) { 0 } else { room }
     }
 
-    /// Stops wanting back what belongs where it is, and sends what is on its way to somebody who is gone to somebody else.
-    fn review_recalls(&mut self) {
-        if !std::mem::take(&mut self.live.review_recalls) {
+    /// Stops wanting back what belongs where it is, and sends what is on its way to somebody who is gone to somebody else; says
+    /// whether there was a reason to look.
+    fn review_recalls(&mut self) -> bool {
+        let is_due = std::mem::take(&mut self.live.review_recalls);
+        if !is_due {
             debug_assert!(any_injected() || self.outdated_recalls().is_empty());
-            return;
+            return false;
         }
         for (change, reason) in self.outdated_recalls() {
             self.emit_recall(change, reason);
         }
+        true
     }
 
     fn outdated_recalls(&self) -> Vec<(Change, Reason)> {
@@ -379,6 +391,7 @@ impl Decision<'_> {
                 self.live.push(to);
             }
         }
+        self.live.recalls_unwatched |= !over.is_empty();
         for (range, generation, to, owner) in over {
             self.live.recall_deadlines.remove(range);
             match to {
@@ -403,35 +416,64 @@ impl Decision<'_> {
         !speaks || self.live.heard.get(&session).is_none_or(|heard| self.now >= heard + patience)
     }
 
-    /// Gives every recall its deadline and forgets those of recalls that are over.
-    fn watch_recalls(&mut self) {
-        let stored = &self.draft.namespaces[self.namespace];
-        let mut deadlines: Vec<(KeyRange, RecallDeadline)> = Vec::new();
-        let mut unheard = false;
+    /// Gives every recall its deadline, and forgets those of recalls that are over. What a lease that has ended leaves behind
+    /// is forgotten later: its number never comes again.
+    fn watch_recalls(&mut self, reviewed: bool) {
+        let has_timer = self.live.timers.get(&LiveTimer::Recall).is_some();
+        let is_due = reviewed
+            || self.live.review_recalls
+            || self.live.recalls_unwatched
+            || self.live.recalls_unheard
+            || has_timer == self.live.recall_deadlines.is_empty();
+        if is_due {
+            self.set_deadlines();
+        } else {
+            debug_assert!(any_injected() || self.deadlines().times == self.current_deadlines());
+        }
+        self.forget_withdrawn();
+    }
+
+    fn set_deadlines(&mut self) {
+        let Deadlines { times, unheard, on_their_way } = self.deadlines();
+        let is_waiting = times.values().any(|deadline| deadline.at <= self.now);
+        let look_again = is_waiting.then_some(self.now + self.stored().settings.renewal);
+        let due = times.values().map(|deadline| deadline.at).filter(|at| *at > self.now);
+        match due.chain(look_again).min() {
+            Some(at) => self.live.timers.set(LiveTimer::Recall, at),
+            None => self.live.timers.clear(&LiveTimer::Recall),
+        }
+        self.live.recall_deadlines = times;
+        self.live.recalls_unheard = unheard || is_waiting;
+        self.live.recalls_unwatched = on_their_way;
+    }
+
+    /// The deadline of every recall that has one: the one it had, or one from now on if its time begins.
+    fn deadlines(&self) -> Deadlines {
+        let stored = self.stored();
+        let mut times: Vec<(KeyRange, RecallDeadline)> = Vec::new();
+        let (mut unheard, mut on_their_way) = (false, false);
         for (range, entry) in stored.table.recalled() {
-            let Some(recall) = entry.recall.filter(|_| !self.live.is_on_its_way(range, entry)) else {
+            let Some(recall) = entry.recall else { continue };
+            if self.live.is_on_its_way(range, entry) {
+                on_their_way = true;
                 continue;
-            };
-            let timeout = if recall.to.is_some() {
-                stored.settings.migration_timeout
-            } else {
-                stored.settings.recall_timeout
+            }
+            let timeout = match recall.to {
+                Some(_) => stored.settings.migration_timeout,
+                None => stored.settings.recall_timeout,
             };
             let latest =
                 RecallDeadline { generation: entry.generation, to: recall.to, at: self.now + timeout };
-            let known = self.live.recall_deadlines.get(range.first());
-            if let Some((_, known)) =
-                known.filter(|(piece, known)| *piece == range && known.is_of(entry, recall))
-            {
-                deadlines.push((range, RecallDeadline { at: known.at.min(latest.at), ..latest }));
+            let known = self.live.recall_deadlines.overlapping(range);
+            let known = known.filter(|(_, known)| known.is_of(entry, recall));
+            let known = known.map(|(piece, known)| (piece, known.at.min(latest.at)));
+            let first = times.len();
+            times.extend(known.map(|(piece, at)| (piece, RecallDeadline { at, ..latest })));
+            if times.get(first).is_some_and(|(piece, _)| *piece == range) {
                 continue;
             }
             let mut fresh = RangeSet::from_ranges([range]);
-            let known = self.live.recall_deadlines.overlapping(range);
-            for (piece, known) in known.filter(|(_, known)| known.is_of(entry, recall)) {
-                fresh.remove(piece);
-                deadlines.push((piece, RecallDeadline { at: known.at.min(latest.at), ..latest }));
-            }
+            times[first..].iter().for_each(|(piece, _)| fresh.remove(*piece));
             for piece in fresh.iter() {
                 let known = match (recall.to, entry.owner) {
                     (None, _) => RangeSet::from_ranges([piece]),
@@ -439,22 +481,22 @@ impl Decision<'_> {
                     (Some(_), None) => RangeSet::new(),
                 };
                 unheard |= !known.contains_range(piece);
-                deadlines.extend(known.iter().map(|known| (known, latest)));
+                times.extend(known.iter().map(|known| (known, latest)));
             }
         }
-        deadlines.sort_unstable_by_key(|(range, _)| *range);
-        let deadlines: RangeMap<RecallDeadline> = deadlines.into_iter().collect();
-        let is_waiting = deadlines.values().any(|deadline| deadline.at <= self.now);
-        let look_again = is_waiting.then_some(self.now + stored.settings.renewal);
-        let due = deadlines.values().map(|deadline| deadline.at).filter(|at| *at > self.now);
-        let next = due.chain(look_again).min();
-        match next {
-            Some(at) => self.live.timers.set(LiveTimer::Recall, at),
-            None => self.live.timers.clear(&LiveTimer::Recall),
-        }
-        self.live.recall_deadlines = deadlines;
-        self.live.recalls_unheard = unheard || is_waiting;
-        self.forget_withdrawn();
+        times.sort_unstable_by_key(|(range, _)| *range);
+        Deadlines { times: times.into_iter().collect(), unheard, on_their_way }
+    }
+
+    /// The deadlines that are set, without those of leases that have ended.
+    fn current_deadlines(&self) -> RangeMap<RecallDeadline> {
+        let table = &self.stored().table;
+        let set = self.live.recall_deadlines.iter().flat_map(|(range, deadline)| {
+            let entries = table.overlapping(range);
+            let of = move |entry: &Entry| entry.recall.is_some_and(|recall| deadline.is_of(entry, recall));
+            entries.filter(move |(_, entry)| of(entry)).map(move |(part, _)| (part, *deadline))
+        });
+        set.collect()
     }
 
     /// Only a lease that is recalled stays withdrawn, and only on the keys that it still has.

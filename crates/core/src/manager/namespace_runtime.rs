@@ -72,6 +72,8 @@ pub(super) struct NamespaceRuntime {
     /// Some recall has no deadline yet, because its holder has not said that it knows of it, or is past it, and its
     /// destination has not been heard since.
     pub(super) recalls_unheard: bool,
+    /// Some recall has no deadline yet, because its lease has not arrived at its holder.
+    pub(super) recalls_unwatched: bool,
     /// Some recall may be wanted no more, or towards somebody else.
     pub(super) review_recalls: bool,
     /// Recalled leases that are no longer renewed.
@@ -168,6 +170,7 @@ impl NamespaceRuntime {
             short_since: None,
             recall_deadlines: RangeMap::new(),
             recalls_unheard: false,
+            recalls_unwatched: false,
             review_recalls: true,
             withdrawn: RangeMap::new(),
             desired: None,

@@ -23,12 +23,12 @@ impl Leader {
             match self.admin_change(&command, context) {
                 Ok((namespace, change, reason)) => {
                     self.draft.apply_change(&namespace, &change);
-                    if let Some(live) = self.live.get_mut(&namespace) {
-                        live.dirty = true;
-                        live.members_changed = true;
+                    if let Some(runtime) = self.runtimes.get_mut(&namespace) {
+                        runtime.dirty = true;
+                        runtime.placement.members_changed = true;
                         if matches!(change, Change::Configured { .. }) {
                             // The settings that are replaced have promised holds of their own until this commits.
-                            live.hold_settles_at = None;
+                            runtime.holds.settles_at = None;
                         }
                     }
                     plan.records.push(Record::Namespace { namespace, change, reason });

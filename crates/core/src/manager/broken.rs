@@ -14,11 +14,12 @@ use crate::time::Instant;
 use super::Context;
 use super::commit::InFlight;
 use super::conversation::Conversation;
+use super::conversations::Offer;
 use super::decide::{Decision, Finding};
 use super::event::{ManagerAction, Peer};
 use super::leader::Leader;
 use super::moves::Move;
-use super::namespace_runtime::{NamespaceRuntime, Offer};
+use super::namespace_runtime::NamespaceRuntime;
 
 /// The group as a leader sees it that knows every lease under one number.
 pub(super) fn without_merges(group: &ManagerState) -> ManagerState {
@@ -33,23 +34,24 @@ pub(super) fn without_merges(group: &ManagerState) -> ManagerState {
 }
 
 /// A report of any conversation that could be a claim opens one.
-pub(super) fn open_conversation(live: &mut NamespaceRuntime, from: Peer, report: &Report, now: Instant) {
-    let known = live.talks.contains_key(&report.session) || live.offers.contains_key(&report.session);
+pub(super) fn open_conversation(runtime: &mut NamespaceRuntime, from: Peer, report: &Report, now: Instant) {
+    let known = runtime.conversations.open.contains_key(&report.session)
+        || runtime.conversations.offers.contains_key(&report.session);
     let claims = report.held.iter().any(|held| held.warrant.is_some());
-    if live.rebuild.is_none() || known || !claims {
+    if runtime.rebuild.is_none() || known || !claims {
         return;
     }
     let Ok(name) = OwnerName::new(&report.session.to_string()) else { return };
     let (id, url) = (report.conversation, "".into());
     let offer = Offer { id, name, url, takes_over: false, formerly: None, made_at: now };
-    let mut talk = Conversation::open(offer, from, None, now);
-    talk.seq = report.heard;
-    live.talks.insert(report.session, talk);
+    let mut conversation = Conversation::open(offer, from, None, now);
+    conversation.seq = report.heard;
+    runtime.conversations.open.insert(report.session, conversation);
 }
 
 /// Whatever one session does not list is free.
-pub(super) fn absent_anywhere(stored: &NamespaceState, talk: &Conversation) -> Vec<Finding> {
-    let Some(report) = &talk.report else { return Vec::new() };
+pub(super) fn absent_anywhere(stored: &NamespaceState, conversation: &Conversation) -> Vec<Finding> {
+    let Some(report) = &conversation.report else { return Vec::new() };
     let listed = |range: KeyRange| report.held.iter().any(|held| held.range.overlaps(range));
     let owned = stored.table.iter().filter(|(range, entry)| entry.owner.is_some() && !listed(*range));
     let finding = |(range, entry): (KeyRange, &Entry)| Finding {
@@ -64,14 +66,18 @@ pub(super) fn absent_anywhere(stored: &NamespaceState, talk: &Conversation) -> V
 }
 
 /// A copy counts as if its source had spoken.
-pub(super) fn copies_as_moves(live: &NamespaceRuntime) -> Vec<(SessionId, Move)> {
+pub(super) fn copies_as_moves(runtime: &NamespaceRuntime) -> Vec<(SessionId, Move)> {
     let as_move = |session: SessionId, copy: &ImportedCopy| {
         let ImportedCopy { range, source: generation } = *copy;
         let lease = MovedLease { range, generation };
         let warrant = Warrant { range, lease: Duration::ZERO, virtual_nodes: 0, code: [0; 32] };
         (session, Move { lease, state_since: generation, to: session, warrant })
     };
-    let reports = live.talks.iter().filter_map(|(session, talk)| Some((*session, talk.report.as_deref()?)));
+    let reports = runtime
+        .conversations
+        .open
+        .iter()
+        .filter_map(|(session, conversation)| Some((*session, conversation.report.as_deref()?)));
     let copies = reports.flat_map(|(session, report)| report.imports.iter().map(move |copy| (session, copy)));
     copies.map(|(session, copy)| as_move(session, copy)).collect()
 }
@@ -92,11 +98,11 @@ impl Leader {
     pub(super) fn forget_batch(&mut self) {
         self.in_flight = None;
         self.draft = self.committed.clone();
-        for live in self.live.values_mut() {
-            live.dirty = true;
-            live.desired = None;
-            live.members_changed = true;
-            live.talks.values_mut().for_each(|talk| talk.at_rest = false);
+        for runtime in self.runtimes.values_mut() {
+            runtime.dirty = true;
+            runtime.placement.desired = None;
+            runtime.placement.members_changed = true;
+            runtime.conversations.open.values_mut().for_each(|conversation| conversation.at_rest = false);
         }
     }
 }
@@ -110,8 +116,8 @@ impl Decision<'_> {
             let (source, state_since) = (Some(generation), None);
             let granted = Change::Granted { range, generation, session: to, source, state_since };
             self.emit(granted, Reason::TakenOver);
-            if let Some(talk) = self.live.talks.get_mut(&to) {
-                talk.offers.note_listed(range, generation);
+            if let Some(conversation) = self.runtime.conversations.open.get_mut(&to) {
+                conversation.offers.note_listed(range, generation);
             }
         }
     }

@@ -15,7 +15,7 @@ use super::Context;
 use super::decide::Decision;
 use super::event::{ClaimSkip, Skip};
 use super::leader::Leader;
-use super::namespace_runtime::{LiveTimer, NamespaceRuntime};
+use super::namespace_runtime::{NamespaceRuntime, RuntimeTimer};
 
 /// What a leader that has no store does not know yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -91,19 +91,19 @@ pub(super) fn warrant(range: KeyRange, stored: &NamespaceState, session: Session
 impl NamespaceRuntime {
     /// Nothing is known: no lease of an earlier leader runs on after a full hold.
     pub(super) fn begin_rebuild(&mut self, silent_from: Instant) {
-        self.silent_from = silent_from;
+        self.holds.silent_from = silent_from;
         self.rebuild = Some(Rebuild { unclaimed: RangeSet::all() });
         self.claims_end_after_hold();
     }
 
     fn claims_end_after_hold(&mut self) {
-        self.balance_from = self.silent_from + self.hold;
-        self.timers.set(LiveTimer::Balance, self.balance_from);
+        self.placement.balance_from = self.holds.silent_from + self.holds.longest;
+        self.timers.set(RuntimeTimer::Balance, self.placement.balance_from);
     }
 
     /// What Lookups are told while the table is learned; `None` once it is known.
     pub(super) fn rebuild_news(&self) -> Option<UpdateBody> {
-        self.rebuild.as_ref().map(|_| UpdateBody::Unchanged { hold: self.hold })
+        self.rebuild.as_ref().map(|_| UpdateBody::Unchanged { hold: self.holds.longest })
     }
 
     /// The parts of a range on which no lease of an earlier leader can run that nobody has claimed.
@@ -118,10 +118,11 @@ impl NamespaceRuntime {
 
     /// Whoever claimed nothing waited until nothing was left to claim.
     fn let_others_join(&mut self, stored: &NamespaceState) {
-        let waiting = self.talks.iter_mut().filter(|(session, _)| !stored.sessions.contains_key(session));
-        for (session, talk) in waiting {
-            talk.undecided = true;
-            self.undecided.insert(*session);
+        let waiting =
+            self.conversations.open.iter_mut().filter(|(session, _)| !stored.sessions.contains_key(session));
+        for (session, conversation) in waiting {
+            conversation.undecided = true;
+            self.conversations.undecided.insert(*session);
         }
     }
 }
@@ -132,13 +133,13 @@ impl Leader {
         if self.in_flight.is_some() {
             return;
         }
-        for (namespace, live) in &mut self.live {
+        for (namespace, runtime) in &mut self.runtimes {
             let learned = |rebuild: &mut Rebuild| rebuild.unclaimed.is_empty();
             let Some(stored) = self.committed.namespaces.get(namespace) else { continue };
-            if live.rebuild.take_if(learned).is_some() {
-                live.publish_all(namespace, self.lead.term, stored, context);
-                live.let_others_join(stored);
-                live.dirty = true;
+            if runtime.rebuild.take_if(learned).is_some() {
+                runtime.audience.publish_all(namespace, self.lead.term, stored, context);
+                runtime.let_others_join(stored);
+                runtime.dirty = true;
             }
         }
     }
@@ -147,18 +148,18 @@ impl Leader {
 impl Decision<'_> {
     /// A full hold has passed: what nobody claimed belongs to nobody.
     pub(super) fn end_rebuild(&mut self) {
-        if self.now >= self.live.balance_from
-            && let Some(rebuild) = &mut self.live.rebuild
+        if self.now >= self.runtime.placement.balance_from
+            && let Some(rebuild) = &mut self.runtime.rebuild
         {
             rebuild.unclaimed = RangeSet::new();
-            self.live.let_others_join(&self.draft.namespaces[self.namespace]);
-            self.live.look_at_waiting();
+            self.runtime.let_others_join(&self.draft.namespaces[self.namespace]);
+            self.runtime.conversations.look_at_waiting();
         }
     }
 
     /// During a rebuild only who claims something becomes a member: a namesake must not keep the holder out.
     pub(super) fn may_join(&self, session: SessionId, report: &Report, claims: &[Claim]) -> bool {
-        let all_is_known = self.live.rebuild.as_ref().is_none_or(|rebuild| rebuild.unclaimed.is_empty());
+        let all_is_known = self.runtime.rebuild.as_ref().is_none_or(|rebuild| rebuild.unclaimed.is_empty());
         all_is_known
             || !claims.is_empty()
             || self.claims_moves(report)
@@ -167,9 +168,10 @@ impl Decision<'_> {
 
     /// What a session claims and can have. The rest is refused and reported.
     pub(super) fn claims(&mut self, session: SessionId, report: &Report) -> Vec<Claim> {
-        let (Some(floor), true) = (self.floor, self.live.rebuild.is_some()) else { return Vec::new() };
+        let (Some(floor), true) = (self.floor, self.runtime.rebuild.is_some()) else { return Vec::new() };
         let mut claims = Vec::new();
-        let mut taken = self.live.talks.get(&session).map_or(0, |talk| talk.claims_taken);
+        let mut taken =
+            self.runtime.conversations.open.get(&session).map_or(0, |conversation| conversation.claims_taken);
         for held in report.held.get(taken..).unwrap_or_default() {
             if claims.len() > self.max_batch {
                 // The others are found again by the next decision.
@@ -189,8 +191,8 @@ impl Decision<'_> {
             // A batch takes the first of them: the next need not look for their places again.
             taken += usize::from(claims.is_empty());
         }
-        if let Some(talk) = self.live.talks.get_mut(&session) {
-            talk.claims_taken = taken;
+        if let Some(conversation) = self.runtime.conversations.open.get_mut(&session) {
+            conversation.claims_taken = taken;
         }
         claims
     }
@@ -208,7 +210,7 @@ impl Decision<'_> {
             return Err(ClaimSkip::Impossible);
         }
         let unclaimed =
-            self.live.rebuild.as_ref().is_some_and(|rebuild| rebuild.unclaimed.contains_range(range));
+            self.runtime.rebuild.as_ref().is_some_and(|rebuild| rebuild.unclaimed.contains_range(range));
         let outbids = owner.map(|owner| (owner, generation));
         match outbids {
             None if !unclaimed => return Err(ClaimSkip::Decided),
@@ -233,10 +235,10 @@ impl Decision<'_> {
             }
             let Claim { range, generation, state_since, warrant, .. } = *claim;
             self.emit(Change::Claimed { range, generation, state_since, session }, Reason::Claimed);
-            if let Some(talk) = self.live.talks.get_mut(&session) {
-                talk.offers.note_listed(range, generation);
+            if let Some(conversation) = self.runtime.conversations.open.get_mut(&session) {
+                conversation.offers.note_listed(range, generation);
             }
-            if let Some(rebuild) = &mut self.live.rebuild {
+            if let Some(rebuild) = &mut self.runtime.rebuild {
                 rebuild.note_claimed(range);
             }
             self.note_lease_length(warrant.lease);
@@ -246,15 +248,15 @@ impl Decision<'_> {
     /// Holds are never shorter than what a warrant shows.
     pub(super) fn note_lease_length(&mut self, lease: Duration) {
         let hold = self.drift.hold_for(lease);
-        if hold > self.live.hold {
-            self.live.hold = hold;
-            self.live.claims_end_after_hold();
+        if hold > self.runtime.holds.longest {
+            self.runtime.holds.longest = hold;
+            self.runtime.claims_end_after_hold();
         }
     }
 
     fn refuse_claim(&mut self, session: SessionId, range: KeyRange, generation: Generation, why: ClaimSkip) {
         let namespace = self.namespace.clone();
-        self.live.skips.push(Skip::Claim { namespace, session, range, generation, why });
+        self.runtime.skips.push(Skip::Claim { namespace, session, range, generation, why });
     }
 
     /// The virtual nodes that an Owner had under an earlier leader, if it can show so.

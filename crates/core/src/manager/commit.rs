@@ -47,17 +47,20 @@ pub(super) struct Decided {
     pub(super) namespace: Namespace,
     pub(super) session: SessionId,
     /// The conversation it belongs to: another numbers anew.
-    pub(super) talk: Nonce,
+    pub(super) conversation: Nonce,
     pub(super) seq: Seq,
 }
 
 impl Leader {
     /// Notes that the effects of reports are committed.
     pub(super) fn note_applied(&mut self, decided: Vec<Decided>) {
-        for Decided { namespace, session, talk: id, seq } in decided {
-            let talk = self.live.get_mut(&namespace).and_then(|live| live.talks.get_mut(&session));
-            if let Some(talk) = talk.filter(|talk| talk.id == id) {
-                talk.applied = talk.applied.max(seq);
+        for Decided { namespace, session, conversation: id, seq } in decided {
+            let conversation = self
+                .runtimes
+                .get_mut(&namespace)
+                .and_then(|runtime| runtime.conversations.open.get_mut(&session));
+            if let Some(conversation) = conversation.filter(|conversation| conversation.id == id) {
+                conversation.applied = conversation.applied.max(seq);
             }
         }
     }
@@ -102,14 +105,21 @@ impl Leader {
         let term = self.lead.term;
         for (namespace, entries) in published {
             let Some(stored) = self.committed.namespaces.get(&namespace) else { continue };
-            let Some(live) = self.live.get_mut(&namespace) else { continue };
+            let Some(runtime) = self.runtimes.get_mut(&namespace) else { continue };
             if let Some(draft) = self.draft.namespaces.get_mut(&namespace) {
                 draft.lsn = stored.lsn;
             }
-            if live.rebuild.is_some() {
+            if runtime.rebuild.is_some() {
                 continue;
             }
-            live.publish(&namespace, term, stored.lsn, entries.into(), stored.settings.log_span, context);
+            runtime.audience.publish(
+                &namespace,
+                term,
+                stored.lsn,
+                entries.into(),
+                stored.settings.log_span,
+                context,
+            );
         }
         debug_assert!(any_injected() || self.draft == self.committed);
         self.mark_affected(&in_flight.affected);
@@ -138,22 +148,22 @@ impl Leader {
 
     pub(super) fn mark_affected(&mut self, affected: &BTreeMap<(Namespace, SessionId), Affected>) {
         if injected(Bug::PushesWithoutLimit) {
-            for live in self.live.values_mut() {
-                let sessions: Vec<SessionId> = live.talks.keys().copied().collect();
-                sessions.into_iter().for_each(|session| live.push(session));
+            for runtime in self.runtimes.values_mut() {
+                let sessions: Vec<SessionId> = runtime.conversations.open.keys().copied().collect();
+                sessions.into_iter().for_each(|session| runtime.conversations.push(session));
             }
             return;
         }
         for ((namespace, session), how) in affected {
-            let Some(live) = self.live.get_mut(namespace) else { continue };
+            let Some(runtime) = self.runtimes.get_mut(namespace) else { continue };
             let is_told = match how {
-                Affected::Takes { after } => live.was_told(*session, *after),
+                Affected::Takes { after } => runtime.conversations.was_told(*session, *after),
                 Affected::Gives => false,
             };
             if !is_told {
-                live.push(*session);
+                runtime.conversations.push(*session);
             }
-            live.look_at_waiting();
+            runtime.conversations.look_at_waiting();
         }
     }
 
@@ -164,16 +174,16 @@ impl Leader {
             match change {
                 Change::Created { .. } => {
                     if let Some(stored) = self.committed.namespaces.get(namespace) {
-                        let mut live = NamespaceRuntime::new(stored, context.now);
-                        live.follow_hold(stored);
+                        let mut runtime = NamespaceRuntime::new(stored, context.now);
+                        runtime.holds.follow(stored);
                         if self.floor.is_some() {
-                            live.begin_rebuild(self.silent_from);
+                            runtime.begin_rebuild(self.silent_from);
                         }
-                        self.live.insert(namespace.clone(), live);
+                        self.runtimes.insert(namespace.clone(), runtime);
                     }
                 }
                 Change::Removed => {
-                    self.live.remove(namespace);
+                    self.runtimes.remove(namespace);
                 }
                 Change::Configured { .. } | Change::HoldSettled => self.follow_hold(namespace, context),
                 Change::SessionEnded { session } => {
@@ -181,20 +191,22 @@ impl Leader {
                     if self.has_started() {
                         self.send(namespace, *session, context);
                     }
-                    if let Some(live) = self.live.get_mut(namespace) {
-                        live.forget(*session);
+                    if let Some(runtime) = self.runtimes.get_mut(namespace) {
+                        runtime.forget(*session);
                     }
                 }
                 Change::MergeBegun { range, .. } | Change::Merged { range, .. } => {
                     let stored = self.committed.namespaces.get(namespace);
                     let entries = stored.into_iter().flat_map(|stored| stored.table.overlapping(*range));
-                    if let Some(live) = self.live.get_mut(namespace) {
-                        entries.filter_map(|(_, entry)| entry.owner).for_each(|owner| live.disturb(owner));
+                    if let Some(runtime) = self.runtimes.get_mut(namespace) {
+                        entries
+                            .filter_map(|(_, entry)| entry.owner)
+                            .for_each(|owner| runtime.conversations.disturb(owner));
                     }
                 }
                 Change::SessionStarted { .. } | Change::SessionChanged { .. } => {
-                    if let Some(live) = self.live.get_mut(namespace) {
-                        live.members_changed = true;
+                    if let Some(runtime) = self.runtimes.get_mut(namespace) {
+                        runtime.placement.members_changed = true;
                     }
                 }
                 Change::Granted { .. } => context.counters.grants += 1,
@@ -209,11 +221,11 @@ impl Leader {
     /// it could not act any more: a longer hold of theirs counts from the later of the two.
     fn follow_hold(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
         let stored = self.committed.namespaces.get(namespace);
-        let (Some(stored), Some(live)) = (stored, self.live.get_mut(namespace)) else { return };
-        live.follow_hold(stored);
-        live.hold_settles_at = None;
+        let (Some(stored), Some(runtime)) = (stored, self.runtimes.get_mut(namespace)) else { return };
+        runtime.holds.follow(stored);
+        runtime.holds.settles_at = None;
         if stored.longest_hold > stored.settings.hold {
-            live.settle_hold_at(context.now.max(live.silent_from) + stored.longest_hold);
+            runtime.settle_hold_at(context.now.max(runtime.holds.silent_from) + stored.longest_hold);
         }
     }
 

@@ -12,10 +12,10 @@ use crate::random::Random;
 use crate::round_trip::RoundTrip;
 use crate::time::Instant;
 
+use super::conversations::Offer;
 use super::decide::Finding;
 use super::event::{MessageSkip, Peer};
 use super::moves::moves;
-use super::namespace_runtime::Offer;
 use super::offers::Offers;
 
 /// However quick the network, a resend waits this long.
@@ -105,10 +105,12 @@ impl Conversation {
             awaiting: false,
             unanswered_since: now,
             consecutive_races: 0,
-            round_trip: before.map_or_else(RoundTrip::assumed, |talk| talk.round_trip),
-            offers: before.map(|talk| talk.offers.for_next_conversation()).unwrap_or_default(),
-            moves_to: before.and_then(|talk| talk.moves_to.clone()),
-            told_to_stop: before.map(|talk| talk.told_to_stop.clone()).unwrap_or_default(),
+            round_trip: before.map_or_else(RoundTrip::assumed, |conversation| conversation.round_trip),
+            offers: before
+                .map(|conversation| conversation.offers.for_next_conversation())
+                .unwrap_or_default(),
+            moves_to: before.and_then(|conversation| conversation.moves_to.clone()),
+            told_to_stop: before.map(|conversation| conversation.told_to_stop.clone()).unwrap_or_default(),
             report: None,
             reported: (now, Duration::MAX),
             undecided: false,

@@ -39,7 +39,7 @@ pub(super) struct Plan {
 pub(super) struct Decision<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) draft: &'a mut ManagerState,
-    pub(super) live: &'a mut NamespaceRuntime,
+    pub(super) runtime: &'a mut NamespaceRuntime,
     pub(super) plan: &'a mut Plan,
     pub(super) now: Instant,
     pub(super) drift: Drift,
@@ -70,7 +70,7 @@ impl Leader {
         let mut plan = Plan { records: std::mem::take(&mut self.group_records), ..Plan::default() };
         self.decide_admin(&mut plan, context);
         let mut dirty: Vec<Namespace> =
-            self.live.iter().filter(|(_, live)| live.dirty).map(|(name, _)| name.clone()).collect();
+            self.runtimes.iter().filter(|(_, runtime)| runtime.dirty).map(|(name, _)| name.clone()).collect();
         // Whoever had to wait for a full batch comes first.
         let from = self.decide_from.take();
         let start = from.map_or(0, |from| dirty.partition_point(|name| *name < from));
@@ -96,21 +96,22 @@ impl Leader {
     }
 
     fn decide_namespace(&mut self, namespace: &Namespace, plan: &mut Plan, context: &mut Context<'_>) {
-        let Some(live) = self.live.get_mut(namespace) else { return };
+        let Some(runtime) = self.runtimes.get_mut(namespace) else { return };
         if !self.draft.namespaces.contains_key(namespace) {
             return;
         }
-        live.dirty = false;
-        if live.members_changed {
+        runtime.dirty = false;
+        if runtime.placement.members_changed {
             let members = self.draft.namespaces[namespace].sessions.iter();
-            live.evicted = members.filter(|(_, info)| info.evicted).map(|(session, _)| *session).collect();
+            runtime.placement.evicted =
+                members.filter(|(_, info)| info.evicted).map(|(session, _)| *session).collect();
         }
-        let earlier = std::mem::take(&mut live.skips);
+        let earlier = std::mem::take(&mut runtime.skips);
         let draft = &mut self.draft;
         let mut decision = Decision {
             namespace,
             draft,
-            live,
+            runtime,
             plan,
             now: context.now,
             drift: context.config.drift,
@@ -129,9 +130,9 @@ impl Leader {
         decision.assign();
         decision.merge_neighbours();
         let unfinished = decision.unfinished;
-        live.dirty |= unfinished;
+        runtime.dirty |= unfinished;
         let earlier: BTreeSet<&Skip> = earlier.iter().collect();
-        for skip in live.skips.iter().filter(|skip| !earlier.contains(skip)) {
+        for skip in runtime.skips.iter().filter(|skip| !earlier.contains(skip)) {
             if let Skip::Claim { why, .. } = skip {
                 *context.counters.claims_refused.entry(*why).or_default() += 1;
             }
@@ -163,38 +164,45 @@ impl Decision<'_> {
         {
             let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
             for owner in owners.filter_map(|(_, entry)| entry.owner) {
-                let sent = self.live.talks.get(&owner).map_or(Seq::ZERO, |talk| talk.seq);
+                let sent = self
+                    .runtime
+                    .conversations
+                    .open
+                    .get(&owner)
+                    .map_or(Seq::ZERO, |conversation| conversation.seq);
                 let how = match &change {
                     Change::Recalled { .. } | Change::RecallCancelled { .. } => Affected::Gives,
                     _ => Affected::Takes { after: sent },
                 };
-                self.live.disturb(owner);
+                self.runtime.conversations.disturb(owner);
                 let known = affected.entry((self.namespace.clone(), owner)).or_insert(how);
                 *known = how.max(*known);
             }
         }
         if let Change::Granted { session, .. } | Change::Claimed { session, .. } = &change {
-            self.live.disturb(*session);
+            self.runtime.conversations.disturb(*session);
             affected.insert((self.namespace.clone(), *session), Affected::Gives);
         }
         if let Change::MergeBegun { range, .. } | Change::Merged { range, .. } = &change {
             let owners = self.draft.namespaces[self.namespace].table.overlapping(*range);
-            owners.filter_map(|(_, entry)| entry.owner).for_each(|owner| self.live.disturb(owner));
+            owners
+                .filter_map(|(_, entry)| entry.owner)
+                .for_each(|owner| self.runtime.conversations.disturb(owner));
         }
         if let Change::SessionStarted { .. } | Change::SessionChanged { .. } | Change::SessionEnded { .. } =
             &change
         {
-            self.live.members_changed = true;
+            self.runtime.placement.members_changed = true;
         }
-        self.live.follow_leases(&change, &self.draft.namespaces[self.namespace].table);
+        self.runtime.conversations.follow_leases(&change, &self.draft.namespaces[self.namespace].table);
         self.draft.apply_change(self.namespace, &change);
-        self.live.review_recalls |= !matches!(change, Change::Granted { .. } | Change::Released { .. });
+        self.runtime.recalls.review |= !matches!(change, Change::Granted { .. } | Change::Released { .. });
         if let Change::Granted { range, .. }
         | Change::Claimed { range, .. }
         | Change::Released { range, .. }
         | Change::Recalled { range, .. }
         | Change::RecallCancelled { range, .. } = &change
-            && let Some(desired) = &mut self.live.desired
+            && let Some(desired) = &mut self.runtime.placement.desired
         {
             desired.note_table(*range, &self.draft.namespaces[self.namespace].table);
         }
@@ -203,7 +211,7 @@ impl Decision<'_> {
     }
 
     fn end_silent_sessions(&mut self) {
-        let mut silent = self.live.silent(self.now);
+        let mut silent = self.runtime.holds.silent(self.now);
         silent.retain(|session| self.stored().sessions.contains_key(session));
         for session in silent {
             if !self.end(session, &Reason::HoldExpired) {
@@ -228,7 +236,7 @@ impl Decision<'_> {
     }
 
     fn hear_reports(&mut self) {
-        let undecided: Vec<SessionId> = self.live.undecided.iter().copied().collect();
+        let undecided: Vec<SessionId> = self.runtime.conversations.undecided.iter().copied().collect();
         for session in undecided {
             if self.is_full() {
                 return;
@@ -236,21 +244,21 @@ impl Decision<'_> {
             if !self.take_earlier_findings(session) {
                 return;
             }
-            self.live.undecided.remove(&session);
-            let Some(talk) = self.live.talks.get_mut(&session) else { continue };
-            talk.undecided = false;
-            let Some(report) = talk.report.clone() else { continue };
+            self.runtime.conversations.undecided.remove(&session);
+            let Some(conversation) = self.runtime.conversations.open.get_mut(&session) else { continue };
+            conversation.undecided = false;
+            let Some(report) = conversation.report.clone() else { continue };
             let namespace = self.namespace.clone();
-            let decided = Decided { namespace, session, talk: talk.id, seq: report.seq };
+            let decided = Decided { namespace, session, conversation: conversation.id, seq: report.seq };
             let claims = self.claims(session, &report);
             if self.may_join(session, &report, &claims) && self.join(session, &report) {
                 self.take_report(session, &report, &claims);
             }
             if self.unfinished && !injected(Bug::FirstBatchIsAll) {
                 // The rest of it is found again by the next decision, and only then is it applied.
-                if let Some(talk) = self.live.talks.get_mut(&session) {
-                    talk.undecided = true;
-                    self.live.undecided.insert(session);
+                if let Some(conversation) = self.runtime.conversations.open.get_mut(&session) {
+                    conversation.undecided = true;
+                    self.runtime.conversations.undecided.insert(session);
                 }
                 return;
             }
@@ -261,7 +269,8 @@ impl Decision<'_> {
     /// Acts on what a member says, as far as the batch has room.
     fn take_report(&mut self, session: SessionId, report: &Report, claims: &[Claim]) {
         self.take_claims(session, claims);
-        if let Some(rebuild) = self.live.rebuild.as_mut().filter(|_| injected(Bug::UnclaimedReleaseHonoured))
+        if let Some(rebuild) =
+            self.runtime.rebuild.as_mut().filter(|_| injected(Bug::UnclaimedReleaseHonoured))
         {
             report.released.iter().for_each(|release| rebuild.note_claimed(release.range));
         }
@@ -278,24 +287,28 @@ impl Decision<'_> {
         if self.stored().sessions.contains_key(&session) {
             return true;
         }
-        if self.live.hold_is_over(session, self.now) || report.leaving {
+        if self.runtime.holds.is_over(session, self.now) || report.leaving {
             return false;
         }
-        let Some(offer) = self.live.talks.get(&session).map(|talk| talk.offer.clone()) else { return false };
+        let Some(offer) =
+            self.runtime.conversations.open.get(&session).map(|conversation| conversation.offer.clone())
+        else {
+            return false;
+        };
         let succeeds = offer.takes_over || offer.formerly.is_some();
         let namesakes = usize::from(succeeds && self.stored().session_named(&offer.name).is_some());
         let full = self.stored().sessions.len() - namesakes >= self.stored().settings.max_owners;
         if full || self.stored().evicted.contains(&session) {
-            self.live.forget(session);
+            self.runtime.forget(session);
             return false;
         }
         if let Some(namesake) = self.stored().session_named(&offer.name) {
             let age = self.drift.hold_for(report.age);
             let covered = offer.formerly == Some(namesake)
-                || (offer.takes_over && self.live.is_covered(namesake, offer.made_at, age));
+                || (offer.takes_over && self.runtime.holds.is_covered(namesake, offer.made_at, age));
             if !covered && !injected(Bug::SecondProcessTakesLeases) {
                 // Its next report finds no conversation, and its next hello is refused with the reason.
-                self.live.forget(session);
+                self.runtime.forget(session);
                 return false;
             }
             if injected(Bug::RestartAcceptsRenewal) {
@@ -317,17 +330,17 @@ impl Decision<'_> {
         if injected(Bug::NamespaceIgnored) {
             self.join_everywhere(session, &info);
         }
-        self.live.joined.insert(session, self.now);
+        self.runtime.holds.joined.insert(session, self.now);
         self.emit(Change::SessionStarted { session, info }, Reason::Joined);
         true
     }
 
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
-        let Some(talk) = self.live.talks.get(&session) else { return };
-        let mut findings = reconcile(self.stored(), session, talk, &self.live.withdrawn);
+        let Some(conversation) = self.runtime.conversations.open.get(&session) else { return };
+        let mut findings = reconcile(self.stored(), session, conversation, &self.runtime.recalls.withdrawn);
         if injected(Bug::AbsenceFromAnySession) {
-            findings.extend(broken::absent_anywhere(self.stored(), talk));
+            findings.extend(broken::absent_anywhere(self.stored(), conversation));
         }
         findings.reverse();
         self.take_all(session, findings);
@@ -335,7 +348,12 @@ impl Decision<'_> {
 
     /// Goes on with what earlier decisions found in a report and had no room for; says whether it is done.
     fn take_earlier_findings(&mut self, session: SessionId) -> bool {
-        let findings = self.live.talks.get_mut(&session).map(|talk| std::mem::take(&mut talk.findings));
+        let findings = self
+            .runtime
+            .conversations
+            .open
+            .get_mut(&session)
+            .map(|conversation| std::mem::take(&mut conversation.findings));
         self.take_all(session, findings.unwrap_or_default());
         !self.unfinished
     }
@@ -345,7 +363,7 @@ impl Decision<'_> {
         if findings.is_empty() {
             return;
         }
-        let moved = self.live.moved_by(session);
+        let moved = self.runtime.moved_by(session);
         while let Some(finding) = findings.last() {
             if self.is_full() {
                 break;
@@ -355,8 +373,8 @@ impl Decision<'_> {
             }
             findings.pop();
         }
-        if let Some(talk) = self.live.talks.get_mut(&session) {
-            talk.findings = findings;
+        if let Some(conversation) = self.runtime.conversations.open.get_mut(&session) {
+            conversation.findings = findings;
         }
     }
 
@@ -394,7 +412,7 @@ impl Decision<'_> {
 
     /// Whether a session is a member that was heard within the hold.
     pub(super) fn is_alive(&self, session: SessionId) -> bool {
-        self.stored().sessions.contains_key(&session) && !self.live.hold_is_over(session, self.now)
+        self.stored().sessions.contains_key(&session) && !self.runtime.holds.is_over(session, self.now)
     }
 
     /// Gives a range whose state was moved, out of the lease `source`, a new lease. The state is as old as it was.
@@ -440,7 +458,7 @@ impl Decision<'_> {
         let generation = last.next().filter(is_of_term);
         if generation.is_none() {
             self.plan.used_up = true;
-            self.live.skips.push(Skip::GenerationsUsedUp { namespace: self.namespace.clone() });
+            self.runtime.skips.push(Skip::GenerationsUsedUp { namespace: self.namespace.clone() });
         }
         generation
     }
@@ -455,15 +473,15 @@ impl Decision<'_> {
                 SessionInfo { weight: report.weight, drain_requested: report.draining, ..info.clone() };
             self.emit(Change::SessionChanged { session, info }, Reason::Reported);
         }
-        if report.leaving && report.held.is_empty() && !self.live.speaks_of_moves(session) {
+        if report.leaving && report.held.is_empty() && !self.runtime.speaks_of_moves(session) {
             // Whatever it has not heard of yet it will refuse.
             self.end(session, &Reason::Left);
         }
     }
 
     fn settle_hold(&mut self) {
-        if self.live.hold_settles_at.is_some_and(|at| self.now >= at) {
-            self.live.hold_settles_at = None;
+        if self.runtime.holds.settles_at.is_some_and(|at| self.now >= at) {
+            self.runtime.holds.settles_at = None;
             self.emit(Change::HoldSettled, Reason::TimePassed);
         }
     }
@@ -473,9 +491,10 @@ impl Decision<'_> {
         let stored = self.stored();
         let is_emptied = |session: &SessionId| {
             let is_member = stored.sessions.get(session).is_some_and(|info| info.evicted);
-            is_member && !stored.table.has_any(*session) && !self.live.speaks_of_moves(*session)
+            is_member && !stored.table.has_any(*session) && !self.runtime.speaks_of_moves(*session)
         };
-        let emptied: Vec<SessionId> = self.live.evicted.iter().copied().filter(is_emptied).collect();
+        let emptied: Vec<SessionId> =
+            self.runtime.placement.evicted.iter().copied().filter(is_emptied).collect();
         for session in emptied {
             self.emit(Change::SessionEnded { session }, Reason::Operator("evicted".into()));
         }
@@ -491,10 +510,10 @@ impl Decision<'_> {
 pub(super) fn reconcile(
     stored: &NamespaceState,
     session: SessionId,
-    talk: &Conversation,
+    conversation: &Conversation,
     withdrawn: &RangeMap<Generation>,
 ) -> Vec<Finding> {
-    let Some(report) = &talk.report else { return Vec::new() };
+    let Some(report) = &conversation.report else { return Vec::new() };
     let mut held = HeldInOrder::new(&report.held);
     let released = ByNumber::new(&report.released, |release| (release.generation, release.range));
     let refused = ByNumber::new(&report.refused, |refusal| (refusal.generation, refusal.range));
@@ -546,14 +565,14 @@ pub(super) fn reconcile(
             continue;
         }
         let endless = injected(Bug::OfferNeverEnds);
-        let (came_at, hold) = talk.reported;
+        let (came_at, hold) = conversation.reported;
         let ends_after = (came_at, if endless { Duration::MAX } else { hold });
-        let mut over = talk.offers.dropped(range, entry.numbers(), report.applied, ends_after);
+        let mut over = conversation.offers.dropped(range, entry.numbers(), report.applied, ends_after);
         if injected(Bug::UnlistedTakenForDropped) && report.heard == Seq::ZERO {
             over = RangeSet::from_ranges([range]);
         }
         if injected(Bug::RacingReportAccepted) {
-            over = over.union(&talk.offers.sent(range, generation));
+            over = over.union(&conversation.offers.sent(range, generation));
         }
         let withdrawn = withdrawn.overlapping(range).filter(|(_, of)| **of == generation);
         withdrawn.for_each(|(piece, _)| over.insert(piece));

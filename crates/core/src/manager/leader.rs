@@ -26,7 +26,7 @@ pub(super) struct Leader {
     pub(super) draft: ManagerState,
     pub(super) index: Index,
     pub(super) in_flight: Option<InFlight>,
-    pub(super) live: BTreeMap<Namespace, NamespaceRuntime>,
+    pub(super) runtimes: BTreeMap<Namespace, NamespaceRuntime>,
     pub(super) admin: Vec<(u64, AdminCommand)>,
     /// Records of the group itself that wait for the next batch.
     pub(super) group_records: Vec<Record>,
@@ -63,7 +63,7 @@ impl Leader {
             group.leader_hold()
         };
         let silent_from = won_at + waits;
-        let live = group
+        let runtimes = group
             .namespaces
             .iter()
             .map(|(name, stored)| (name.clone(), NamespaceRuntime::taken_over(stored, silent_from, context)))
@@ -83,7 +83,7 @@ impl Leader {
             draft,
             index,
             in_flight: None,
-            live,
+            runtimes,
             admin: Vec::new(),
             group_records,
             settles_at: Some(silent_from),
@@ -117,9 +117,9 @@ impl Leader {
 
     pub(super) fn wake(&self) -> Instant {
         let retry = self.in_flight.as_ref().and_then(|in_flight| in_flight.retry_at);
-        let live = self.live.values().filter_map(|live| live.timers.next()).min();
+        let runtime = self.runtimes.values().filter_map(|runtime| runtime.timers.next()).min();
         let settles = self.settles_at.filter(|_| self.started);
-        [retry, live, settles].into_iter().flatten().min().unwrap_or(Instant::NEVER)
+        [retry, runtime, settles].into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
     pub(super) fn on_event(&mut self, event: ManagerEvent, context: &mut Context<'_>) -> Next {
@@ -161,14 +161,14 @@ impl Leader {
         self.retry_append(context);
         let names: Vec<Namespace> = self.due(context.now);
         for name in names {
-            self.on_live_timers(&name, context);
+            self.on_runtime_timers(&name, context);
         }
         self.advance(context)
     }
 
     fn due(&self, now: Instant) -> Vec<Namespace> {
-        let due = |live: &NamespaceRuntime| live.timers.next().is_some_and(|at| at <= now);
-        self.live.iter().filter(|(_, live)| due(live)).map(|(name, _)| name.clone()).collect()
+        let due = |runtime: &NamespaceRuntime| runtime.timers.next().is_some_and(|at| at <= now);
+        self.runtimes.iter().filter(|(_, runtime)| due(runtime)).map(|(name, _)| name.clone()).collect()
     }
 
     fn on_store(&mut self, event: StoreEvent, context: &mut Context<'_>) -> Next {
@@ -204,8 +204,8 @@ impl Leader {
     pub(super) fn start(&mut self, context: &mut Context<'_>) {
         self.started = true;
         context.counters.terms += 1;
-        for live in self.live.values_mut() {
-            live.dirty = true;
+        for runtime in self.runtimes.values_mut() {
+            runtime.dirty = true;
         }
         let term = self.lead.term;
         context.push(ManagerAction::RoleChanged(RoleName::Leader { term }));

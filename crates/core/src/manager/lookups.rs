@@ -1,5 +1,6 @@
 //! The leader's side of Lookups: answers to requests, pushes of changes, heartbeats.
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,6 @@ use crate::time::Instant;
 use super::Context;
 use super::event::{ManagerAction, MessageSkip, Peer};
 use super::leader::Leader;
-use super::namespace_runtime::NamespaceRuntime;
 
 /// A Lookup that has not asked for this long is gone, though nobody said so.
 const GONE_AFTER: Duration = Duration::from_secs(120);
@@ -70,33 +70,33 @@ impl Leader {
             return count(context, MessageSkip::StaleTerm);
         }
         let stored = self.committed.namespaces.get(&request.namespace);
-        let (Some(stored), Some(live)) = (stored, self.live.get_mut(&request.namespace)) else {
+        let (Some(stored), Some(runtime)) = (stored, self.runtimes.get_mut(&request.namespace)) else {
             let message =
                 ManagerToLookup::UnknownNamespace { term, lookup: request.lookup, echo: request.seq };
             context.push(ManagerAction::ToLookup { to: from, message });
             return count(context, MessageSkip::UnknownNamespace);
         };
-        if live.subscribers.get(&request.lookup).is_some_and(|known| known.echo >= request.seq) {
+        if runtime.audience.subscribers.get(&request.lookup).is_some_and(|known| known.echo >= request.seq) {
             return count(context, MessageSkip::Duplicate);
         }
-        let (asked_at, answered_to) = (context.now, live.log.end());
+        let (asked_at, answered_to) = (context.now, runtime.audience.log.end());
         let subscriber = Subscriber { peer: from, echo: request.seq, asked_at, answered_to };
-        live.subscribers.insert(request.lookup, subscriber.clone());
-        live.log.truncate(context.now, stored.settings.log_span);
-        let body = live.rebuild_news().unwrap_or_else(|| {
-            let snapshot = || live.snapshot.of(stored);
-            live.log.answer(request.position, stored.table.len(), snapshot)
+        runtime.audience.subscribers.insert(request.lookup, subscriber.clone());
+        runtime.audience.log.truncate(context.now, stored.settings.log_span);
+        let body = runtime.rebuild_news().unwrap_or_else(|| {
+            let snapshot = || runtime.audience.snapshot.of(stored);
+            runtime.audience.log.answer(request.position, stored.table.len(), snapshot)
         });
         let namespace = &request.namespace;
-        context.push(subscriber.update(namespace, request.lookup, term, live.log.id(), body));
+        context.push(subscriber.update(namespace, request.lookup, term, runtime.audience.log.id(), body));
     }
 
     /// Forgets a Lookup, if the way that is gone is still the one it asked by: nobody else's word ends its subscription.
     pub(super) fn on_lookup_gone(&mut self, from: Peer, namespace: &Namespace, lookup: Nonce) {
-        if let Some(live) = self.live.get_mut(namespace)
-            && live.subscribers.get(&lookup).is_some_and(|known| known.peer == from)
+        if let Some(runtime) = self.runtimes.get_mut(namespace)
+            && runtime.audience.subscribers.get(&lookup).is_some_and(|known| known.peer == from)
         {
-            live.subscribers.remove(&lookup);
+            runtime.audience.subscribers.remove(&lookup);
         }
     }
 }
@@ -115,7 +115,22 @@ impl Subscriber {
     }
 }
 
-impl NamespaceRuntime {
+/// The Lookups of a namespace, and what they are told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Audience {
+    /// The Lookups that want to hear of changes.
+    pub(super) subscribers: BTreeMap<Nonce, Subscriber>,
+    pub(super) log: ChangeLog,
+    snapshot: LatestSnapshot,
+}
+
+impl Audience {
+    /// Nobody, at the end of the log.
+    pub(super) fn new(stored: &NamespaceState) -> Audience {
+        let log = ChangeLog::new(stored.log, stored.lsn);
+        Audience { subscribers: BTreeMap::new(), log, snapshot: LatestSnapshot::default() }
+    }
+
     /// Pushes a committed change to every subscriber; the entries are shared by all of them.
     pub(super) fn publish(
         &mut self,
@@ -132,13 +147,14 @@ impl NamespaceRuntime {
         self.tell_subscribers(namespace, term, &body, |_| true, context);
     }
 
-    /// Tells subscribers that the leader lives and where the log ends. Whoever asked within the interval and heard just that in
+    /// Tells subscribers that the leader lives and where the log ends, or that the table is being rebuilt. Whoever asked within the interval and heard just that in
     /// the answer is not told again.
     pub(super) fn heartbeat(
         &mut self,
         namespace: &Namespace,
         term: Term,
         interval: Duration,
+        rebuild: Option<UpdateBody>,
         context: &mut Context<'_>,
     ) {
         let (now, lsn) = (context.now, self.log.end());
@@ -146,7 +162,7 @@ impl NamespaceRuntime {
         let knows = |subscriber: &Subscriber| {
             subscriber.answered_to == lsn && now.since(subscriber.asked_at) < interval
         };
-        let body = self.rebuild_news().unwrap_or(UpdateBody::Heartbeat { lsn });
+        let body = rebuild.unwrap_or(UpdateBody::Heartbeat { lsn });
         self.tell_subscribers(namespace, term, &body, |known| !knows(known), context);
     }
 

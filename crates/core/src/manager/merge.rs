@@ -21,14 +21,14 @@ impl Decision<'_> {
     ///
     /// Their holder hears the new number with its next renewal, beside the old ones, for as long as it has not listed it.
     pub(super) fn merge_neighbours(&mut self) {
-        let is_due = std::mem::take(&mut self.live.merge_due);
-        let is_calm = self.now >= self.live.balance_from && self.live.rebuild.is_none();
+        let is_due = std::mem::take(&mut self.runtime.placement.merge_due);
+        let is_calm = self.now >= self.runtime.placement.balance_from && self.runtime.rebuild.is_none();
         if !is_due || !is_calm || self.stored().frozen {
             return;
         }
         for range in self.runs() {
             if self.is_full() {
-                self.live.merge_due = true;
+                self.runtime.placement.merge_due = true;
                 return;
             }
             let Some(generation) = self.next_generation() else { return };
@@ -40,7 +40,13 @@ impl Decision<'_> {
     fn runs(&self) -> Vec<KeyRange> {
         let mut runs = Vec::new();
         for session in self.stored().sessions.keys() {
-            let Some(report) = self.live.talks.get(session).and_then(|talk| talk.report.as_deref()) else {
+            let Some(report) = self
+                .runtime
+                .conversations
+                .open
+                .get(session)
+                .and_then(|conversation| conversation.report.as_deref())
+            else {
                 continue;
             };
             let held: RangeMap<Generation> =
@@ -80,7 +86,7 @@ impl Decision<'_> {
         entry.recall.is_none()
             && entry.merge.is_none()
             && listed.contains_range(range)
-            && self.live.desired.as_ref().is_some_and(|desired| is_wanted(desired.ranges()))
+            && self.runtime.placement.desired.as_ref().is_some_and(|desired| is_wanted(desired.ranges()))
     }
 
     /// What the holder lists under its new number has that number from now on.
@@ -92,7 +98,7 @@ impl Decision<'_> {
             let mut listed: RangeSet =
                 held.pieces(range, LeaseNumbers { generation: merge, merge: None }).collect();
             // What is no longer renewed ends under the number that it has.
-            self.live.withdrawn.overlapping(range).for_each(|(piece, _)| listed.remove(piece));
+            self.runtime.recalls.withdrawn.overlapping(range).for_each(|(piece, _)| listed.remove(piece));
             listed.iter().for_each(|piece| taken.entry(merge).or_default().insert(piece));
         }
         for (generation, keys) in taken {

@@ -76,12 +76,13 @@ impl NamespaceRuntime {
     /// The keys that some session's latest report says it moved: if the leader changed now, they could go where it says.
     pub(super) fn spoken_for(&self, now: Instant) -> RangeSet {
         let mut keys = RangeSet::new();
-        for session in self.movers.iter().filter(|session| !self.hold_is_over(**session, now)) {
-            let Some(talk) = self.talks.get(session) else { continue };
-            for moved in talk.report.as_deref().into_iter().flat_map(moves) {
+        for session in self.conversations.movers.iter().filter(|session| !self.holds.is_over(**session, now))
+        {
+            let Some(conversation) = self.conversations.open.get(session) else { continue };
+            for moved in conversation.report.as_deref().into_iter().flat_map(moves) {
                 // An Owner that was told to speak of it no more has done so, or lapsed, when a hold has passed.
-                let told = talk.told_to_stop.get(&(moved.lease.range, moved.lease.generation));
-                if told.is_none_or(|at| now < *at + self.hold) {
+                let told = conversation.told_to_stop.get(&(moved.lease.range, moved.lease.generation));
+                if told.is_none_or(|at| now < *at + self.holds.longest) {
                     keys.insert(moved.lease.range);
                 }
             }
@@ -91,13 +92,14 @@ impl NamespaceRuntime {
 
     /// What a session's latest report says it moved.
     pub(super) fn moved_by(&self, session: SessionId) -> MovedKeys {
-        let report = self.talks.get(&session).and_then(|talk| talk.report.as_deref());
+        let report =
+            self.conversations.open.get(&session).and_then(|conversation| conversation.report.as_deref());
         MovedKeys::new(report.into_iter().flat_map(moves).map(|moved| moved.lease))
     }
 
     /// Whether a session has yet to take back that it moved something.
     pub(super) fn speaks_of_moves(&self, session: SessionId) -> bool {
-        self.movers.contains(&session)
+        self.conversations.movers.contains(&session)
     }
 
     /// Of what was moved, what may be on its way still, so that the next leader would have to hear of it.
@@ -117,10 +119,11 @@ impl NamespaceRuntime {
             for number in own.filter(|number| owner == source && numbers.contains(number)) {
                 waiting.entry((number, None)).or_default().insert(piece);
             }
-            let is_listed =
-                |talk: &Conversation| talk.offers.listed(piece, entry.numbers()).contains_range(piece);
+            let is_listed = |conversation: &Conversation| {
+                conversation.offers.listed(piece, entry.numbers()).contains_range(piece)
+            };
             if let Some(number) = entry.source.filter(|number| numbers.contains(number))
-                && !self.talks.get(&owner).is_some_and(is_listed)
+                && !self.conversations.open.get(&owner).is_some_and(is_listed)
             {
                 waiting.entry((number, Some(owner))).or_default().insert(piece);
             }
@@ -144,7 +147,8 @@ impl NamespaceRuntime {
 impl Leader {
     /// Of what a session's latest report says was moved, what it should go on saying.
     pub(super) fn to_repeat(&self, namespace: &Namespace, session: SessionId) -> Vec<MovedLease> {
-        let (Some(report), Some(live)) = (self.report(namespace, session), self.live.get(namespace)) else {
+        let (Some(report), Some(runtime)) = (self.report(namespace, session), self.runtimes.get(namespace))
+        else {
             return Vec::new();
         };
         if self.floor.is_none() || injected(Bug::MoveSettledUnlisted) {
@@ -154,14 +158,14 @@ impl Leader {
         let tables: Vec<_> =
             groups.iter().filter_map(|group| group.namespaces.get(namespace)).map(|s| &s.table).collect();
         let moved: Vec<Move> = moves(report).collect();
-        if moved.is_empty() { Vec::new() } else { live.under_way(session, &moved, &tables) }
+        if moved.is_empty() { Vec::new() } else { runtime.under_way(session, &moved, &tables) }
     }
 }
 
 impl Decision<'_> {
     /// Whether a session's report says of keys that nobody has claimed that it moved them.
     pub(super) fn claims_moves(&self, report: &Report) -> bool {
-        moves(report).any(|moved| self.is_credible(&moved) && self.live.may_be_taken(&moved))
+        moves(report).any(|moved| self.is_credible(&moved) && self.runtime.may_be_taken(&moved))
     }
 
     fn is_credible(&self, moved: &Move) -> bool {
@@ -175,7 +179,7 @@ impl Decision<'_> {
         let mut imports = Imports::default();
         for (source, moved) in all {
             let MovedLease { range, generation } = moved.lease;
-            let unclaimed = match &self.live.rebuild {
+            let unclaimed = match &self.runtime.rebuild {
                 Some(rebuild) if self.is_credible(&moved) => rebuild.unclaimed_of(range),
                 _ => RangeSet::new(),
             };
@@ -204,17 +208,19 @@ impl Decision<'_> {
     /// Whether a process that is no member may be one that an earlier leader knew and that has yet to speak to this one.
     pub(super) fn may_come(&self, session: SessionId) -> bool {
         self.floor.is_some()
-            && self.now < self.live.balance_from
+            && self.now < self.runtime.placement.balance_from
             && !self.stored().sessions.contains_key(&session)
             && !injected(Bug::MoveForgotten)
     }
 
     /// The keys of a move whose state its destination says it has. It becomes a member for that, if it is none.
     fn copies(&mut self, moved: &Move, imports: &mut Imports) -> RangeSet {
-        let talk = self.live.talks.get(&moved.to);
-        let Some(report) = talk.and_then(|talk| talk.report.as_deref()) else { return RangeSet::new() };
+        let conversation = self.runtime.conversations.open.get(&moved.to);
+        let Some(report) = conversation.and_then(|conversation| conversation.report.as_deref()) else {
+            return RangeSet::new();
+        };
         let Some(copies) = imports.of(moved.to, report, moved.lease) else { return RangeSet::new() };
-        if report.leaving || self.live.hold_is_over(moved.to, self.now) {
+        if report.leaving || self.runtime.holds.is_over(moved.to, self.now) {
             return RangeSet::new();
         }
         if self.stored().sessions.contains_key(&moved.to) {
@@ -226,13 +232,23 @@ impl Decision<'_> {
 
     fn moves_of_members(&self) -> Vec<(SessionId, Move)> {
         let mut all = Vec::new();
-        for session in self.live.movers.iter().filter(|session| self.stored().sessions.contains_key(session))
+        for session in self
+            .runtime
+            .conversations
+            .movers
+            .iter()
+            .filter(|session| self.stored().sessions.contains_key(session))
         {
-            let report = self.live.talks.get(session).and_then(|talk| talk.report.as_deref());
+            let report = self
+                .runtime
+                .conversations
+                .open
+                .get(session)
+                .and_then(|conversation| conversation.report.as_deref());
             all.extend(report.into_iter().flat_map(moves).map(|moved| (*session, moved)));
         }
         if injected(Bug::CopyTakenForMove) {
-            all.extend(broken::copies_as_moves(self.live));
+            all.extend(broken::copies_as_moves(self.runtime));
         }
         all
     }
@@ -241,7 +257,7 @@ impl Decision<'_> {
     fn take_over(&mut self, source: SessionId, moved: &Move, range: KeyRange) {
         let Move { lease: MovedLease { generation, .. }, state_since, to, .. } = *moved;
         self.note_lease_length(moved.warrant.lease);
-        if let Some(rebuild) = &mut self.live.rebuild {
+        if let Some(rebuild) = &mut self.runtime.rebuild {
             rebuild.note_claimed(range);
         }
         if !injected(Bug::CopyTakenForMove) {

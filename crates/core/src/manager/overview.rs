@@ -70,7 +70,7 @@ impl ManagerMachine {
     pub fn overview(&self, now: Instant) -> BTreeMap<Namespace, NamespaceOverview> {
         match &self.role {
             Role::Leader(leader) => {
-                leader.live.iter().map(|(name, live)| (name.clone(), live.overview(now))).collect()
+                leader.runtimes.iter().map(|(name, runtime)| (name.clone(), runtime.overview(now))).collect()
             }
             _ => BTreeMap::new(),
         }
@@ -79,18 +79,18 @@ impl ManagerMachine {
 
 impl NamespaceRuntime {
     fn overview(&self, now: Instant) -> NamespaceOverview {
-        let heard = |session| self.heard.get(session);
-        let sessions = self.talks.iter().filter_map(|(session, talk)| {
-            let load = talk.report.as_deref().map_or(0, total_load);
+        let heard = |session| self.holds.heard.get(session);
+        let sessions = self.conversations.open.iter().filter_map(|(session, conversation)| {
+            let load = conversation.report.as_deref().map_or(0, total_load);
             Some((*session, SessionOverview { heard: heard(session)?, load }))
         });
         NamespaceOverview {
-            lookups: self.subscribers.len(),
-            changes: self.log.len(),
-            log_span: self.log.span(now),
+            lookups: self.audience.subscribers.len(),
+            changes: self.audience.log.len(),
+            log_span: self.audience.log.span(now),
             rebuilding: self.rebuild.as_ref().map(|rebuild| RebuildOverview {
                 unclaimed_keys: rebuild.unclaimed_keys(),
-                ends_at: self.balance_from,
+                ends_at: self.placement.balance_from,
             }),
             sessions: sessions.collect(),
         }

@@ -20,13 +20,14 @@ use super::broken;
 use super::claim::warrant;
 use super::commit::Decided;
 use super::conversation::{Conversation, around, objection};
+use super::conversations::Offer;
 use super::decide::reconcile;
 use super::event::{ManagerAction, MessageSkip, Peer, Skip};
 use super::leader::Leader;
 use super::lookups::count;
 use super::merge::takes_up_merge;
 use super::moves::moves;
-use super::namespace_runtime::{LiveTimer, NamespaceRuntime, Offer};
+use super::namespace_runtime::{NamespaceRuntime, RuntimeTimer};
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
 const MAX_WEIGHT: u32 = 10_000;
@@ -43,27 +44,31 @@ impl Leader {
             let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
             return context.send_owner(from, ManagerToOwner::Refused(refused));
         }
-        let Some(live) = self.live.get_mut(&hello.namespace) else { return };
+        let Some(runtime) = self.runtimes.get_mut(&hello.namespace) else { return };
         let Some(stored) = self.committed.namespaces.get(&hello.namespace) else { return };
         if injected(Bug::HelloTakesOver) && hello.takes_over_previous {
-            stored.session_named(&hello.name).into_iter().for_each(|session| live.hear(session, Instant(0)));
+            stored
+                .session_named(&hello.name)
+                .into_iter()
+                .for_each(|session| runtime.hear(session, Instant(0)));
         }
         if injected(Bug::HelloClearsLeases) {
-            live.hear(hello.session, Instant(0));
+            runtime.hear(hello.session, Instant(0));
         }
         let takes_over = hello.takes_over_previous;
         // An offer that nobody has taken up is as good as a fresh one, and several hellos may be on their way.
         let formerly = hello.formerly;
-        let waiting = live
+        let waiting = runtime
+            .conversations
             .offers
             .get(&hello.session)
             .filter(|offer| offer.takes_over == takes_over && offer.formerly == formerly);
         let (id, made_at) =
             waiting.map_or_else(|| (context.random.nonce(), context.now), |offer| (offer.id, offer.made_at));
-        if live.offers.len() >= stored.settings.max_owners * 2 {
-            live.offers.pop_first();
+        if runtime.conversations.offers.len() >= stored.settings.max_owners * 2 {
+            runtime.conversations.offers.pop_first();
         }
-        live.offers.insert(
+        runtime.conversations.offers.insert(
             hello.session,
             Offer { id, name: hello.name, url: hello.url, takes_over, formerly, made_at },
         );
@@ -81,8 +86,8 @@ impl Leader {
         if hello.term > self.lead.term {
             return Some(RefusedWhy::StaleTerm);
         }
-        let (Some(stored), Some(live)) =
-            (self.committed.namespaces.get(&hello.namespace), self.live.get(&hello.namespace))
+        let (Some(stored), Some(runtime)) =
+            (self.committed.namespaces.get(&hello.namespace), self.runtimes.get(&hello.namespace))
         else {
             return Some(RefusedWhy::UnknownNamespace);
         };
@@ -94,14 +99,14 @@ impl Leader {
         }
         // Whoever speaks without becoming a member is forgotten after a hold.
         let is_full = stored.sessions.len() >= stored.settings.max_owners
-            || live.talks.len() >= stored.settings.max_owners * 2;
+            || runtime.conversations.open.len() >= stored.settings.max_owners * 2;
         if known.is_none() && is_full {
             return Some(RefusedWhy::TooManyOwners);
         }
         let namesake = stored.session_named(&hello.name).filter(|session| *session != hello.session);
-        let in_use = namesake.is_some_and(|session| !live.hold_is_over(session, context.now));
+        let in_use = namesake.is_some_and(|session| !runtime.holds.is_over(session, context.now));
         let age = context.config.drift.hold_for(hello.age);
-        let covered = namesake.is_some_and(|session| live.is_covered(session, context.now, age));
+        let covered = namesake.is_some_and(|session| runtime.holds.is_covered(session, context.now, age));
         let is_itself = namesake.is_some() && namesake == hello.formerly;
         let takes =
             (hello.takes_over_previous && covered) || is_itself || injected(Bug::SecondProcessTakesLeases);
@@ -116,29 +121,29 @@ impl Leader {
         if self.floor.is_none() {
             report.released.iter_mut().for_each(|release| release.warrant = None);
         }
-        let Some(live) = self.live.get_mut(&namespace) else {
+        let Some(runtime) = self.runtimes.get_mut(&namespace) else {
             return skip(context, session, MessageSkip::UnknownNamespace);
         };
-        if let Some(why) = live.objection_to_first(&report) {
+        if let Some(why) = runtime.objection_to_first(&report) {
             return skip(context, session, why);
         }
         if injected(Bug::ClaimFromBeforeTerm) {
-            broken::open_conversation(live, from, &report, context.now);
+            broken::open_conversation(runtime, from, &report, context.now);
         }
-        if !live.take_up_offer(from, &report, context) {
+        if !runtime.take_up_offer(from, &report, context) {
             count(context, MessageSkip::ForeignNonce);
             let unknown = ManagerToOwner::Unknown { session, conversation: report.conversation };
             return context.send_owner(from, unknown);
         }
-        let Some(talk) = live.talks.get_mut(&session) else { return };
-        let highest = if injected(Bug::SeqNotChecked) { Seq::ZERO } else { talk.heard };
-        if let Some(why) = objection(&report, talk.seq, highest) {
+        let Some(conversation) = runtime.conversations.open.get_mut(&session) else { return };
+        let highest = if injected(Bug::SeqNotChecked) { Seq::ZERO } else { conversation.heard };
+        if let Some(why) = objection(&report, conversation.seq, highest) {
             return skip(context, session, why);
         }
-        talk.heard = talk.heard.max(report.seq);
-        talk.peer = from;
-        let crossed = report.heard < talk.seq;
-        live.hear(session, context.now);
+        conversation.heard = conversation.heard.max(report.seq);
+        conversation.peer = from;
+        let crossed = report.heard < conversation.seq;
+        runtime.hear(session, context.now);
         if crossed && !injected(Bug::RacingReportAccepted) {
             self.on_race(&namespace, session, context);
             return skip(context, session, MessageSkip::Race);
@@ -148,29 +153,29 @@ impl Leader {
 
     fn on_race(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
-        let Some(live) = self.live.get_mut(namespace) else { return };
-        let Some(talk) = live.talks.get_mut(&session) else { return };
-        talk.crossed(context.now);
-        let pause = talk.backoff(context.random, stored.settings.lease);
-        live.timers.set(LiveTimer::Resend(session), context.now + pause);
+        let Some(runtime) = self.runtimes.get_mut(namespace) else { return };
+        let Some(conversation) = runtime.conversations.open.get_mut(&session) else { return };
+        conversation.crossed(context.now);
+        let pause = conversation.backoff(context.random, stored.settings.lease);
+        runtime.timers.set(RuntimeTimer::Resend(session), context.now + pause);
     }
 
     fn take_report(&mut self, namespace: &Namespace, report: Report, context: &mut Context<'_>) {
         let session = report.session;
         let Some(stored) = self.draft.namespaces.get(namespace) else { return };
-        let Some(live) = self.live.get_mut(namespace) else { return };
-        let hold = live.hold;
-        let Some(talk) = live.talks.get_mut(&session) else { return };
-        talk.answered(context.now);
-        talk.reply_due = true;
-        live.due.insert(session);
-        let is_renewal = talk.is_renewed_by(&report);
+        let Some(runtime) = self.runtimes.get_mut(namespace) else { return };
+        let hold = runtime.holds.longest;
+        let Some(conversation) = runtime.conversations.open.get_mut(&session) else { return };
+        conversation.answered(context.now);
+        conversation.reply_due = true;
+        runtime.conversations.due.insert(session);
+        let is_renewal = conversation.is_renewed_by(&report);
         let (mut not_granted, mut not_its) = (false, false);
         if !is_renewal {
             let leases = || stored.table.of_session(session).map(|(range, entry)| (range, entry.numbers()));
-            debug_assert!(any_injected() || talk.offers.are_of(&leases().collect()));
-            not_granted = talk.offers.note_report(&report, leases());
-            not_its = releases_of_others(&report, talk.report.as_deref(), leases());
+            debug_assert!(any_injected() || conversation.offers.are_of(&leases().collect()));
+            not_granted = conversation.offers.note_report(&report, leases());
+            not_its = releases_of_others(&report, conversation.report.as_deref(), leases());
         }
         let known = stored.sessions.get(&session);
         let info_differs = known.is_none_or(|info| {
@@ -178,36 +183,41 @@ impl Leader {
         });
         let calls_for_more = info_differs || (!is_renewal && takes_up_merge(&report, stored));
         let seq = report.seq;
-        live.emptying.remove(&session);
+        runtime.conversations.emptying.remove(&session);
         if report.draining {
-            live.emptying.insert(session);
+            runtime.conversations.emptying.insert(session);
         }
         // State that is between two Owners waits for what either says.
-        let spoke = live.movers.remove(&session);
+        let spoke = runtime.conversations.movers.remove(&session);
         let speaks = moves(&report).next().is_some();
         if speaks {
-            live.movers.insert(session);
+            runtime.conversations.movers.insert(session);
         }
-        let has_copies = live.rebuild.is_some() && !report.imports.is_empty();
-        live.dirty |= spoke || speaks || has_copies;
-        talk.note_report(report, context.now, hold);
+        let has_copies = runtime.rebuild.is_some() && !report.imports.is_empty();
+        runtime.dirty |= spoke || speaks || has_copies;
+        conversation.note_report(report, context.now, hold);
         // A recall's time begins when its holder knows of it.
-        live.dirty |= live.recalls_unheard;
-        let claims = not_granted && live.rebuild.is_some();
-        let differs = || !reconcile(stored, session, talk, &live.withdrawn).is_empty();
-        talk.undecided = calls_for_more || claims || (!is_renewal && differs());
-        if talk.undecided || injected(Bug::AbsenceFromAnySession) {
-            talk.undecided = true;
-            live.undecided.insert(session);
-            live.dirty = true;
+        runtime.dirty |= runtime.recalls.unheard;
+        let claims = not_granted && runtime.rebuild.is_some();
+        let differs = || !reconcile(stored, session, conversation, &runtime.recalls.withdrawn).is_empty();
+        conversation.undecided = calls_for_more || claims || (!is_renewal && differs());
+        if conversation.undecided || injected(Bug::AbsenceFromAnySession) {
+            conversation.undecided = true;
+            runtime.conversations.undecided.insert(session);
+            runtime.dirty = true;
         } else if let Some(in_flight) = &mut self.in_flight {
             // What it says may be in the draft and yet be lost with the batch under way.
-            in_flight.decided.push(Decided { namespace: namespace.clone(), session, talk: talk.id, seq });
+            in_flight.decided.push(Decided {
+                namespace: namespace.clone(),
+                session,
+                conversation: conversation.id,
+                seq,
+            });
         } else {
-            talk.applied = seq;
+            conversation.applied = seq;
         }
-        live.timers.clear(&LiveTimer::Resend(session));
-        live.look_at_waiting();
+        runtime.timers.clear(&RuntimeTimer::Resend(session));
+        runtime.conversations.look_at_waiting();
         if not_granted && !claims {
             skip(context, session, MessageSkip::NotGranted);
         }
@@ -217,9 +227,10 @@ impl Leader {
     }
 
     /// Acts on what is due in a namespace.
-    pub(super) fn on_live_timers(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
+    pub(super) fn on_runtime_timers(&mut self, namespace: &Namespace, context: &mut Context<'_>) {
         let (term, started) = (self.lead.term, self.has_started());
-        while let Some(timer) = self.live.get_mut(namespace).and_then(|live| live.timers.pop_due(context.now))
+        while let Some(timer) =
+            self.runtimes.get_mut(namespace).and_then(|runtime| runtime.timers.pop_due(context.now))
         {
             let Some(stored) = self.committed.namespaces.get(namespace) else { return };
             let draft = self.draft.namespaces.get(namespace);
@@ -227,37 +238,43 @@ impl Leader {
                 let mut both = draft.into_iter().chain([stored]);
                 both.any(|stored| stored.sessions.contains_key(&session))
             };
-            let Some(live) = self.live.get_mut(namespace) else { return };
+            let Some(runtime) = self.runtimes.get_mut(namespace) else { return };
             match timer {
-                LiveTimer::Hold(session) => {
+                RuntimeTimer::Hold(session) => {
                     // The hold may have been lengthened since the timer was set.
-                    match live.heard.get(&session) {
-                        Some(heard) if context.now < heard + live.hold => live.hear(session, heard),
-                        _ if is_member(session) => live.dirty = true,
+                    match runtime.holds.heard.get(&session) {
+                        Some(heard) if context.now < heard + runtime.holds.longest => {
+                            runtime.hear(session, heard)
+                        }
+                        _ if is_member(session) => runtime.dirty = true,
                         // It said something and never became a member.
-                        _ => live.forget(session),
+                        _ => runtime.forget(session),
                     }
                 }
-                LiveTimer::Recall | LiveTimer::Calm | LiveTimer::Balance | LiveTimer::HoldSettled => {
-                    live.dirty = true;
+                RuntimeTimer::Recall
+                | RuntimeTimer::Calm
+                | RuntimeTimer::Balance
+                | RuntimeTimer::HoldSettled => {
+                    runtime.dirty = true;
                 }
-                LiveTimer::Load => {
-                    live.load_due = true;
-                    live.merge_due = true;
-                    live.dirty = true;
-                    live.timers.set(LiveTimer::Load, context.now + stored.settings.load_interval);
+                RuntimeTimer::Load => {
+                    runtime.placement.load_due = true;
+                    runtime.placement.merge_due = true;
+                    runtime.dirty = true;
+                    runtime.timers.set(RuntimeTimer::Load, context.now + stored.settings.load_interval);
                 }
-                LiveTimer::Heartbeat => {
-                    live.timers.set(LiveTimer::Heartbeat, context.now + stored.settings.heartbeat);
+                RuntimeTimer::Heartbeat => {
+                    runtime.timers.set(RuntimeTimer::Heartbeat, context.now + stored.settings.heartbeat);
                     if started {
-                        live.heartbeat(namespace, term, stored.settings.heartbeat, context);
+                        let (interval, news) = (stored.settings.heartbeat, runtime.rebuild_news());
+                        runtime.audience.heartbeat(namespace, term, interval, news, context);
                     }
                 }
-                LiveTimer::Resend(session) => {
-                    if let Some(talk) = live.talks.get_mut(&session) {
-                        talk.consecutive_races = talk.consecutive_races.saturating_add(1);
-                        talk.reply_due = true;
-                        live.due.insert(session);
+                RuntimeTimer::Resend(session) => {
+                    if let Some(conversation) = runtime.conversations.open.get_mut(&session) {
+                        conversation.consecutive_races = conversation.consecutive_races.saturating_add(1);
+                        conversation.reply_due = true;
+                        runtime.conversations.due.insert(session);
                     }
                 }
             }
@@ -269,16 +286,18 @@ impl Leader {
         let unlimited = injected(Bug::PushesWithoutLimit);
         // Whoever has yet to be heard would take an answer without its leases for their end.
         let diskless = context.config.diskless.is_some();
-        let due = |talk: &Conversation| {
-            (talk.reply_due || (talk.push_due && (!talk.is_unanswered() || unlimited)))
-                && (!diskless || talk.applied > Seq::ZERO)
+        let due = |conversation: &Conversation| {
+            (conversation.reply_due || (conversation.push_due && (!conversation.is_unanswered() || unlimited)))
+                && (!diskless || conversation.applied > Seq::ZERO)
                 // The answer to a report that takes several batches comes with the last of them.
-                && talk.findings.is_empty()
+                && conversation.findings.is_empty()
         };
         let mut to_send = Vec::new();
-        for (namespace, live) in self.live.iter().filter(|(_, live)| !live.due.is_empty()) {
-            let is_due = |session: &&SessionId| live.talks.get(session).is_some_and(due);
-            let sessions = live.due.iter().filter(is_due);
+        for (namespace, runtime) in
+            self.runtimes.iter().filter(|(_, runtime)| !runtime.conversations.due.is_empty())
+        {
+            let is_due = |session: &&SessionId| runtime.conversations.open.get(session).is_some_and(due);
+            let sessions = runtime.conversations.due.iter().filter(is_due);
             to_send.extend(sessions.map(|session| (namespace.clone(), *session)));
         }
         for (namespace, session) in to_send {
@@ -288,8 +307,11 @@ impl Leader {
 
     /// Sends a session the complete set of leases it should hold.
     pub(super) fn send(&mut self, namespace: &Namespace, session: SessionId, context: &mut Context<'_>) {
-        let talk = self.live.get(namespace).and_then(|live| live.talks.get(&session));
-        let at_rest = talk.filter(|talk| talk.at_rest).map(|talk| Arc::clone(&talk.last_sent));
+        let conversation =
+            self.runtimes.get(namespace).and_then(|runtime| runtime.conversations.open.get(&session));
+        let at_rest = conversation
+            .filter(|conversation| conversation.at_rest)
+            .map(|conversation| Arc::clone(&conversation.last_sent));
         let orders = at_rest.unwrap_or_else(|| self.orders(namespace, session).into());
         let void = self.void_copies(namespace, session);
         let repeat = self.to_repeat(namespace, session);
@@ -297,72 +319,77 @@ impl Leader {
         let is_heard = repeat.is_empty() || early;
         let drained = orders.is_empty() && is_heard && self.is_drained(namespace, session, &void);
         let Some(stored) = self.committed.namespaces.get(namespace) else { return };
-        let Some(live) = self.live.get_mut(namespace) else { return };
-        let Some(talk) = live.talks.get_mut(&session) else { return };
+        let Some(runtime) = self.runtimes.get_mut(namespace) else { return };
+        let Some(conversation) = runtime.conversations.open.get_mut(&session) else { return };
         let is_grant = |order: &LeaseOrder| matches!(order.kind, OrderKind::Grant { .. });
-        let unanswered = talk.is_unanswered();
-        let stops = talk.stop_moves(&repeat, context.now);
+        let unanswered = conversation.is_unanswered();
+        let stops = conversation.stop_moves(&repeat, context.now);
         let wants_answer = unanswered
-            || talk.probed
+            || conversation.probed
             || stops
-            || (!talk.at_rest && (orders.iter().any(is_grant) || has_news(&orders, talk)));
+            || (!conversation.at_rest && (orders.iter().any(is_grant) || has_news(&orders, conversation)));
         // Whoever goes waits for the word that it has nothing left.
-        let is_gone =
-            |report: &Report| (drained && !talk.told_drained) || (report.leaving && orders.is_empty());
+        let is_gone = |report: &Report| {
+            (drained && !conversation.told_drained) || (report.leaving && orders.is_empty())
+        };
         let limited = !injected(Bug::PushesWithoutLimit);
-        if limited && !talk.reply_due && !wants_answer && !talk.report.as_deref().is_some_and(is_gone) {
+        if limited
+            && !conversation.reply_due
+            && !wants_answer
+            && !conversation.report.as_deref().is_some_and(is_gone)
+        {
             // Nothing to do for the Owner: a message would only cross its next report.
-            talk.push_due = false;
-            live.due.remove(&session);
+            conversation.push_due = false;
+            runtime.conversations.due.remove(&session);
             return;
         }
-        let Some(seq) = talk.seq.next() else {
+        let Some(seq) = conversation.seq.next() else {
             // The numbering is used up: the session has to open a new conversation.
-            live.talks.remove(&session);
-            live.due.remove(&session);
-            live.undecided.remove(&session);
+            runtime.conversations.open.remove(&session);
+            runtime.conversations.due.remove(&session);
+            runtime.conversations.undecided.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
-        if !talk.at_rest && self.floor.is_none() && !any_injected() {
-            talk.note_rest(&orders);
+        if !conversation.at_rest && self.floor.is_none() && !any_injected() {
+            conversation.note_rest(&orders);
         }
-        for order in orders.iter().filter(|order| !talk.at_rest && is_grant(order)) {
-            talk.offers.note_sent(order.range, order.generation, seq, context.now);
+        for order in orders.iter().filter(|order| !conversation.at_rest && is_grant(order)) {
+            conversation.offers.note_sent(order.range, order.generation, seq, context.now);
         }
-        talk.seq = seq;
-        talk.sent_at = context.now;
-        talk.reply_due = false;
-        talk.push_due = false;
-        talk.probed = false;
-        live.due.remove(&session);
-        talk.told_drained = drained;
-        talk.await_answer(wants_answer, context.now);
-        talk.note_orders(Arc::clone(&orders));
+        conversation.seq = seq;
+        conversation.sent_at = context.now;
+        conversation.reply_due = false;
+        conversation.push_due = false;
+        conversation.probed = false;
+        runtime.conversations.due.remove(&session);
+        conversation.told_drained = drained;
+        conversation.await_answer(wants_answer, context.now);
+        conversation.note_orders(Arc::clone(&orders));
         let assign = Assign {
             namespace: namespace.clone(),
             session,
-            conversation: talk.id,
+            conversation: conversation.id,
             term: self.lead.term,
             seq,
-            heard: talk.heard,
-            applied: talk.applied,
-            lease: talk.lease_to_tell(stored.settings.lease),
+            heard: conversation.heard,
+            applied: conversation.applied,
+            lease: conversation.lease_to_tell(stored.settings.lease),
             renewal: stored.settings.renewal,
             orders,
             wants_answer,
-            drain_waits: live.skips.iter().any(|skip| is_drain_of(skip, &talk.offer.name)),
+            drain_waits: runtime.skips.iter().any(|skip| is_drain_of(skip, &conversation.offer.name)),
             drained,
             void,
             repeat,
             evicted: stored.sessions.get(&session).is_some_and(|info| info.evicted),
         };
-        let peer = talk.peer;
+        let peer = conversation.peer;
         if wants_answer {
-            let pause = talk.backoff(context.random, stored.settings.lease);
-            live.timers.set(LiveTimer::Resend(session), context.now + pause);
+            let pause = conversation.backoff(context.random, stored.settings.lease);
+            runtime.timers.set(RuntimeTimer::Resend(session), context.now + pause);
         }
         if injected(Bug::HoldFromPush) {
-            live.hear(session, context.now);
+            runtime.hear(session, context.now);
         }
         context.send_owner(peer, ManagerToOwner::Assign(assign));
     }
@@ -376,11 +403,11 @@ impl Leader {
         else {
             return Vec::new();
         };
-        let Some(live) = self.live.get(namespace) else { return Vec::new() };
-        let Some(talk) = live.talks.get(&session) else { return Vec::new() };
+        let Some(runtime) = self.runtimes.get(namespace) else { return Vec::new() };
+        let Some(conversation) = runtime.conversations.open.get(&session) else { return Vec::new() };
         let mut gone = RangeSet::new();
-        if talk.undecided || live.speaks_of_moves(session) {
-            let findings = reconcile(draft, session, talk, &live.withdrawn);
+        if conversation.undecided || runtime.speaks_of_moves(session) {
+            let findings = reconcile(draft, session, conversation, &runtime.recalls.withdrawn);
             gone = findings.iter().map(|finding| finding.range).collect();
         }
         let destination = |to: SessionId| {
@@ -388,8 +415,8 @@ impl Leader {
             Some(Destination { session: to, name: info.name.clone(), url: info.url.clone() })
         };
         let warrant_of = |range| self.floor.and_then(|_| warrant(range, told, session)).map(Box::new);
-        let mut orders = Vec::with_capacity(talk.last_sent.len() + 1);
-        let mut is_listed = talk.offers.listed_in_order();
+        let mut orders = Vec::with_capacity(conversation.last_sent.len() + 1);
+        let mut is_listed = conversation.offers.listed_in_order();
         let mut drafted = draft.table.of_session(session).peekable();
         for (range, entry) in told.table.of_session(session) {
             // The batch under way may be about to give it the number that its holder has taken.
@@ -404,12 +431,12 @@ impl Leader {
                     return orders.push(LeaseOrder { warrant: warrant_of(part), ..order });
                 }
                 orders.extend(
-                    orders_of(part, entry, talk, destination)
+                    orders_of(part, entry, conversation, destination)
                         .map(|order| LeaseOrder { warrant: warrant_of(order.range), ..order }),
                 );
             };
             // A lease that is no longer renewed, or that the session says it does not have, is not listed.
-            let mut withdrawn = live.withdrawn_of(range, entry.generation).peekable();
+            let mut withdrawn = runtime.recalls.withdrawn_of(range, entry.generation).peekable();
             while drafted.next_if(|(next, _)| next.last() < range.first()).is_some() {}
             let is_kept =
                 drafted.peek().is_some_and(|(next, entry)| next.contains_range(range) && kept(entry));
@@ -440,9 +467,9 @@ impl Leader {
     /// The copies in a session's report that no grant can follow any more: nobody who has the lease that a copy is of can
     /// say that it moved the state there.
     fn void_copies(&self, namespace: &Namespace, session: SessionId) -> Vec<ImportedCopy> {
-        let (Some(report), Some(live), Some(draft), Some(committed)) = (
+        let (Some(report), Some(runtime), Some(draft), Some(committed)) = (
             self.report(namespace, session),
-            self.live.get(namespace).filter(|live| live.rebuild.is_none()),
+            self.runtimes.get(namespace).filter(|runtime| runtime.rebuild.is_none()),
             self.draft.namespaces.get(namespace),
             self.committed.namespaces.get(namespace),
         ) else {
@@ -469,8 +496,10 @@ impl Leader {
                 note(entry.source, range);
             }
             let moves = *may_move.entry(entry.owner).or_insert_with(|| {
-                let talk = entry.owner.map(|owner| live.talks.get(&owner));
-                talk.is_some_and(|talk| talk.is_none_or(|talk| talk.may_move_to(session)))
+                let conversation = entry.owner.map(|owner| runtime.conversations.open.get(&owner));
+                conversation.is_some_and(|conversation| {
+                    conversation.is_none_or(|conversation| conversation.may_move_to(session))
+                })
             });
             if moves {
                 note(Some(entry.generation), range);
@@ -482,34 +511,35 @@ impl Leader {
     }
 
     pub(super) fn report(&self, namespace: &Namespace, session: SessionId) -> Option<&Report> {
-        self.live.get(namespace)?.talks.get(&session)?.report.as_deref()
+        self.runtimes.get(namespace)?.conversations.open.get(&session)?.report.as_deref()
     }
 }
 
 impl NamespaceRuntime {
     /// Why a report cannot take up the offer that it names, if it cannot.
     fn objection_to_first(&self, report: &Report) -> Option<MessageSkip> {
-        self.offers.get(&report.session).filter(|offer| offer.id == report.conversation)?;
+        self.conversations.offers.get(&report.session).filter(|offer| offer.id == report.conversation)?;
         objection(report, Seq::ZERO, Seq::ZERO)
     }
 
     /// Finds the report's conversation, or opens the one it takes up; says whether there is one.
     fn take_up_offer(&mut self, from: Peer, report: &Report, context: &Context<'_>) -> bool {
-        let talk = self.talks.get(&report.session);
-        if talk.is_some_and(|talk| talk.id == report.conversation) {
+        let conversation = self.conversations.open.get(&report.session);
+        if conversation.is_some_and(|conversation| conversation.id == report.conversation) {
             return true;
         }
-        if self.offers.get(&report.session).is_some_and(|offer| offer.id == report.conversation) {
-            if let Some(offer) = self.offers.remove(&report.session) {
-                let opened = Conversation::open(offer, from, talk, context.now);
-                self.talks.insert(report.session, opened);
-                self.due.remove(&report.session);
-                self.undecided.remove(&report.session);
-                self.dirty |= self.waits_for_talk;
+        if self.conversations.offers.get(&report.session).is_some_and(|offer| offer.id == report.conversation)
+        {
+            if let Some(offer) = self.conversations.offers.remove(&report.session) {
+                let opened = Conversation::open(offer, from, conversation, context.now);
+                self.conversations.open.insert(report.session, opened);
+                self.conversations.due.remove(&report.session);
+                self.conversations.undecided.remove(&report.session);
+                self.dirty |= self.placement.waits_for_conversation;
             }
             return true;
         }
-        talk.is_some() && injected(Bug::NonceNotChecked)
+        conversation.is_some() && injected(Bug::NonceNotChecked)
     }
 }
 
@@ -529,14 +559,14 @@ fn renewal_of(
 fn orders_of(
     range: KeyRange,
     entry: &Entry,
-    talk: &Conversation,
+    conversation: &Conversation,
     destination: impl Fn(SessionId) -> Option<Destination>,
 ) -> impl Iterator<Item = LeaseOrder> {
     let Entry { generation, source, .. } = *entry;
     let order = renewal_of(range, entry, destination);
-    let mut listed = talk.offers.listed(range, entry.numbers());
+    let mut listed = conversation.offers.listed(range, entry.numbers());
     if injected(Bug::AcceptedTwice) {
-        let held = talk.report.as_deref().into_iter().flat_map(|report| &report.held);
+        let held = conversation.report.as_deref().into_iter().flat_map(|report| &report.held);
         let held = held.filter(|held| held.generation == generation).map(|held| held.range);
         listed = listed.intersection(&held.collect());
     }
@@ -586,10 +616,11 @@ fn is_drain_of(skip: &Skip, name: &OwnerName) -> bool {
 }
 
 /// Whether the Owner has something to do that it was not told before: give a lease back, keep it after all, or drop it.
-fn has_news(orders: &[LeaseOrder], talk: &Conversation) -> bool {
+fn has_news(orders: &[LeaseOrder], conversation: &Conversation) -> bool {
     let told = |order: &LeaseOrder| {
-        let mut same =
-            around(&talk.last_sent, order.range).filter(|told| told.is_of(order.generation)).peekable();
+        let mut same = around(&conversation.last_sent, order.range)
+            .filter(|told| told.is_of(order.generation))
+            .peekable();
         (order.recall.is_none() || same.peek().is_some()) && same.all(|told| told.recall == order.recall)
     };
     let keys = |orders: &[LeaseOrder], held: &HeldLease| {
@@ -602,16 +633,16 @@ fn has_news(orders: &[LeaseOrder], talk: &Conversation) -> bool {
             .is_some_and(|order| order.is_of(held.generation) && order.range.contains_range(held.range))
     };
     let kept = |held: &HeldLease| {
-        listed_whole(held) || keys(&talk.last_sent, held).difference(&keys(orders, held)).is_empty()
+        listed_whole(held) || keys(&conversation.last_sent, held).difference(&keys(orders, held)).is_empty()
     };
     // Most orders are at the place where they were.
     let is_in_place = |(place, order): (usize, &LeaseOrder)| {
-        talk.last_sent.get(place).is_some_and(|same| {
+        conversation.last_sent.get(place).is_some_and(|same| {
             same.range == order.range && same.generation == order.generation && same.recall == order.recall
         }) || told(order)
     };
     !orders.iter().enumerate().all(is_in_place)
-        || !talk.report.as_deref().into_iter().flat_map(|report| &report.held).all(kept)
+        || !conversation.report.as_deref().into_iter().flat_map(|report| &report.held).all(kept)
 }
 
 fn skip(context: &mut Context<'_>, session: SessionId, why: MessageSkip) {

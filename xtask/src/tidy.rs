@@ -17,6 +17,7 @@ const MAPPED_DIRECTORIES: &[&str] = &[
     "crates/client/src",
     "crates/server/src",
     "crates/cli/src",
+    "lab/harness/src",
     "lab/sim/src",
     "lab/chaos/src",
     "examples/src",

@@ -5,7 +5,6 @@ mod outcome;
 use std::error::Error;
 use std::time::Duration;
 
-use centrifuge_core::random::Random;
 use centrifuge_core::settings::Drift;
 use centrifuge_server::config::{ConfigArgs, EtcdArgs};
 use centrifuge_server::store::{PeerKey, PeerOptions};
@@ -15,7 +14,6 @@ use tokio::time::Instant;
 use self::outcome::{Gathering, Outcome};
 use crate::checker::{self, Percentiles};
 use crate::crowd::Crowd;
-use crate::dice::Dice;
 use crate::lines::{HarnessLine, Nanos, true_now};
 use crate::plan::{Sizes, StoreKind, Times};
 use crate::pool::{Node, Pool, PoolPlan};
@@ -23,6 +21,7 @@ use crate::proxy::Weather;
 use crate::run::PlaceArgs;
 use crate::shelter::{Place, Shelter};
 use crate::world::World;
+use centrifuge_harness::Rng;
 
 /// How long a new leader may take before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -141,8 +140,8 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         is_planned_only: false,
     };
     let leader_lease = leader_lease(args)?;
-    let mut dice = Dice::new(Random::from_number(args.seed));
-    let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
+    let mut rng = Rng::new(args.seed);
+    let mut pool = Pool::start(plan, rng.fork()).await?;
     let observe = || Crowd::observe(pool.metrics(), shelter.directory());
     let crowd = (sizes.crowds > 0).then(observe).transpose()?;
     if let Some(crowd) = &crowd {
@@ -153,7 +152,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
     let since = true_now();
     let mut rounds = Vec::new();
     for number in 1..=args.times {
-        let round = change_leader(&mut pool, &mut dice, args.end, crowd.as_ref()).await?;
+        let round = change_leader(&mut pool, &mut rng, args.end, crowd.as_ref()).await?;
         let millis = |time: Nanos| time / 1_000_000;
         eprintln!(
             "{number}: the first renewal was answered after {} ms, every Owner's after {} ms",
@@ -214,14 +213,14 @@ fn usual_peer() -> PeerOptions {
 /// Ends the leader, and says how long it took until another answered renewals.
 async fn change_leader(
     pool: &mut Pool,
-    dice: &mut Dice,
+    rng: &mut Rng,
     end: Ending,
     crowd: Option<&Crowd>,
 ) -> Result<Round, Box<dyn Error>> {
     let (leader, term) = find_leader(pool).await?;
     // So that the end meets every phase of renewals.
-    tokio::time::sleep(dice.between(Duration::ZERO, Duration::from_secs(1))).await;
-    let victims = if end == Ending::Kill { victims(pool, leader, dice) } else { vec![Node::Manager(leader)] };
+    tokio::time::sleep(rng.between(Duration::ZERO, Duration::from_secs(1))).await;
+    let victims = if end == Ending::Kill { victims(pool, leader, rng) } else { vec![Node::Manager(leader)] };
     let ended_at = true_now();
     for node in &victims {
         match end {
@@ -288,11 +287,11 @@ async fn all_watch(pool: &mut Pool, crowd: &Crowd, term: u64) -> Result<Nanos, B
 }
 
 /// The leader, and with five nodes of etcd its machine and another one.
-fn victims(pool: &Pool, leader: u8, dice: &mut Dice) -> Vec<Node> {
+fn victims(pool: &Pool, leader: u8, rng: &mut Rng) -> Vec<Node> {
     let mut victims = vec![Node::Manager(leader)];
     let etcd = pool.plan.sizes.etcd;
     if etcd >= 5 {
-        let other = dice.pick((0..etcd).filter(|index| *index != leader).collect());
+        let other = rng.pick((0..etcd).filter(|index| *index != leader).collect());
         victims.push(Node::Etcd(leader));
         victims.extend(other.map(Node::Etcd));
         victims.extend(other.filter(|index| *index < pool.plan.sizes.managers).map(Node::Manager));

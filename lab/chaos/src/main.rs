@@ -5,7 +5,6 @@
 mod bug;
 mod checker;
 mod crowd;
-mod dice;
 mod failover;
 mod lines;
 mod plan;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use centrifuge_core::random::Random;
 use centrifuge_server::stop::told_to_stop;
 use clap::{Args, ValueEnum};
 use tokio::sync::Mutex;
@@ -15,7 +14,6 @@ use tokio::time::Instant;
 
 use crate::bug::Bug;
 use crate::checker;
-use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
 use crate::plan::{NetworkKind, Sizes, StoreKind};
 use crate::pool::{Faults, Operations, Pool, PoolPlan, RaceDrops};
@@ -23,6 +21,7 @@ use crate::proxy::Weather;
 use crate::report::Report;
 use crate::shelter::{Place, Shelter};
 use crate::world::World;
+use centrifuge_harness::Rng;
 
 /// How long faults go on unless somebody says otherwise.
 const USUAL: Duration = Duration::from_secs(120);
@@ -187,7 +186,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
 }
 
 async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report, Box<dyn Error>> {
-    let mut dice = Dice::new(Random::from_number(seed));
+    let mut rng = Rng::new(seed);
     let plan = PoolPlan {
         world: args.world,
         seed,
@@ -209,11 +208,11 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         is_planned_only: args.is_planned_only(),
     };
     eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
-    let mut pool = Pool::start(plan, Dice::new(dice.fork())).await?;
+    let mut pool = Pool::start(plan, rng.fork()).await?;
     let races = Arc::new(Mutex::new(RaceDrops::default()));
     let looking = tokio::spawn(look(Arc::clone(&races), pool.metrics()));
-    let mut faults = Faults::new(Dice::new(dice.fork()), &pool);
-    let mut operations = Operations::new(Dice::new(dice.fork()), &pool);
+    let mut faults = Faults::new(rng.fork(), &pool);
+    let mut operations = Operations::new(rng.fork(), &pool);
     let began = Instant::now();
     let ended = suffer(&mut pool, &mut faults, &mut operations, args.length()).await?;
     faults.end(&mut pool)?;

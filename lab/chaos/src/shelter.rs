@@ -3,20 +3,21 @@
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
+use centrifuge_harness::Process;
+use centrifuge_harness::signals::end_with;
+use centrifuge_harness::wait::POLL_INTERVAL;
 use centrifuge_server::stop::told_to_stop;
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::plan::NetworkKind;
 use crate::pool::namespaces::Namespaces;
 use crate::run::PlaceArgs;
-use centrifuge_server::stop::die_with;
 
-/// How often the outer process looks whether the inner one has ended.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long the inner process may take to end when it is told to.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A run happens here, or has happened in a process inside namespaces.
 pub(crate) enum Place {
@@ -38,7 +39,7 @@ impl Shelter {
     pub(crate) fn find(args: &PlaceArgs) -> io::Result<Place> {
         let id = std::process::id();
         if let Some(outer) = args.inside {
-            die_with(outer)?;
+            end_with(outer)?;
             return Ok(Place::Here(Shelter::new(args, false, outer)?));
         }
         let inside = match args.network {
@@ -97,32 +98,20 @@ async fn run_inside(namespaces: &Namespaces, id: u32) -> io::Result<bool> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &namespaces.hub()]).arg(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1)).args(["--inside", &id.to_string()]);
-    let mut child = command.spawn()?;
-    let ended = tokio::select! {
-        ended = wait(&mut child) => Some(ended?),
-        () = told_to_stop() => None,
-    };
-    if let Some(is_good) = ended {
-        return Ok(is_good);
+    let mut inner = Process::start(&mut command)?;
+    tokio::select! {
+        is_good = ended(&mut inner) => return is_good,
+        () = told_to_stop() => {}
     }
-    if let Some(process) = Pid::from_raw(child.id().cast_signed()) {
-        kill_process(process, Signal::TERM)?;
-    }
-    match tokio::time::timeout(Duration::from_secs(30), wait(&mut child)).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            child.kill()?;
-            child.wait()?;
-            Ok(false)
-        }
-    }
+    // One that does not end in time is killed when it is dropped.
+    Ok(inner.stop_and_wait(END_TIMEOUT).await.is_ok_and(|status| status.success()))
 }
 
-async fn wait(child: &mut Child) -> io::Result<bool> {
+async fn ended(inner: &mut Process) -> io::Result<bool> {
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = inner.ended()? {
             return Ok(status.success());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -3,12 +3,14 @@
 //! All Managers of a test are in this process, and so have one clock: the tests take turns.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::Namespace;
 use centrifuge_core::settings::{Drift, Settings};
+use centrifuge_harness::ports::{free_addresses, numbered};
+use centrifuge_harness::wait::eventually;
 use centrifuge_net::clock::step_wall;
 use centrifuge_net::flease::Peers;
 use centrifuge_net::proto::v1::CreateNamespaceRequest;
@@ -19,24 +21,10 @@ use centrifuge_server::{Config, Manager, RunningManager};
 use tokio::sync::Mutex;
 use tonic::transport::Endpoint;
 
-/// However slow the machine, what is waited for has happened by then.
-const PATIENCE: Duration = Duration::from_secs(60);
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * SECOND;
 
 static CLOCK: Mutex<()> = Mutex::const_new(());
-
-async fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looking).await.expect("in time")
-}
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -62,7 +50,7 @@ async fn a_leader_gives_up_when_its_clocks_part_by_more_than_its_half_of_the_dri
         Config { grpc_listen: any_port(), http_listen: any_port(), leader_lease, ..Config::default() };
     let store = Backend::File(folder.path().join("centrifuge.db"));
     let manager = Manager::start(config, store).await.expect("it starts");
-    eventually(|| manager.view().role().is_leading().then_some(())).await;
+    eventually(async || manager.view().role().is_leading().then_some(())).await;
     let term = manager.view().role().term;
 
     for (step, namespace) in [(2 * SECOND, "ahead"), (-2 * SECOND, "back"), (SECOND, "ahead-again")] {
@@ -73,7 +61,7 @@ async fn a_leader_gives_up_when_its_clocks_part_by_more_than_its_half_of_the_dri
     }
     step_wall(5 * SECOND / 2);
     decide(&manager, "too-far").await;
-    let role = eventually(|| Some(manager.view().role()).filter(|role| role.term > term)).await;
+    let role = eventually(async || Some(manager.view().role()).filter(|role| role.term > term)).await;
     assert!(role.is_leading(), "the clocks have not moved since: {role:?}");
     manager.shutdown().await;
 }
@@ -83,8 +71,8 @@ struct Group(Peers);
 
 impl Group {
     fn new() -> Group {
-        let peers = Peers::list((1..=3).map(|peer| (peer, free_address().to_string())));
-        Group(peers.expect("a list"))
+        let addresses = free_addresses(3).expect("free ports");
+        Group(numbered(&addresses).parse().expect("a list"))
     }
 
     async fn start(&self, clock_ahead: Duration) -> Vec<RunningManager> {
@@ -109,19 +97,8 @@ impl Group {
     }
 }
 
-/// An address whose port is free for streams and for datagrams.
-fn free_address() -> SocketAddr {
-    loop {
-        let listener = TcpListener::bind(any_port()).expect("a port");
-        let address = listener.local_addr().expect("bound");
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
 async fn leader(managers: &[RunningManager]) -> &RunningManager {
-    eventually(|| managers.iter().find(|manager| manager.view().role().is_leading())).await
+    eventually(async || managers.iter().find(|manager| manager.view().role().is_leading())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,8 +113,8 @@ async fn managers_without_disk_whose_clocks_are_set_back_wait_and_say_how_to_go_
     step_wall(-2 * HOUR);
     let mut told = Vec::new();
     for manager in &managers {
-        told.push(eventually(|| manager.view().store().problem).await);
-        eventually(|| (!manager.view().role().is_leading()).then_some(())).await;
+        told.push(eventually(async || manager.view().store().problem).await);
+        eventually(async || (!manager.view().role().is_leading()).then_some(())).await;
     }
     for words in &told {
         assert!(words.contains("set back by 120m"), "{words}");

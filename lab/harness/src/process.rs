@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::signals::{self, Signal};
@@ -81,10 +80,9 @@ impl Process {
     pub fn start(command: &mut Command) -> io::Result<Process> {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
-        let incoming = match (child.stdout.take(), child.stderr.take()) {
-            (Some(output), _) => lines_of(output),
-            (None, Some(output)) => lines_of(output),
-            (None, None) => mpsc::unbounded_channel().1,
+        let incoming = match child.stdout.take() {
+            Some(output) => lines_of(output),
+            None => child.stderr.take().map_or_else(|| mpsc::unbounded_channel().1, lines_of),
         };
         let output = Mutex::new(Output { incoming, printed: Vec::new() });
         Ok(Process { child, stdin, output, status: None })
@@ -157,34 +155,31 @@ impl Process {
         Ok(self.status)
     }
 
-    /// Waits until it ends by itself.
-    pub fn await_end(&mut self, timeout: Duration) -> io::Result<ExitStatus> {
+    /// Waits until it ends by itself, and returns all that it printed.
+    pub fn await_end(mut self, timeout: Duration) -> io::Result<(ExitStatus, Vec<String>)> {
         let since = Instant::now();
-        loop {
+        let status = loop {
             match self.ended()? {
-                Some(status) => return Ok(status),
+                Some(status) => break status,
                 None if since.elapsed() > timeout => return Err(self.does_not_end(timeout)),
                 None => thread::sleep(POLL_INTERVAL),
             }
+        };
+        // Its own children may have the output open.
+        while !self.output().incoming.is_closed() && since.elapsed() < timeout {
+            thread::sleep(Duration::from_millis(1));
         }
+        Ok((status, self.lines()))
     }
 
     /// Sends SIGTERM, waits until it has ended, and returns all that it printed.
-    pub fn stop(&mut self, timeout: Duration) -> io::Result<(ExitStatus, Vec<String>)> {
+    pub fn stop(self, timeout: Duration) -> io::Result<(ExitStatus, Vec<String>)> {
         self.signal(Signal::TERM)?;
-        let status = self.await_end(timeout)?;
-        let mut output = self.output();
-        loop {
-            match output.incoming.try_recv() {
-                Ok(line) => output.printed.push(line),
-                Err(TryRecvError::Empty) => thread::sleep(POLL_INTERVAL),
-                Err(TryRecvError::Disconnected) => return Ok((status, output.printed.clone())),
-            }
-        }
+        self.await_end(timeout)
     }
 
     /// The same without blocking its thread, and without the lines: a server may take long to move its state away.
-    pub async fn stop_and_wait(&mut self, timeout: Duration) -> io::Result<ExitStatus> {
+    pub async fn stop_and_wait(mut self, timeout: Duration) -> io::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let since = Instant::now();
         loop {
@@ -212,7 +207,11 @@ impl Process {
     }
 
     /// `kill -9`, and waits until it is gone.
-    pub fn kill(&mut self) -> io::Result<()> {
+    pub fn kill(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
         // It may have ended by itself; one that was stopped ends as well.
         let _ = self.child.kill();
         self.status = Some(self.child.wait()?);
@@ -239,7 +238,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.kill();
+        let _ = self.end();
     }
 }
 
@@ -262,15 +261,21 @@ mod tests {
         process.check().expect("it runs");
         process.pause().expect("it stops");
         process.resume().expect("it goes on");
-        let status = process.stop_and_wait(TIMEOUT).await.expect("it ends");
-        assert!(!status.success());
+        process.signal(Signal::TERM).expect("it runs");
+        until("it has ended", || process.ended().expect("it can be waited for").is_some());
         let refused = process.signal(Signal::TERM).expect_err("the id may be another's");
         assert!(refused.to_string().contains("ended too early: noise ready"), "{refused}");
     }
 
+    #[tokio::test]
+    async fn a_process_ends_when_it_is_told_to() {
+        let status = shell("exec sleep 60").stop_and_wait(TIMEOUT).await.expect("it ends");
+        assert!(!status.success());
+    }
+
     #[test]
     fn all_that_a_process_printed_is_there_when_it_has_ended() {
-        let mut process = shell("trap 'echo last; exit 7' TERM; echo first; while :; do sleep 0.05; done");
+        let process = shell("trap 'echo last; exit 7' TERM; echo first; while :; do sleep 0.05; done");
         process.await_line("first");
         let (status, lines) = process.stop(TIMEOUT).expect("it ends");
         assert_eq!(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long anything may take on a machine that does much else.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
 /// How often a condition is checked.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits until a condition holds, and panics if it does not.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {

@@ -11,9 +11,9 @@ use super::kinds::{Kind, Part};
 use super::launch::Pool;
 use super::peer_siege::PeerSiege;
 use super::siege::Siege;
-use crate::dice::Dice;
 use crate::proxy::Weather;
 use crate::world::World;
+use centrifuge_harness::Rng;
 
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Cure {
 
 /// The faults of a run.
 pub(crate) struct Faults {
-    dice: Dice,
+    rng: Rng,
     due: Vec<(Kind, Duration, Instant)>,
     cures: Vec<(Instant, Cure)>,
     counts: BTreeMap<String, u64>,
@@ -40,10 +40,10 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new(dice: Dice, pool: &Pool) -> Faults {
+    pub(crate) fn new(rng: Rng, pool: &Pool) -> Faults {
         let now = Instant::now();
         let mut faults = Faults {
-            dice,
+            rng,
             due: Vec::new(),
             cures: Vec::new(),
             counts: BTreeMap::new(),
@@ -61,7 +61,7 @@ impl Faults {
             return faults;
         }
         for (kind, mean) in Kind::of(pool) {
-            let first = now + faults.dice.between(Duration::ZERO, mean);
+            let first = now + faults.rng.between(Duration::ZERO, mean);
             faults.due.push((kind, mean, first));
             faults.counts.insert(kind.name(), 0);
         }
@@ -90,7 +90,7 @@ impl Faults {
         for place in 0..self.due.len() {
             let (kind, mean, due) = self.due[place];
             if due <= now {
-                self.due[place].2 = now + self.dice.between(mean / 2, mean * 3 / 2);
+                self.due[place].2 = now + self.rng.between(mean / 2, mean * 3 / 2);
                 if self.befall(pool, kind, now)? {
                     *self.counts.entry(kind.name()).or_default() += 1;
                 }
@@ -156,12 +156,12 @@ impl Faults {
     /// Somebody of a kind of whom not too many are away.
     fn victim(&mut self, pool: &Pool, part: Part) -> Option<Node> {
         let here: Vec<Node> = pool.available().into_iter().filter(|node| part.is_of(*node)).collect();
-        if pool.away(part) >= part.most_away(pool) { None } else { self.dice.pick(here) }
+        if pool.away(part) >= part.most_away(pool) { None } else { self.rng.pick(here) }
     }
 
     fn kill(&mut self, pool: &mut Pool, node: Node, now: Instant) -> io::Result<()> {
         pool.kill(node)?;
-        let away = self.dice.between(Duration::from_millis(100), Duration::from_secs(3));
+        let away = self.rng.between(Duration::from_millis(100), Duration::from_secs(3));
         self.cures.push((now + away, Cure::Restart(node)));
         Ok(())
     }
@@ -173,9 +173,9 @@ impl Faults {
         if etcd.len() < usize::from(pool.plan.sizes.etcd) {
             return Ok(false);
         }
-        let Some(first) = self.dice.pick(etcd.clone()) else { return Ok(false) };
+        let Some(first) = self.rng.pick(etcd.clone()) else { return Ok(false) };
         let others = etcd.into_iter().filter(|node| *node != first).collect();
-        let Some(second) = self.dice.pick(others) else { return Ok(false) };
+        let Some(second) = self.rng.pick(others) else { return Ok(false) };
         for machine in [first, second] {
             self.kill(pool, machine, now)?;
             if let Node::Etcd(index) = machine
@@ -190,10 +190,10 @@ impl Faults {
     /// Many are longer than a lease.
     fn stop_length(&mut self) -> Duration {
         let lease = self.longest_stop * 2 / 5;
-        if self.dice.percent(40) {
-            self.dice.between(Duration::from_millis(50), lease)
+        if self.rng.percent(40) {
+            self.rng.between(Duration::from_millis(50), lease)
         } else {
-            self.dice.between(lease, self.longest_stop)
+            self.rng.between(lease, self.longest_stop)
         }
     }
 
@@ -205,8 +205,8 @@ impl Faults {
         is_two_way: bool,
         now: Instant,
     ) -> io::Result<()> {
-        let length = self.dice.between(Duration::from_millis(300), self.longest_stop);
-        let is_outward = self.dice.percent(50);
+        let length = self.rng.between(Duration::from_millis(300), self.longest_stop);
+        let is_outward = self.rng.percent(50);
         for (one, other) in ways {
             let directions =
                 [(one, other, is_outward || is_two_way), (other, one, !is_outward || is_two_way)];
@@ -233,18 +233,18 @@ impl Faults {
 
     fn ends_among_peers(&mut self, pool: &Pool) -> (Option<Node>, Vec<Node>) {
         let peers = Node::all(pool.plan.sizes);
-        let others = if self.dice.percent(60) {
+        let others = if self.rng.percent(60) {
             peers.clone()
         } else {
-            self.dice.pick(peers.clone()).into_iter().collect()
+            self.rng.pick(peers.clone()).into_iter().collect()
         };
-        (self.dice.pick(peers), others)
+        (self.rng.pick(peers), others)
     }
 
     /// The ways between two groups of peers.
     fn split(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
         let (one, other): (Vec<Node>, Vec<Node>) =
-            Node::all(pool.plan.sizes).into_iter().partition(|_| self.dice.percent(50));
+            Node::all(pool.plan.sizes).into_iter().partition(|_| self.rng.percent(50));
         one.iter().flat_map(|from| other.iter().map(|to| (*from, *to))).collect()
     }
 
@@ -254,41 +254,39 @@ impl Faults {
         let disturbs_leaders = pool.plan.sizes.etcd > 0 && pool.plan.bug.is_none();
         // On loopback nothing of ours is between the Managers.
         let is_diskless = pool.plan.world == World::Diskless && !pool.plan.is_loopback;
-        match self.dice.below(20) {
+        match self.rng.below(20) {
             13..16 if is_diskless => {
-                let others = match self.dice.percent(50) {
+                let others = match self.rng.percent(50) {
                     true => of(Part::Manager),
-                    false => self.dice.pick(of(Part::Manager)).into_iter().collect(),
+                    false => self.rng.pick(of(Part::Manager)).into_iter().collect(),
                 };
-                (self.dice.pick(of(Part::Manager)), others)
+                (self.rng.pick(of(Part::Manager)), others)
             }
-            0..9 => (self.dice.pick(of(Part::Owner)), of(Part::Manager)),
-            9..13 => (self.dice.pick(of(Part::Caller)), of(Part::Manager)),
-            13..15 if disturbs_leaders => (self.dice.pick(of(Part::Manager)), of(Part::Etcd)),
+            0..9 => (self.rng.pick(of(Part::Owner)), of(Part::Manager)),
+            9..13 => (self.rng.pick(of(Part::Caller)), of(Part::Manager)),
+            13..15 if disturbs_leaders => (self.rng.pick(of(Part::Manager)), of(Part::Etcd)),
             // On loopback nothing of ours is between the nodes of etcd.
             15 if disturbs_leaders && !pool.plan.is_loopback => {
-                (self.dice.pick(of(Part::Etcd)), of(Part::Etcd))
+                (self.rng.pick(of(Part::Etcd)), of(Part::Etcd))
             }
-            16..18 => {
-                (self.dice.pick(of(Part::Caller)), self.dice.pick(of(Part::Owner)).into_iter().collect())
-            }
-            _ => (self.dice.pick(of(Part::Owner)), self.dice.pick(of(Part::Owner)).into_iter().collect()),
+            16..18 => (self.rng.pick(of(Part::Caller)), self.rng.pick(of(Part::Owner)).into_iter().collect()),
+            _ => (self.rng.pick(of(Part::Owner)), self.rng.pick(of(Part::Owner)).into_iter().collect()),
         }
     }
 
     /// Bad weather between somebody and everybody whom they talk to.
     fn storm(&mut self, pool: &Pool, now: Instant) -> io::Result<()> {
-        let length = self.dice.between(Duration::from_secs(1), self.longest_stop);
+        let length = self.rng.between(Duration::from_secs(1), self.longest_stop);
         let (ways, longest_delay) = match pool.plan.world {
             World::Managers | World::Diskless => (self.links(pool), Duration::from_millis(1_500)),
             // A clock that is astray must not look right because its message was late.
             World::Flease => (self.both_ways(pool), Duration::from_millis(600)),
         };
         let weather = Weather {
-            lost: self.dice.below(50),
-            doubled: self.dice.below(50),
-            delayed: self.dice.below(60),
-            longest_delay: self.dice.between(Duration::from_millis(20), longest_delay),
+            lost: self.rng.below(50),
+            doubled: self.rng.below(50),
+            delayed: self.rng.below(60),
+            longest_delay: self.rng.between(Duration::from_millis(20), longest_delay),
         };
         for (from, to) in ways {
             pool.set_weather(from, to, Some(weather), length)?;
@@ -300,7 +298,7 @@ impl Faults {
     /// Every Manager's link to one client.
     fn links(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
         let is_client = |node: &Node| Part::Owner.is_of(*node) || Part::Caller.is_of(*node);
-        let client = self.dice.pick(Node::all(pool.plan.sizes).into_iter().filter(is_client).collect());
+        let client = self.rng.pick(Node::all(pool.plan.sizes).into_iter().filter(is_client).collect());
         let managers = || (0..pool.plan.sizes.managers).map(Node::Manager);
         client.into_iter().flat_map(|client| managers().map(move |manager| (client, manager))).collect()
     }
@@ -308,7 +306,7 @@ impl Faults {
     /// The ways to and from one peer.
     fn both_ways(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
         let peers = Node::all(pool.plan.sizes);
-        let Some(one) = self.dice.pick(peers.clone()) else { return Vec::new() };
+        let Some(one) = self.rng.pick(peers.clone()) else { return Vec::new() };
         let others = peers.into_iter().filter(|other| *other != one);
         others.flat_map(|other| [(one, other), (other, one)]).collect()
     }

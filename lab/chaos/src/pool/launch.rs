@@ -5,12 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use centrifuge_harness::process;
+use centrifuge_harness::signals::Signal;
 use centrifuge_server::store::etcd::DEFAULT_PREFIX;
-use rustix::process::Signal;
 
 use super::addresses::{Addresses, Node};
 use super::namespaces;
@@ -19,12 +20,12 @@ use super::node::Process;
 use super::operator::Operator;
 use super::parts::concerns;
 use crate::bug::Bug;
-use crate::dice::Dice;
 use crate::lines::{HarnessLine, Journal, Nanos, true_now};
 use crate::plan::{Sizes, StoreKind, Times};
 use crate::proxy::{Counts, Renewals, Weather};
 use crate::roles::Part;
 use crate::world::World;
+use centrifuge_harness::Rng;
 
 /// How long the pool has to come about.
 const START: Duration = Duration::from_secs(60);
@@ -70,7 +71,7 @@ pub(crate) struct Pool {
     pub(super) returns: Vec<(tokio::time::Instant, Node)>,
     pub(super) network: Network,
     journal: Journal,
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
     cuts: BTreeMap<(Node, Node), u32>,
     /// How many processes had a clock that was wrong.
     pub(crate) skewed: u64,
@@ -80,12 +81,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Starts everything, and waits until every key has an owner.
-    pub(crate) async fn start(plan: PoolPlan, mut dice: Dice) -> io::Result<Pool> {
+    pub(crate) async fn start(plan: PoolPlan, mut rng: Rng) -> io::Result<Pool> {
         let addresses = Addresses::new(plan.is_loopback, plan.id);
         if !plan.is_loopback {
             namespaces::connect(plan.id, &addresses, plan.sizes)?;
         }
-        let network = Network::start(addresses, plan.sizes, plan.weather, plan.is_direct, &mut dice).await?;
+        let network = Network::start(addresses, plan.sizes, plan.weather, plan.is_direct, &mut rng).await?;
         let process = |node: Node| (node, Process::new(node.to_string()));
         let mut pool = Pool {
             operator: Operator::new(&addresses, plan.sizes.managers),
@@ -93,7 +94,7 @@ impl Pool {
             journal: Journal::open(&plan.directory.join("harness.jsonl"))?,
             addresses,
             network,
-            dice,
+            rng,
             returns: Vec::new(),
             cuts: BTreeMap::new(),
             skewed: 0,
@@ -181,11 +182,11 @@ impl Pool {
             _ => std::env::current_exe()?,
         };
         if self.plan.is_loopback {
-            let mut command = Command::new(program);
+            let mut command = process::command(program);
             command.args(["play", text]);
             return Ok(command);
         }
-        let mut command = Command::new("ip");
+        let mut command = process::command("ip");
         command.args(["netns", "exec", &namespaces::name_of(self.plan.id, node)]).arg(program);
         command.args(["play", text]);
         Ok(command)
@@ -258,10 +259,9 @@ impl Pool {
     pub(crate) fn depose(&self) -> io::Result<()> {
         let endpoints: Vec<String> =
             (0..self.plan.sizes.etcd).map(|etcd| self.addresses.etcd(etcd).to_string()).collect();
-        let mut command = Command::new("etcdctl");
+        let mut command = process::command("etcdctl");
         command.args(["--command-timeout=2s", &format!("--endpoints={}", endpoints.join(","))]);
         command.args(["del", &format!("{DEFAULT_PREFIX}leader")]).env("ETCDCTL_API", "3");
-        command.stdin(Stdio::null());
         // A group that is without a majority just now refuses, which is no harm.
         tokio::task::spawn_blocking(move || command.output());
         self.note(HarnessLine::Deposed { at: true_now() })

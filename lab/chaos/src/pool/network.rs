@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::addresses::{Addresses, Node};
 use super::namespaces;
-use crate::dice::Dice;
 use crate::plan::Sizes;
 use crate::proxy::{Counts, DatagramWay, Link, LinkPlan, Relay, Renewals, Sender, Weather};
+use centrifuge_harness::Rng;
 
 /// Links to Managers for every client, ways between peers, and either namespaces or relays for the rest.
 pub(super) struct Network {
@@ -30,7 +30,7 @@ impl Network {
         sizes: Sizes,
         usual: Weather,
         is_direct: bool,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> io::Result<Network> {
         let mut network = Network {
             addresses,
@@ -43,8 +43,8 @@ impl Network {
             renewals: Arc::default(),
         };
         if !is_direct {
-            network.start_links(sizes, dice).await?;
-            network.start_ways(sizes, dice).await?;
+            network.start_links(sizes, rng).await?;
+            network.start_ways(sizes, rng).await?;
         }
         if addresses.is_loopback {
             network.start_relays(sizes).await?;
@@ -52,7 +52,7 @@ impl Network {
         Ok(network)
     }
 
-    async fn start_links(&mut self, sizes: Sizes, dice: &mut Dice) -> io::Result<()> {
+    async fn start_links(&mut self, sizes: Sizes, rng: &mut Rng) -> io::Result<()> {
         let clients = Node::all(sizes).into_iter().filter(|node| is_client(*node));
         for client in clients {
             let name = |manager: u8| {
@@ -65,7 +65,7 @@ impl Network {
                     manager: self.addresses.grpc(manager).to_string(),
                     names: (0..sizes.managers).map(name).collect(),
                     weather: self.usual,
-                    seeds: [dice.fork(), dice.fork()],
+                    seeds: [rng.fork(), rng.fork()],
                 };
                 let link = Link::start(plan, &self.counts, &self.renewals).await?;
                 self.links.insert((client, manager), link);
@@ -74,11 +74,11 @@ impl Network {
         Ok(())
     }
 
-    async fn start_ways(&mut self, sizes: Sizes, dice: &mut Dice) -> io::Result<()> {
+    async fn start_ways(&mut self, sizes: Sizes, rng: &mut Rng) -> io::Result<()> {
         for from in 0..sizes.peers {
             for to in (0..sizes.peers).filter(|to| *to != from) {
                 let (listen, address) = (self.addresses.peer_way(from, to), self.addresses.peer(to));
-                let way = DatagramWay::start(listen, address, self.usual, dice.fork(), &self.counts).await?;
+                let way = DatagramWay::start(listen, address, self.usual, rng.fork(), &self.counts).await?;
                 self.ways.insert((from, to), way);
             }
         }

@@ -14,10 +14,10 @@ use super::launch::Pool;
 use super::operator::{Operator, Wish};
 use super::rolling::Rolling;
 use crate::bug::Bug;
-use crate::dice::Dice;
 use crate::lines::{HarnessLine, true_now};
 use crate::roles::set_weight;
 use crate::world::World;
+use centrifuge_harness::Rng;
 
 /// A kind of planned operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ enum Answer {
 
 /// The planned operations of a run.
 pub(crate) struct Operations {
-    dice: Dice,
+    rng: Rng,
     due: Vec<(Operation, Duration, Instant)>,
     counts: BTreeMap<String, u64>,
     answers: mpsc::UnboundedReceiver<Answer>,
@@ -92,10 +92,10 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    pub(crate) fn new(dice: Dice, pool: &Pool) -> Operations {
+    pub(crate) fn new(rng: Rng, pool: &Pool) -> Operations {
         let (answer_to, answers) = mpsc::unbounded_channel();
         let mut operations = Operations {
-            dice,
+            rng,
             due: Vec::new(),
             counts: BTreeMap::new(),
             answers,
@@ -110,7 +110,7 @@ impl Operations {
             return operations;
         }
         for (operation, mean) in TABLE {
-            let first = Instant::now() + operations.dice.between(Duration::ZERO, *mean);
+            let first = Instant::now() + operations.rng.between(Duration::ZERO, *mean);
             operations.due.push((*operation, *mean, first));
             operations.counts.extend(operation.counted().iter().map(|name| ((*name).to_owned(), 0)));
         }
@@ -132,7 +132,7 @@ impl Operations {
         for place in 0..self.due.len() {
             let (operation, mean, due) = self.due[place];
             if due <= now {
-                self.due[place].2 = now + self.dice.between(mean / 2, mean * 3 / 2);
+                self.due[place].2 = now + self.rng.between(mean / 2, mean * 3 / 2);
                 self.begin(pool, operation, now)?;
             }
         }
@@ -159,7 +159,7 @@ impl Operations {
             }
             Answer::Leader(manager) if pool.are_managers_settled() => {
                 self.count(RESIGN);
-                let away = self.dice.between(Duration::ZERO, Duration::from_secs(1));
+                let away = self.rng.between(Duration::ZERO, Duration::from_secs(1));
                 pool.ask_to_leave(Node::Manager(manager), Return::After(away))
             }
             Answer::Leader(_) => Ok(()),
@@ -175,7 +175,7 @@ impl Operations {
         let rounds = [(&mut self.owners, "rolling-owners"), (&mut self.managers, "rolling-managers")];
         for (round, name) in rounds {
             if let Some(rolling) = round
-                && rolling.step(pool, &mut self.dice)?
+                && rolling.step(pool, &mut self.rng)?
             {
                 *round = None;
                 *self.counts.entry(name.to_owned()).or_default() += 1;
@@ -210,19 +210,19 @@ impl Operations {
         let staying: Vec<Node> =
             pool.staying(Part::Owner).into_iter().filter(|node| !is_leaving(node)).collect();
         let enough = usize::from(pool.plan.sizes.owners).div_ceil(2);
-        if staying.len() > enough { self.dice.pick(staying) } else { None }
+        if staying.len() > enough { self.rng.pick(staying) } else { None }
     }
 
     fn drain_restart(&mut self, pool: &mut Pool) -> io::Result<()> {
         let Some(owner) = self.dispensable(pool) else { return Ok(()) };
         self.count("drain-restart");
-        let away = self.dice.between(Duration::ZERO, Duration::from_millis(1_500));
+        let away = self.rng.between(Duration::ZERO, Duration::from_millis(1_500));
         pool.ask_to_leave(owner, Return::After(away))
     }
 
     fn operator_drain(&mut self, pool: &Pool, now: Instant) {
         let Some(owner) = self.dispensable(pool) else { return };
-        let restart_at = now + self.dice.between(Duration::from_secs(1), Duration::from_secs(6));
+        let restart_at = now + self.rng.between(Duration::from_secs(1), Duration::from_secs(6));
         self.leaving.push((restart_at, owner, Return::After(Duration::ZERO)));
         let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
         tokio::spawn(async move {
@@ -231,19 +231,19 @@ impl Operations {
     }
 
     fn move_range(&mut self, pool: &Pool) {
-        let Some(owner) = self.dice.pick(pool.staying(Part::Owner)) else { return };
+        let Some(owner) = self.rng.pick(pool.staying(Part::Owner)) else { return };
         let width = u64::MAX / SHARES;
-        let first = self.dice.below(SHARES) * width;
+        let first = self.rng.below(SHARES) * width;
         let wish = |to| Wish::Move { first, last: first + width, to };
         let (there, back) = (wish(Some(owner.to_string())), wish(None));
         // Some are cancelled while the range still moves.
-        let longest = if self.dice.percent(50) { 400 } else { 6_000 };
-        let stay = self.dice.between(Duration::ZERO, Duration::from_millis(longest));
+        let longest = if self.rng.percent(50) { 400 } else { 6_000 };
+        let stay = self.rng.between(Duration::ZERO, Duration::from_millis(longest));
         self.there_and_back(pool, [(MOVE, there), (CANCEL, back)], stay);
     }
 
     fn freeze(&mut self, pool: &Pool) {
-        let stay = self.dice.between(Duration::from_millis(300), Duration::from_secs(3));
+        let stay = self.rng.between(Duration::from_millis(300), Duration::from_secs(3));
         self.there_and_back(pool, [(FREEZE, Wish::Freeze), (UNFREEZE, Wish::Unfreeze)], stay);
     }
 
@@ -260,7 +260,7 @@ impl Operations {
 
     fn weigh(&mut self, pool: &Pool) {
         let (Some(owner), Some(percent)) =
-            (self.dice.pick(pool.staying(Part::Owner)), self.dice.pick(WEIGHTS.to_vec()))
+            (self.rng.pick(pool.staying(Part::Owner)), self.rng.pick(WEIGHTS.to_vec()))
         else {
             return;
         };
@@ -296,7 +296,7 @@ impl Operations {
         self.count("join-storm");
         for node in joiners {
             pool.start_process(node)?;
-            let stay = self.dice.between(Duration::from_secs(3), Duration::from_secs(8));
+            let stay = self.rng.between(Duration::from_secs(3), Duration::from_secs(8));
             self.leaving.push((now + stay, node, Return::Never));
         }
         Ok(())

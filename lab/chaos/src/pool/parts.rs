@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use centrifuge_harness::etcd::node_arguments;
+
 use super::addresses::Node;
 use super::launch::Pool;
 use super::network::peer_id;
@@ -14,7 +16,7 @@ use crate::world::World;
 impl Pool {
     /// How wrong the clock of a process's next life is.
     pub(super) fn clock_of(&mut self, node: Node) -> i32 {
-        let drawn = self.dice.skew(MOST_SKEW_PPM);
+        let drawn = self.rng.skew(MOST_SKEW_PPM);
         match (self.plan.bug, node) {
             (_, Node::Etcd(_) | Node::Peer(_)) => 0,
             // A wrong rate of boot time alone would take it out of epsilon of the others: theirs wander.
@@ -98,24 +100,13 @@ impl Pool {
     }
 
     fn etcd_arguments(&self, index: u8) -> Vec<String> {
-        let url = |address: SocketAddr| format!("http://{address}");
-        let (client, peer) = (url(self.addresses.etcd(index)), url(self.addresses.etcd_peer(index)));
-        let member = |etcd: u8| format!("{}={}", Node::Etcd(etcd), url(self.addresses.etcd_peer(etcd)));
-        let cluster: Vec<String> = (0..self.plan.sizes.etcd).map(member).collect();
-        let name = Node::Etcd(index).to_string();
-        let data = self.plan.directory.join(format!("{name}.data")).display().to_string();
-        let options: [(&str, &str); 9] = [
-            ("name", &name),
-            ("data-dir", &data),
-            ("listen-client-urls", &client),
-            ("advertise-client-urls", &client),
-            ("listen-peer-urls", &peer),
-            ("initial-advertise-peer-urls", &peer),
-            ("initial-cluster", &cluster.join(",")),
-            ("initial-cluster-state", "new"),
-            ("log-level", "error"),
-        ];
-        options.into_iter().map(|(option, value)| format!("--{option}={value}")).collect()
+        let member = |etcd: u8| (Node::Etcd(etcd).to_string(), self.addresses.etcd_peer(etcd));
+        let members: Vec<(String, SocketAddr)> = (0..self.plan.sizes.etcd).map(member).collect();
+        let data = self.plan.directory.join(format!("{}.data", Node::Etcd(index)));
+        let endpoint = format!("http://{}", self.addresses.etcd(index));
+        let mut arguments = node_arguments(&members, usize::from(index), &endpoint, &data);
+        arguments.push("--log-level=error".to_owned());
+        arguments
     }
 }
 

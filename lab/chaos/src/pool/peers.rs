@@ -10,11 +10,11 @@ use centrifuge_net::clock::{Astray, Wander};
 use super::addresses::Node;
 use super::launch::Pool;
 use super::network::peer_id;
-use crate::dice::Dice;
 use crate::lines::{self, PeerLine, true_now};
 use crate::plan::{EPSILON, ROUND};
 use crate::roles::PeerRole;
 use crate::world::World;
+use centrifuge_harness::Rng;
 
 /// The pause before the harness looks again.
 const LOOK: Duration = Duration::from_millis(200);
@@ -71,16 +71,16 @@ impl Pool {
     /// How the clock of a peer's next life wanders. Any two are within epsilon, unless one is astray.
     pub(super) fn wander_of(&mut self, node: Node) -> Option<Wander> {
         if self.plan.world == World::Diskless && self.plan.is_skewed && matches!(node, Node::Manager(_)) {
-            return Some(within_epsilon(&mut self.dice));
+            return Some(within_epsilon(&mut self.rng));
         }
         if !matches!(node, Node::Peer(_)) {
             return None;
         }
-        let mut wander = within_epsilon(&mut self.dice);
-        let (now, is_drawn) = (true_now(), self.dice.percent(ASTRAY));
+        let mut wander = within_epsilon(&mut self.rng);
+        let (now, is_drawn) = (true_now(), self.rng.percent(ASTRAY));
         if is_drawn && self.plan.bug.is_none() && self.astray_until < now {
             let recovery = self.plan.times.lease + EPSILON * 3 + ROUND;
-            let astray = astray(&mut self.dice, now, recovery);
+            let astray = astray(&mut self.rng, now, recovery);
             self.astray_until = astray.over_at() + nanos(recovery + ASTRAY_FOR);
             wander.astray = Some(astray);
         }
@@ -102,29 +102,29 @@ fn members_of(cell: u32, peers: u8) -> Vec<u16> {
 
 /// To and fro between the edges, or at one edge, or anywhere between: always within half of epsilon of true time, and a little
 /// less, because two readings take a moment.
-fn within_epsilon(dice: &mut Dice) -> Wander {
+fn within_epsilon(rng: &mut Rng) -> Wander {
     let edge = i64::try_from(EPSILON.as_nanos()).unwrap_or(0) * 48 / 100;
-    let share = i64::try_from(dice.below(101)).unwrap_or(0);
-    let swing = match dice.below(3) {
+    let share = i64::try_from(rng.below(101)).unwrap_or(0);
+    let swing = match rng.below(3) {
         0 => edge,
         1 => 0,
         _ => edge * share / 100,
     };
-    let sign = |dice: &mut Dice| if dice.percent(50) { 1 } else { -1 };
-    let ahead = (edge - swing) * sign(dice);
-    let period = nanos(dice.between(Duration::from_millis(2_400), Duration::from_millis(6_000)));
-    Wander { ahead, swing: swing * sign(dice), period, astray: None }
+    let sign = |rng: &mut Rng| if rng.percent(50) { 1 } else { -1 };
+    let ahead = (edge - swing) * sign(rng);
+    let period = nanos(rng.between(Duration::from_millis(2_400), Duration::from_millis(6_000)));
+    Wander { ahead, swing: swing * sign(rng), period, astray: None }
 }
 
 /// Some from their start on, ahead or behind; the others later, by a jump ahead.
-fn astray(dice: &mut Dice, now: u64, recovery: Duration) -> Astray {
-    let by = nanos(dice.between(EPSILON * 5, EPSILON * 12)).cast_signed();
-    let length = nanos(dice.between(ASTRAY_FOR, ASTRAY_FOR * 2));
-    if dice.percent(50) {
-        let ahead = if dice.percent(50) { by } else { -by };
+fn astray(rng: &mut Rng, now: u64, recovery: Duration) -> Astray {
+    let by = nanos(rng.between(EPSILON * 5, EPSILON * 12)).cast_signed();
+    let length = nanos(rng.between(ASTRAY_FOR, ASTRAY_FOR * 2));
+    if rng.percent(50) {
+        let ahead = if rng.percent(50) { by } else { -by };
         return Astray { from: 0, until: now + length, ahead };
     }
-    let from = now + nanos(dice.between(recovery, recovery + ASTRAY_FOR));
+    let from = now + nanos(rng.between(recovery, recovery + ASTRAY_FOR));
     Astray { from, until: from + length, ahead: by }
 }
 
@@ -135,14 +135,13 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use centrifuge_core::random::Random;
 
     #[test]
     fn clocks_stay_within_epsilon_and_reach_its_edges() {
-        let mut dice = Dice::new(Random::from_number(1));
+        let mut rng = Rng::new(1);
         let (mut least, mut most) = (0, 0);
         for _ in 0..200 {
-            let wander = within_epsilon(&mut dice);
+            let wander = within_epsilon(&mut rng);
             for at in 0..1_000 {
                 let error = wander.error_at(at * 7_000_000);
                 (least, most) = (least.min(error), most.max(error));

@@ -10,7 +10,7 @@ use super::addresses::Node;
 use super::departures::Return;
 use super::kinds::Part;
 use super::launch::Pool;
-use crate::dice::Dice;
+use centrifuge_harness::Rng;
 
 /// From the start of a process to the end of the next, at most.
 const LONGEST_BREATH: Duration = Duration::from_secs(2);
@@ -34,14 +34,14 @@ impl Rolling {
     }
 
     /// Does what is due. True when the round is over.
-    pub(super) fn step(&mut self, pool: &mut Pool, dice: &mut Dice) -> io::Result<bool> {
+    pub(super) fn step(&mut self, pool: &mut Pool, rng: &mut Rng) -> io::Result<bool> {
         let now = Instant::now();
         if let Some((node, life)) = self.current {
             if pool.running_life(node).is_none_or(|running| running == life) {
                 return Ok(false);
             }
             self.current = None;
-            self.not_before = now + dice.between(Duration::ZERO, LONGEST_BREATH);
+            self.not_before = now + rng.between(Duration::ZERO, LONGEST_BREATH);
         }
         let Some(node) = self.left.front().copied() else { return Ok(true) };
         let is_safe = self.part != Part::Manager || pool.are_managers_settled();
@@ -50,7 +50,7 @@ impl Rolling {
         }
         self.left.pop_front();
         self.current = pool.running_life(node).map(|life| (node, life));
-        pool.ask_to_leave(node, Return::After(dice.between(Duration::ZERO, LONGEST_AWAY)))?;
+        pool.ask_to_leave(node, Return::After(rng.between(Duration::ZERO, LONGEST_AWAY)))?;
         Ok(false)
     }
 }

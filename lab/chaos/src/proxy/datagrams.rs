@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use centrifuge_core::random::Random;
+use centrifuge_harness::Rng;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
@@ -27,11 +27,11 @@ impl DatagramWay {
         listen: SocketAddr,
         to: SocketAddr,
         weather: Weather,
-        random: Random,
+        rng: Rng,
         counts: &Arc<Counts>,
     ) -> io::Result<DatagramWay> {
         let socket = Arc::new(UdpSocket::bind(listen).await?);
-        let way = Way::new(random, weather, counts);
+        let way = Way::new(rng, weather, counts);
         let (sender, leaving) = mpsc::channel(QUEUE);
         tokio::spawn(send_on(Arc::clone(&socket), to, leaving));
         tokio::spawn(carry(socket, way.clone(), sender));
@@ -86,7 +86,7 @@ mod tests {
         let listen = spare.local_addr().expect("an address");
         drop(spare);
         let counts = Arc::<Counts>::default();
-        let way = DatagramWay::start(listen, to, Weather::CLEAR, Random::from_number(1), &counts).await;
+        let way = DatagramWay::start(listen, to, Weather::CLEAR, Rng::new(1), &counts).await;
         let way = way.expect("it listens");
         let sender = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let send = async |byte: u8| {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::id::ManagerId;
-use centrifuge_core::random::Random;
+use centrifuge_harness::Rng;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::lookup_server::{Lookup, LookupServer};
@@ -33,7 +33,7 @@ pub(crate) struct LinkPlan {
     /// What each Manager calls itself, and where this client finds it.
     pub(crate) names: Vec<(String, String)>,
     pub(crate) weather: Weather,
-    pub(crate) seeds: [Random; 2],
+    pub(crate) seeds: [Rng; 2],
 }
 
 /// One client's way to one Manager. Lives as long as the harness.

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use centrifuge_core::random::Random;
 use tokio::sync::mpsc;
 
-use crate::dice::Dice;
+use centrifuge_harness::Rng;
 
 /// How messages fare, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub(super) struct Way {
 
 #[derive(Debug)]
 struct State {
-    dice: Dice,
+    rng: Rng,
     weather: Weather,
     is_cut: bool,
     /// The number of the message that came last, and the highest that left.
@@ -55,8 +54,8 @@ struct State {
 }
 
 impl Way {
-    pub(super) fn new(random: Random, weather: Weather, counts: &Arc<Counts>) -> Way {
-        let state = State { dice: Dice::new(random), weather, is_cut: false, came: 0, left: 0 };
+    pub(super) fn new(rng: Rng, weather: Weather, counts: &Arc<Counts>) -> Way {
+        let state = State { rng, weather, is_cut: false, came: 0, left: 0 };
         Way { state: Arc::new(Mutex::new(state)), counts: Arc::clone(counts) }
     }
 
@@ -99,21 +98,21 @@ impl Way {
         if state.is_cut {
             return (number, Vec::new());
         }
-        if state.dice.percent(weather.lost) {
+        if state.rng.percent(weather.lost) {
             add(&self.counts.lost);
             return (number, Vec::new());
         }
-        let copies = if state.dice.percent(weather.doubled) { 2 } else { 1 };
+        let copies = if state.rng.percent(weather.doubled) { 2 } else { 1 };
         if copies == 2 {
             add(&self.counts.doubled);
         }
         let fate = |_| {
-            let is_late = state.dice.percent(weather.delayed);
+            let is_late = state.rng.percent(weather.delayed);
             if is_late {
                 add(&self.counts.delayed);
             }
             if is_late {
-                state.dice.between(Duration::from_millis(1), weather.longest_delay)
+                state.rng.between(Duration::from_millis(1), weather.longest_delay)
             } else {
                 Duration::ZERO
             }
@@ -144,7 +143,7 @@ mod tests {
 
     async fn carried(weather: Weather, is_cut: bool) -> (Vec<u64>, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
-        let way = Way::new(Random::from_number(1), weather, &counts);
+        let way = Way::new(Rng::new(1), weather, &counts);
         way.set_cut(is_cut);
         let (to, mut from) = mpsc::channel(1_000);
         for number in 0..100 {

@@ -16,8 +16,9 @@ pub(crate) use wire::{read_name, set_weight};
 use std::io;
 use std::path::PathBuf;
 
+use centrifuge_harness::signals::end_with;
 use centrifuge_net::clock::Wander;
-use centrifuge_server::stop::{die_with, told_to_stop};
+use centrifuge_server::stop::told_to_stop;
 use serde::{Deserialize, Serialize};
 
 use crate::bug::Bug;
@@ -126,7 +127,7 @@ pub(crate) struct PeerRole {
 /// Plays a part until it is over, or its parent is gone.
 pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     let part: Part = serde_json::from_str(text)?;
-    die_with(part.parent)?;
+    end_with(part.parent)?;
     if part.ppm != 0 {
         centrifuge_net::clock::set_rate(part.ppm);
     }

@@ -8,14 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use centrifuge::flease::{AcquireError, Cell, Change, Flease, Lease, Peers, TryAcquireError};
-use centrifuge_core::random::Random;
 
 use super::probe::PAUSE;
 use super::stretch::{Stretch, Stretches};
 use super::{Part, PeerRole, told_to_stop};
-use crate::dice::Dice;
 use crate::lines::{Journal, PeerLine, Span, true_now};
 use crate::plan::{EPSILON, ROUND, key_name};
+use centrifuge_harness::Rng;
 
 /// The secret of all peers of a run.
 const KEY: &[u8] = b"the secret of a run of chaos";
@@ -36,15 +35,15 @@ pub(super) async fn run(part: &Part, role: &PeerRole) -> Result<(), Box<dyn Erro
     let leases = Leases::default();
     probe(Arc::clone(&leases), role.cells.iter().map(|(cell, _)| *cell).collect(), Arc::clone(&journal));
     tokio::spawn(listen(flease.clone(), Arc::clone(&journal)));
-    let mut dice = Dice::new(Random::from_number(role.seed));
+    let mut rng = Rng::new(role.seed);
     let (failed, mut failures) = tokio::sync::mpsc::channel(1);
     for (number, members) in &role.cells {
         let name = key_name(*number);
         let cell =
             if members.is_empty() { flease.cell(&name)? } else { flease.cell_among(&name, members)? };
         let (leases, journal) = (Arc::clone(&leases), Arc::clone(&journal));
-        let (temper, dice) = (Temper::of(*number, &mut dice), Dice::new(dice.fork()));
-        let seeker = Seeker { cell, number: *number, temper, leases, journal, dice };
+        let (temper, rng) = (Temper::of(*number, &mut rng), rng.fork());
+        let seeker = Seeker { cell, number: *number, temper, leases, journal, rng };
         let failed = failed.clone();
         tokio::spawn(async move {
             if let Err(error) = seeker.run().await {
@@ -100,10 +99,10 @@ enum Temper {
 
 impl Temper {
     /// For every fourth cell everybody waits: nobody's question sets in motion what has come to a halt.
-    fn of(cell: u32, dice: &mut Dice) -> Temper {
+    fn of(cell: u32, rng: &mut Rng) -> Temper {
         match cell {
             cell if cell.is_multiple_of(4) => Temper::Waits,
-            _ if dice.percent(50) => Temper::LosesPatience,
+            _ if rng.percent(50) => Temper::LosesPatience,
             _ => Temper::Asks,
         }
     }
@@ -116,7 +115,7 @@ struct Seeker {
     temper: Temper,
     leases: Leases,
     journal: Arc<Journal>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Seeker {
@@ -132,7 +131,7 @@ impl Seeker {
                     self.hold(lease).await?;
                 }
                 Ok(None) | Err(AcquireError::ClockApart { .. }) => {
-                    tokio::time::sleep(self.dice.between(Duration::ZERO, AGAIN)).await;
+                    tokio::time::sleep(self.rng.between(Duration::ZERO, AGAIN)).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -140,11 +139,11 @@ impl Seeker {
     }
 
     async fn acquire(&mut self) -> Result<Option<Lease>, AcquireError> {
-        let gives_up = self.dice.percent(20);
+        let gives_up = self.rng.percent(20);
         match self.temper {
             Temper::Asks => self.try_acquire().await,
             Temper::LosesPatience if gives_up => {
-                let patience = self.dice.between(Duration::ZERO, Duration::from_secs(3));
+                let patience = self.rng.between(Duration::ZERO, Duration::from_secs(3));
                 let acquired = tokio::time::timeout(patience, self.cell.acquire()).await;
                 acquired.map_or(Ok(None), |lease| lease.map(Some))
             }
@@ -167,8 +166,8 @@ impl Seeker {
     async fn hold(&mut self, lease: Lease) -> io::Result<()> {
         let lease = Arc::new(lease);
         self.leases().insert(self.number, Arc::clone(&lease));
-        let keeps = self.dice.percent(20);
-        let length = self.dice.between(Duration::from_millis(50), LONGEST);
+        let keeps = self.rng.percent(20);
+        let length = self.rng.between(Duration::from_millis(50), LONGEST);
         let why = tokio::select! {
             why = lease.ended() => Some(why),
             () = tokio::time::sleep(length), if !keeps => None,
@@ -181,7 +180,7 @@ impl Seeker {
         self.leases().remove(&self.number);
         // The prober has none of its own.
         if let Some(lease) = Arc::into_inner(lease)
-            && self.dice.percent(50)
+            && self.rng.percent(50)
         {
             lease.release().await;
         }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::sight::{is_at_rest, leases};
-use crate::support::{Operator, Pool, Running, binary, exit_code, free_address, refusal, run_to_end, until};
+use crate::support::{
+    Operator, Pool, Process, binary, exit_code, free_address, refusal, run_to_end, start, until,
+};
 
 /// Leases that outlast the test on a slow machine.
 const LONG: [&str; 10] =
@@ -14,7 +16,7 @@ const LONG: [&str; 10] =
 /// A Manager on a store that was restored.
 struct Restored {
     address: String,
-    _manager: Running,
+    _manager: Process,
 }
 
 impl Restored {
@@ -22,7 +24,7 @@ impl Restored {
         let (address, http) = (free_address(), free_address());
         let mut command = binary();
         command.args(["manager", "--store", store, "--grpc-listen", &address, "--http-listen", &http]);
-        let manager = Running::start(command);
+        let manager = start(command);
         until("the Manager leads", || exit_code(&["status", "--managers", &address]) == 0);
         Restored { address, _manager: manager }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::sight::{SHORT, is_at_rest};
-use crate::support::{self, Operator, Pool, Running, refusal, until};
+use crate::support::{self, Operator, Pool, TIMEOUT, refusal, until};
 
 #[test]
 fn exit_codes_mean_something() {
@@ -151,10 +151,10 @@ fn a_drain_is_waited_for() {
     let is_ordered = || pool.ask(&["owners"])["owners"][0]["drain_ordered"] == true;
     pool.ask(&["undrain", "server-1"]);
     assert!(!is_ordered());
-    let waiting = Running::start(pool.command(&[&drain[..], &["60s", "--json"]].concat()));
+    let waiting = pool.run(&[&drain[..], &["60s", "--json"]].concat());
     until("it is drained again", is_ordered);
     pool.ask(&["undrain", "server-1"]);
-    assert_eq!(waiting.ended().code(), Some(1), "somebody ended the drain");
+    assert_eq!(waiting.await_end(TIMEOUT).expect("it ends").0.code(), Some(1), "somebody ended the drain");
 
     let second = start("server-2");
     assert_eq!(pool.ask(&[&drain[..], &["60s"]].concat())["done"], true);
@@ -175,7 +175,7 @@ fn an_evicted_server_ends_and_says_why() {
     server.await_line("serving");
     until("it has everything", || is_at_rest(&pool, 1));
     pool.ask(&["evict", "server-1", "--why", "a test"]);
-    assert_eq!(server.ended().code(), Some(1));
+    assert_eq!(server.await_end(TIMEOUT).expect("it ends").0.code(), Some(1));
     until("nobody is left", || pool.ask(&["owners"])["owners"].as_array().is_some_and(Vec::is_empty));
 }
 

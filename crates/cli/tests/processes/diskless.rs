@@ -1,15 +1,16 @@
 //! Managers that have no store, as processes.
 
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use centrifuge_harness::ports::free_addresses;
 use tempfile::TempDir;
 
 use crate::sight::{is_at_rest, leases, losses};
-use crate::support::{Operator, Running, binary, refusal, until};
+use crate::support::{Operator, Process, binary, refusal, start, until};
 
 /// What all three are told in their files: short leases, and times for a machine that does much else.
 const SHARED: &str = "\
@@ -30,7 +31,7 @@ load_policy = 'off'
 struct Three {
     directory: TempDir,
     managers: String,
-    running: Vec<(String, Option<Running>)>,
+    running: Vec<(String, Option<Process>)>,
 }
 
 impl Three {
@@ -38,10 +39,8 @@ impl Three {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("key"), "a secret of these tests\n").expect("written");
         fs::write(directory.path().join("manager.toml"), SHARED).expect("written");
-        // Held until all are known, so that no two are the same.
-        let bound: Vec<_> = (0..3).map(|_| free_for_both()).collect();
-        let addresses: Vec<String> = bound.iter().map(|(address, ..)| address.clone()).collect();
-        drop(bound);
+        let addresses = free_addresses(3).expect("free ports");
+        let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         let managers = addresses.join(",");
         let running = addresses.into_iter().map(|address| (address, None)).collect();
         let mut three = Three { directory, managers, running };
@@ -65,7 +64,7 @@ impl Three {
     }
 
     fn start_one(&mut self, place: usize) {
-        let started = Running::start(self.command(place));
+        let started = start(self.command(place));
         self.running[place].1 = Some(started);
     }
 
@@ -93,7 +92,7 @@ impl Three {
         said.unzip()
     }
 
-    fn take(&mut self, place: usize) -> Running {
+    fn take(&mut self, place: usize) -> Process {
         self.running[place].1.take().expect("it runs")
     }
 }
@@ -101,17 +100,6 @@ impl Three {
 impl Operator for Three {
     fn managers(&self) -> &str {
         &self.managers
-    }
-}
-
-/// An address that is free for streams and for datagrams, and what keeps it so.
-fn free_for_both() -> (String, TcpListener, UdpSocket) {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        if let Ok(socket) = UdpSocket::bind(address) {
-            return (address.to_string(), listener, socket);
-        }
     }
 }
 
@@ -125,7 +113,7 @@ fn three_managers_without_disk() {
     let mut create = Operator::command(&three, &["namespace", "create", "leaderboard"]);
     let (code, message) = refusal(&mut create);
     assert!(code == 1 && message.contains("[namespaces.leaderboard]"), "{code}: {message}");
-    let servers: Vec<Running> = ["server-1", "server-2"]
+    let servers: Vec<Process> = ["server-1", "server-2"]
         .iter()
         .map(|name| three.run(&["dev", "server", "--name", name, "--output", "json"]))
         .collect();
@@ -136,7 +124,7 @@ fn three_managers_without_disk() {
     let before = leases(&three);
 
     // The leader dies, and another one that it told nothing goes on as if nothing had happened.
-    three.take(first).kill();
+    three.take(first).kill().expect("it ends");
     let second = three.leader();
     assert_ne!(second, first);
     until("the new leader knows all leases", || is_at_rest(&three, 2));
@@ -148,7 +136,7 @@ fn three_managers_without_disk() {
     // The dead one comes back, and the leader is told to stop.
     three.start_one(first);
     until("three run", || three.status().1.iter().all(|role| role == "leader" || role == "standby"));
-    let (status, _) = three.take(second).terminate(Duration::from_secs(60));
+    let (status, _) = three.take(second).stop(Duration::from_secs(60)).expect("it stops");
     assert!(status.success());
     assert_ne!(three.leader(), second);
     until("the third leader knows all leases", || is_at_rest(&three, 2));

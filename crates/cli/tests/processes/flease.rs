@@ -1,15 +1,14 @@
 //! Flease peers as processes: a command that runs only while its cell is held.
 
 use std::fs;
-use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
 
-use centrifuge_server::stop::await_stopped;
+use centrifuge_harness::ports::{free_addresses, numbered};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Running, binary, exit_code, refusal, run_to_end, until};
+use crate::support::{Process, TIMEOUT, binary, exit_code, refusal, run_to_end, start, until};
 
 /// Short, and long enough for a machine that does much else.
 const TIMES: [&str; 6] = ["--lease", "3s", "--epsilon", "300ms", "--round", "1s"];
@@ -22,15 +21,10 @@ struct Peers {
 
 impl Peers {
     fn new(number: usize) -> Peers {
-        let sockets: Vec<UdpSocket> =
-            (0..number).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a free port")).collect();
-        let peers: Vec<String> = (1..)
-            .zip(&sockets)
-            .map(|(peer, socket)| format!("{peer}={}", socket.local_addr().expect("an address")))
-            .collect();
+        let peers = numbered(&free_addresses(number).expect("free ports"));
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("key"), "a secret of these tests\n").expect("written");
-        Peers { directory, peers: peers.join(",") }
+        Peers { directory, peers }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -45,8 +39,8 @@ impl Peers {
         command
     }
 
-    fn peer(&self, peer: u16) -> Running {
-        Running::start(self.command("peer", peer))
+    fn peer(&self, peer: u16) -> Process {
+        start(self.command("peer", peer))
     }
 
     /// Holds the cell while a script runs.
@@ -69,11 +63,6 @@ impl Peers {
     }
 }
 
-fn signal(name: &str, process: u32) {
-    let id = process.to_string();
-    assert!(Command::new("kill").args([name, &id]).status().expect("kill runs").success());
-}
-
 #[test]
 fn a_command_runs_while_its_cell_is_held() {
     let peers = Peers::new(3);
@@ -92,7 +81,7 @@ fn a_command_runs_while_its_cell_is_held() {
     assert!(told.contains("\"acquired\"") && told.contains("\"released\""), "{told}");
 
     // The next process of that peer holds it under a higher epoch; a third peer's wish ends in time.
-    let held = Running::start(peers.hold(3, &[], "echo held $CENTRIFUGE_EPOCH; exec sleep 600"));
+    let held = start(peers.hold(3, &[], "echo held $CENTRIFUGE_EPOCH; exec sleep 600"));
     held.await_line("held ");
     let next = held.lines()[0].trim_start_matches("held ").to_owned();
     assert!(next > epoch, "{next} follows {epoch}");
@@ -107,14 +96,14 @@ fn a_command_runs_while_its_cell_is_held() {
     });
     let mut watch = binary();
     watch.args(["flease", "watch", "primary", "--output", "json", "--control"]).arg(peers.path("control-1"));
-    let watch = Running::start(watch);
+    let watch = start(watch);
     watch.await_line(&next);
     drop(second);
     let waited = peers.hold(2, &["--wait", "9s"], "exit 0").output().expect("it runs");
     assert_eq!(waited.status.code(), Some(121), "{waited:?}");
 
     // Told to stop, it stops its command and gives the cell back.
-    let (status, _) = held.terminate(std::time::Duration::from_secs(60));
+    let (status, _) = held.stop(std::time::Duration::from_secs(60)).expect("it stops");
     assert_eq!(status.code(), Some(128 + 15), "the command's own end");
     watch.await_line("\"holder\":null");
 }
@@ -126,13 +115,12 @@ fn a_command_is_stopped_when_its_lease_is_lost() {
     others.iter().for_each(|peer| peer.await_line("ready"));
     // It tells when it is told to stop, and does not.
     let script = "trap 'echo told >> told' TERM; echo $$ > id; while :; do sleep 0.1; done";
-    let held = Running::start(peers.hold(3, &[], script));
+    let held = start(peers.hold(3, &[], script));
     until("the command runs", || !peers.text("id").is_empty());
     let command: u32 = peers.text("id").trim().parse().expect("a number");
-    others.iter().for_each(|peer| signal("-STOP", peer.id()));
-    others.iter().for_each(|peer| await_stopped(peer.id()).expect("it stops"));
-    let status = held.ended();
-    others.iter().for_each(|peer| signal("-CONT", peer.id()));
+    others.iter().for_each(|peer| peer.pause().expect("it stops"));
+    let status = held.await_end(TIMEOUT).expect("it ends").0;
+    others.iter().for_each(|peer| peer.resume().expect("it goes on"));
     assert_eq!(status.code(), Some(120));
     assert_eq!(peers.text("told"), "told\n", "it was told before it was killed");
     assert!(!PathBuf::from(format!("/proc/{command}")).exists(), "the command is gone");
@@ -142,14 +130,13 @@ fn a_command_is_stopped_when_its_lease_is_lost() {
 fn a_killed_holder_takes_its_command_along_and_another_takes_over() {
     let peers = Peers::new(3);
     let voter = peers.peer(1);
-    let first =
-        Running::start(peers.hold(2, &[], "echo $$ > id; echo held $CENTRIFUGE_EPOCH; exec sleep 600"));
+    let first = start(peers.hold(2, &[], "echo $$ > id; echo held $CENTRIFUGE_EPOCH; exec sleep 600"));
     first.await_line("held ");
     let command: u32 = peers.text("id").trim().parse().expect("a number");
-    let second = Running::start(peers.hold(3, &[], "echo held $CENTRIFUGE_EPOCH; exec sleep 600"));
+    let second = start(peers.hold(3, &[], "echo held $CENTRIFUGE_EPOCH; exec sleep 600"));
     until("the second peer takes part", || peers.status(3).is_some_and(|status| status["ready"] == true));
     let epoch = first.lines()[0].clone();
-    first.kill();
+    first.kill().expect("it ends");
     until("the command is gone", || !PathBuf::from(format!("/proc/{command}")).exists());
     second.await_line("held ");
     assert!(second.lines()[0] > epoch, "{:?} follows {epoch}", second.lines());

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Running, binary, exit_code, free_address, refusal, until};
+use crate::support::{binary, exit_code, free_address, refusal, start, until};
 
 /// Whether this test may mount a small disk that nobody else sees.
 fn may_mount() -> bool {
@@ -41,7 +41,7 @@ fn a_full_disk_is_named_and_the_manager_is_not_ready_until_there_is_room() {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
-    let manager = Running::start(command);
+    let manager = start(command);
     until("the Manager leads", || exit_code(&["status", "--managers", &grpc]) == 0);
     assert!(page(&http, "/ready").0.contains("200"));
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::sight::{SHORT, are_served, is_at_rest, leases, losses, of};
-use crate::support::{Operator, Pool, Running, until};
+use crate::support::{Operator, Pool, Process, until};
 
 #[test]
 fn killed_owners_and_managers() {
@@ -13,7 +13,7 @@ fn killed_owners_and_managers() {
     let mut create = vec!["namespace", "create", "dev"];
     create.extend(SHORT);
     pool.ask(&create);
-    let mut servers: Vec<Running> = ["server-1", "server-2", "server-3"]
+    let mut servers: Vec<Process> = ["server-1", "server-2", "server-3"]
         .iter()
         .map(|name| pool.run(&["dev", "server", "--name", name, "--output", "json"]))
         .collect();
@@ -22,7 +22,7 @@ fn killed_owners_and_managers() {
 
     let watch = pool.run(&["watch", "dev", "--output", "json"]);
     watch.await_line("change");
-    let callers: Vec<Running> = ["caller-1", "caller-2"]
+    let callers: Vec<Process> = ["caller-1", "caller-2"]
         .iter()
         .map(|name| pool.run(&["dev", "caller", "--name", name, "--output", "json"]))
         .collect();
@@ -32,7 +32,7 @@ fn killed_owners_and_managers() {
 
     // An Owner dies.
     let before = leases(&pool);
-    servers.remove(1).kill();
+    servers.remove(1).kill().expect("it ends");
     until("the dead server's keys are owned again", || is_at_rest(&pool, 2));
     let after = leases(&pool);
     assert_eq!(of(&after, "server-2").count(), 0);
@@ -69,7 +69,7 @@ fn killed_owners_and_managers() {
 
     // What the callers have to say.
     for caller in callers {
-        let (status, lines) = caller.terminate(Duration::from_secs(30));
+        let (status, lines) = caller.stop(Duration::from_secs(30)).expect("it stops");
         let summary: Value = serde_json::from_str(lines.last().expect("a summary")).expect("JSON");
         assert!(status.success(), "{summary}");
         assert_eq!(
@@ -83,7 +83,7 @@ fn killed_owners_and_managers() {
 
     // A server that is told to stop moves its state away first.
     let stopped = servers.remove(0);
-    let (status, _) = stopped.terminate(Duration::from_secs(30));
+    let (status, _) = stopped.stop(Duration::from_secs(30)).expect("it stops");
     assert!(status.success());
     until("two servers have everything", || is_at_rest(&pool, 2));
     assert_eq!(losses(&watch), raised, "a drain loses nothing: {:?}", watch.lines());

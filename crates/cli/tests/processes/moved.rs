@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::sight::{are_served, has_heard, is_at_rest, leases, losses};
-use crate::support::{Operator, Pool, Running, refusal, until};
+use crate::support::{Operator, Pool, Process, refusal, until};
 
 /// Leases that outlast the move of a Manager on a slow machine.
 const LONG: [&str; 12] = [
@@ -34,7 +34,7 @@ fn a_manager_that_moves_is_found_through_the_file() {
         pool.run(&[args, &["--managers", &managers, "--output", "json"]].concat())
     };
     pool.ask(&[&["namespace", "create", "dev"][..], &LONG].concat());
-    let servers: Vec<Running> =
+    let servers: Vec<Process> =
         ["server-1", "server-2"].iter().map(|name| run(&pool, &["dev", "server", "--name", name])).collect();
     servers.iter().for_each(|server| server.await_line("serving"));
     until("two servers share the keys", || is_at_rest(&pool, 2));
@@ -57,7 +57,7 @@ fn a_manager_that_moves_is_found_through_the_file() {
     until("the watch has found the Manager", || watch.lines().len() > changes);
     assert_eq!(losses(&watch), 0, "{:?}", watch.lines());
     drop(third);
-    let (status, lines) = caller.terminate(Duration::from_secs(30));
+    let (status, lines) = caller.stop(Duration::from_secs(30)).expect("it stops");
     let summary: Value = serde_json::from_str(lines.last().expect("a summary")).expect("JSON");
     assert!(status.success(), "{summary}");
     for count in ["losses", "violations", "failed"] {

@@ -8,13 +8,13 @@ use centrifuge_core::recording::MachineKind;
 use centrifuge_sim::replay::replay;
 
 use crate::sight::{SHORT, is_at_rest};
-use crate::support::{Operator, Pool, Running, refusal, until};
+use crate::support::{Operator, Pool, Process, refusal, until};
 
 #[test]
 fn servers_and_callers_replay() {
     let pool = Pool::start();
     pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
-    let run = |part: &str, name: &str| -> Running {
+    let run = |part: &str, name: &str| -> Process {
         let file = pool.path(name);
         pool.run(&[
             "dev",
@@ -36,12 +36,12 @@ fn servers_and_callers_replay() {
         owners["owners"].as_array().is_some_and(|owners| owners.iter().all(|owner| owner["load"] != 0))
     });
     // One dies while it writes, the others say goodbye.
-    second.kill();
+    second.kill().expect("it ends");
     until("one server has everything", || is_at_rest(&pool, 1));
     let third = pool.run(&["dev", "server", "--name", "server-3", "--output", "json"]);
     third.await_line("serving");
     for process in [caller, first] {
-        assert!(process.terminate(Duration::from_secs(60)).0.success());
+        assert!(process.stop(Duration::from_secs(60)).expect("it stops").0.success());
     }
     let expected = [
         ("server-1", MachineKind::Owner),

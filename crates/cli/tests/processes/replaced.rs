@@ -4,12 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use centrifuge_server::etcd_nodes::EtcdNodes;
+use centrifuge_harness::EtcdNodes;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::sight::{are_served, has_heard, is_at_rest, leases, losses, of};
-use crate::support::{Operator, Running, binary, free_address, until};
+use crate::support::{Operator, Process, binary, free_address, start, until};
 
 /// How long a Manager may take to resign and end.
 const STOP: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const LEASES: [&str; 12] = [
 
 /// Managers on one etcd, in a file that clients follow.
 struct Group {
-    managers: Vec<(String, Running)>,
+    managers: Vec<(String, Process)>,
     etcd: EtcdNodes,
     directory: TempDir,
     /// The file, as a command is told.
@@ -80,7 +80,7 @@ impl Group {
         command
             .args(["manager", "--store", "etcd", "--etcd-endpoints", &self.etcd.endpoints().join(",")])
             .args(["--grpc-listen", &address, "--http-listen", &free_address(), "--log-level", "warn"]);
-        self.managers.push((address, Running::start(command)));
+        self.managers.push((address, start(command)));
         self.write_file();
         until("the group is whole", || self.is_whole());
     }
@@ -89,7 +89,7 @@ impl Group {
     fn remove_oldest(&mut self) {
         let (address, manager) = self.managers.remove(0);
         self.write_file();
-        let (status, _) = manager.terminate(STOP);
+        let (status, _) = manager.stop(STOP).expect("it stops");
         assert!(status.success(), "{address} ended with {status}");
         until("the group is whole", || self.is_whole());
     }
@@ -121,7 +121,7 @@ fn a_group_is_replaced_one_by_one_and_nobody_notices() {
     group.ask(&[&["namespace", "create", "dev"][..], &LEASES].concat());
     let start =
         |group: &Group, kind: &str, name: &str| group.run(&["dev", kind, "--name", name, "--output", "json"]);
-    let mut servers: Vec<Running> =
+    let mut servers: Vec<Process> =
         ["server-1", "server-2", "server-3"].iter().map(|name| start(&group, "server", name)).collect();
     servers.iter().for_each(|server| server.await_line("serving"));
     until("three servers share the keys", || is_at_rest(&group, 3));
@@ -148,7 +148,7 @@ fn a_group_is_replaced_one_by_one_and_nobody_notices() {
     until("the watch has found the new group", || watch.lines().len() > changes);
     assert_eq!(losses(&watch), 0, "{:?}", watch.lines());
     for caller in callers {
-        let (status, lines) = caller.terminate(STOP);
+        let (status, lines) = caller.stop(STOP).expect("it stops");
         let summary: Value = serde_json::from_str(lines.last().expect("a summary")).expect("JSON");
         assert!(status.success(), "{summary}");
         for count in ["losses", "violations", "failed"] {

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Running, binary, free_address, refusal, run_to_end, until};
+use crate::support::{binary, free_address, refusal, run_to_end, start, until};
 
 /// A Manager that is told of its settings in every way there is.
 struct Configured {
@@ -53,7 +53,7 @@ impl Configured {
     /// The name under which it serves at `address`.
     fn name_at(self, address: &str) -> String {
         let Configured { directory, command } = self;
-        let manager = Running::start(command);
+        let manager = start(command);
         let mut name = None;
         until("the Manager serves", || {
             let (status, text) = run_to_end(&["status", "--managers", address, "--output", "json"]);

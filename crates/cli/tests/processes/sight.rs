@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::{Operator, Running};
+use crate::support::{Operator, Process};
 
 /// Owner and lease of every range.
 pub(crate) type Leases = BTreeMap<String, (String, u64)>;
@@ -59,7 +59,7 @@ pub(crate) fn are_served(pool: &impl Operator) -> bool {
 }
 
 /// How many losses a watch was told of.
-pub(crate) fn losses(watch: &Running) -> usize {
+pub(crate) fn losses(watch: &Process) -> usize {
     watch.lines().iter().filter(|line| line.contains("\"loss\"")).count()
 }
 

@@ -1,37 +1,22 @@
 //! Processes of the binary under test, each ended by its own id.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
 
+use centrifuge_harness::process::command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take on a machine that does much else.
-const BOUND: Duration = Duration::from_secs(90);
-/// How often a condition is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) use centrifuge_harness::Process;
+pub(crate) use centrifuge_harness::wait::{TIMEOUT, until};
 
 pub(crate) fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_centrifuge"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CENTRIFUGE_")) {
-        command.env_remove(name);
-    }
-    command.stdin(Stdio::null());
-    command
+    command(env!("CARGO_BIN_EXE_centrifuge"))
 }
 
-/// Waits until a condition holds.
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !condition() {
-        assert!(since.elapsed() < BOUND, "not within {BOUND:?}: {what}");
-        thread::sleep(LOOK);
-    }
+/// Starts a process whose output is collected line by line.
+pub(crate) fn start(mut command: Command) -> Process {
+    Process::start(command.stdout(Stdio::piped())).expect("it starts")
 }
 
 /// Runs a command to its end.
@@ -51,85 +36,6 @@ pub(crate) fn exit_code(args: &[&str]) -> i32 {
     run_to_end(args).0.code().expect("it was not killed")
 }
 
-/// A process whose output is collected line by line; it is killed when it is dropped.
-pub(crate) struct Running {
-    child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
-    reader: Option<thread::JoinHandle<()>>,
-}
-
-impl Running {
-    pub(crate) fn start(mut command: Command) -> Running {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (output, collected) = (child.stdout.take().expect("a pipe"), Arc::clone(&lines));
-        let reader = thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                collected.lock().expect("no reader panics").push(line);
-            }
-        });
-        Running { child, lines, reader: Some(reader) }
-    }
-
-    /// What it has printed so far.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.lines.lock().expect("no reader panics").clone()
-    }
-
-    pub(crate) fn await_line(&self, part: &str) {
-        until(part, || self.lines().iter().any(|line| line.contains(part)));
-    }
-
-    /// The process.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Kills it without warning.
-    pub(crate) fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// How it ends by itself.
-    pub(crate) fn ended(mut self) -> ExitStatus {
-        self.await_end(BOUND)
-    }
-
-    fn await_end(&mut self, bound: Duration) -> ExitStatus {
-        let since = Instant::now();
-        loop {
-            match self.child.try_wait().expect("it can be waited for") {
-                Some(status) => return status,
-                None => assert!(since.elapsed() < bound, "it does not stop"),
-            }
-            thread::sleep(LOOK);
-        }
-    }
-
-    /// Tells it to stop, and waits until it has.
-    pub(crate) fn terminate(mut self, bound: Duration) -> (ExitStatus, Vec<String>) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
-        let status = self.await_end(bound);
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("no reader panics");
-        }
-        (status, self.lines())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 /// Runs commands against some Managers.
 pub(crate) trait Operator {
     /// The Managers, as a command is told.
@@ -142,8 +48,8 @@ pub(crate) trait Operator {
     }
 
     /// Runs a command beside the Managers.
-    fn run(&self, args: &[&str]) -> Running {
-        Running::start(self.command(args))
+    fn run(&self, args: &[&str]) -> Process {
+        start(self.command(args))
     }
 
     /// What a command prints as JSON.
@@ -167,7 +73,7 @@ pub(crate) struct Pool {
     grpc: String,
     http: String,
     leader_lease: &'static str,
-    manager: Option<Running>,
+    manager: Option<Process>,
 }
 
 impl Pool {
@@ -218,17 +124,16 @@ impl Pool {
 
     /// Starts a Manager on the store and waits until it leads.
     pub(crate) fn start_manager(&mut self) {
-        self.manager =
-            Some(Running::start(Pool::listening_on(self.manager_command(), &self.grpc, &self.http)));
+        self.manager = Some(start(Pool::listening_on(self.manager_command(), &self.grpc, &self.http)));
         until("the Manager leads", || exit_code(&["status", "--managers", &self.grpc]) == 0);
     }
 
     pub(crate) fn kill_manager(&mut self) {
-        self.manager.take().expect("a Manager").kill();
+        self.manager.take().expect("a Manager").kill().expect("it ends");
     }
 
     pub(crate) fn stop_manager(&mut self) -> ExitStatus {
-        self.manager.take().expect("a Manager").terminate(BOUND).0
+        self.manager.take().expect("a Manager").stop(TIMEOUT).expect("it stops").0
     }
 
     /// A Manager on the same store, elsewhere.
@@ -243,8 +148,7 @@ impl Operator for Pool {
     }
 }
 
-/// An address that nobody listens on at the moment.
+/// An address that nobody listens on.
 pub(crate) fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").to_string()
+    centrifuge_harness::ports::free_address().expect("a free port").to_string()
 }

@@ -1,5 +1,7 @@
 //! Owners and Lookups with a real Manager, over real connections on this machine.
 
+mod support;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,25 +12,19 @@ use centrifuge::lookup::ConnectError;
 use centrifuge::owner::{BoxError, Change, JoinError, LeftWhy, NotDrained, OwnerBuilder, OwnerGone};
 use centrifuge::router::{Refusal, Router, RouterError};
 use centrifuge::{Key, KeyRange, LeasedMap, Lookup, Managers, NotOwner, Owner};
+use centrifuge_harness::wait::{TIMEOUT, within};
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
-use centrifuge_server::store::Backend;
-use centrifuge_server::{Config, Manager, RunningManager};
+use centrifuge_server::RunningManager;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// However slow the machine, what is waited for has happened by then.
-const PATIENCE: Duration = Duration::from_secs(60);
-const POOL: &str = "rooms";
+use support::POOL;
 
 type Rooms = LeasedMap<String, u32>;
 /// The servers of the pool, by url: what a network between them would be.
 type Pool = Arc<Mutex<HashMap<String, (Rooms, Owner)>>>;
-
-async fn within<T>(wait: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, wait).await.expect("in time")
-}
 
 /// Looks again and again until it is so.
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -37,28 +33,11 @@ async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "in time: {what}");
+    assert!(tokio::time::timeout(TIMEOUT, waiting).await.is_ok(), "in time: {what}");
 }
 
 async fn start(folder: &Path) -> RunningManager {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let config = Config { grpc_listen: any, http_listen: any, ..Config::default() };
-    let manager =
-        Manager::start(config, Backend::File(folder.join("centrifuge.db"))).await.expect("it starts");
-    within(manager.leads()).await;
-    let settings = v1::Settings {
-        lease_ms: Some(3_000),
-        hold_ms: Some(3_300),
-        renewal_ms: Some(500),
-        answer_allowance_ms: Some(500),
-        settle_ms: Some(50),
-        ..v1::Settings::default()
-    };
-    let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
-    let address = manager.grpc_addr().to_string().as_str().into();
-    let mut admin = Dialer::new().admin(&address).expect("an address");
-    admin.create_namespace(request).await.expect("created");
-    manager
+    support::start(folder, None).await
 }
 
 fn managers(manager: &RunningManager) -> Managers {
@@ -116,7 +95,7 @@ async fn state_moves_between_servers_and_is_told_lost_only_where_it_was() {
         assert_eq!(others.get(name).expect("b holds everything").value, Some(number), "{name}");
         assert_eq!(rooms.get(name), Err(NotOwner::NoLease));
     }
-    within(a.leave(PATIENCE)).await.expect("confirmed");
+    within(a.leave(TIMEOUT)).await.expect("confirmed");
     assert_eq!(a.left(), Some(LeftWhy::Asked));
 
     let session = b.session();
@@ -303,7 +282,7 @@ async fn ranges_move_by_the_stream_of_migrations() {
     });
     assert!(granted.await.source.is_some(), "the state came with it");
     assert!(b.leases().iter().all(|lease| lease.state_since < lease.generation), "nothing began anew");
-    within(a.leave(PATIENCE)).await.expect("confirmed");
+    within(a.leave(TIMEOUT)).await.expect("confirmed");
     drop(a);
     within(serving).await.expect("the stream ends with the Owner");
     drop(lookup);
@@ -399,7 +378,7 @@ async fn a_connection_that_died_in_silence_is_replaced_before_a_lease_is_over() 
     // The keep-alive of the connection would notice after the lease.
     assert_eq!(within(changes.next()).await, Some(Change::Joined), "no lease was lost");
     let seen = lookup.position();
-    within(owner.leave(PATIENCE)).await.expect("confirmed");
+    within(owner.leave(TIMEOUT)).await.expect("confirmed");
     assert!(within(lookup.changed_since(seen)).await.is_some());
     manager.shutdown().await;
 }
@@ -417,7 +396,7 @@ async fn a_router_says_whether_managers_or_the_namespace_are_missing() {
     let told = within(refused()).await;
     assert!(matches!(told, Err(RouterError::NotOwner { .. })), "{told:?}");
 
-    within(a.leave(PATIENCE)).await.expect("confirmed");
+    within(a.leave(TIMEOUT)).await.expect("confirmed");
     let address = manager.grpc_addr().to_string().as_str().into();
     let request = v1::DeleteNamespaceRequest { namespace: POOL.to_owned() };
     Dialer::new().admin(&address).expect("an address").delete_namespace(request).await.expect("deleted");

@@ -1,8 +1,9 @@
 //! What a real Owner, a real Lookup and a real Manager record of themselves can be replayed.
 
+mod support;
+
 use std::fs::File;
 use std::io::BufReader;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,40 +11,10 @@ use centrifuge::lookup::ConnectError;
 use centrifuge::owner::JoinError;
 use centrifuge::{Key, Lookup, Managers, Owner};
 use centrifuge_core::recording::MachineKind;
-use centrifuge_net::dial::Dialer;
-use centrifuge_net::proto::v1;
-use centrifuge_server::store::Backend;
-use centrifuge_server::{Config, Manager, RunningManager};
+use centrifuge_harness::wait::{TIMEOUT, within};
 use centrifuge_sim::replay::{Outcome, replay};
 
-/// However slow the machine, what is waited for has happened by then.
-const PATIENCE: Duration = Duration::from_secs(60);
-const POOL: &str = "rooms";
-
-async fn within<T>(wait: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, wait).await.expect("in time")
-}
-
-async fn start(folder: &Path) -> RunningManager {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let record = Some(folder.join("manager.jsonl"));
-    let config = Config { grpc_listen: any, http_listen: any, record, ..Config::default() };
-    let manager =
-        Manager::start(config, Backend::File(folder.join("centrifuge.db"))).await.expect("it starts");
-    within(manager.leads()).await;
-    let settings = v1::Settings {
-        lease_ms: Some(3_000),
-        hold_ms: Some(3_300),
-        renewal_ms: Some(500),
-        answer_allowance_ms: Some(500),
-        settle_ms: Some(50),
-        ..v1::Settings::default()
-    };
-    let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
-    let mut admin = Dialer::new().admin(&manager.id()).expect("an address");
-    admin.create_namespace(request).await.expect("created");
-    manager
-}
+use support::POOL;
 
 fn replayed(file: &Path) -> Outcome {
     let file = File::open(file).expect("a recording");
@@ -53,7 +24,7 @@ fn replayed(file: &Path) -> Outcome {
 #[tokio::test]
 async fn owner_lookup_and_manager_replay() {
     let folder = tempfile::tempdir().expect("a folder");
-    let manager = start(folder.path()).await;
+    let manager = support::start(folder.path(), Some(folder.path().join("manager.jsonl"))).await;
     let managers = Managers::list([manager.grpc_addr().to_string()]).expect("an address");
     let lookup = Lookup::builder(managers.clone(), POOL).record(folder.path().join("lookup.jsonl"));
     let lookup = within(lookup.connect()).await.expect("connected");
@@ -69,7 +40,7 @@ async fn owner_lookup_and_manager_replay() {
         seen = within(lookup.changed_since(seen)).await;
     }
     for owner in owners {
-        within(owner.leave(PATIENCE)).await.expect("confirmed");
+        within(owner.leave(TIMEOUT)).await.expect("confirmed");
     }
     drop(lookup);
     manager.shutdown().await;

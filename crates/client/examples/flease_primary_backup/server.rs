@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use centrifuge::flease::{Cell, Flease, Lease, Peers};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use centrifuge_harness::signals::end_with;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{EPSILON, LEASE, Outcome, ROUND};
@@ -45,11 +45,12 @@ struct Server {
     lease: Mutex<Option<Arc<Lease>>>,
 }
 
-/// Serves until it is killed. Is told its number, the peers, and where the servers listen.
+/// Serves until it is killed. Is told which process started it, its number, the peers, and where the servers listen.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
-    // It ends with whoever started it.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let [id, peers, addresses @ ..] = arguments else { return Err("which server is this?".into()) };
+    let [parent, id, peers, addresses @ ..] = arguments else {
+        return Err("which server is this?".into());
+    };
+    end_with(parent.parse()?)?;
     let (id, peers): (u16, Peers) = (id.parse()?, peers.parse()?);
     let me = usize::from(id) - 1;
     let own = addresses.get(me).ok_or("there is no address for this server")?;

@@ -1,15 +1,16 @@
 //! The three processes, as the story sees them: started, asked, killed, stopped and watched.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use centrifuge_server::stop::await_stopped;
-use rustix::process::{Pid, Signal, kill_process};
+use centrifuge_harness::Process;
+use centrifuge_harness::ports::{free_addresses, numbered};
+use centrifuge_harness::process::command;
+use centrifuge_harness::signals::Signal;
 
 use crate::Outcome;
 use crate::server::{ask, connect, read_line};
@@ -27,13 +28,14 @@ pub(crate) struct Master {
 }
 
 /// When each epoch's master was surely the master: not later than the first, not earlier than the second.
-type Reigns = Arc<Mutex<BTreeMap<String, (usize, u64, u64)>>>;
+type Reigns = BTreeMap<String, (usize, u64, u64)>;
 
 /// The three servers. They end with this.
 pub(crate) struct Servers {
     peers: String,
     addresses: Vec<String>,
-    children: BTreeMap<usize, Child>,
+    processes: BTreeMap<usize, Process>,
+    /// Of processes that were killed.
     reigns: Reigns,
     /// A write that its master has begun and not ended.
     late: Option<BufReader<TcpStream>>,
@@ -41,25 +43,14 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn start() -> Outcome<Servers> {
-        // Taken all at once, then let go, so that all are different.
-        let datagrams: Vec<UdpSocket> =
-            (0..3).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-        let streams: Vec<TcpListener> =
-            (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-        let mut peers = Vec::new();
-        for (id, socket) in (1..).zip(&datagrams) {
-            peers.push(format!("{id}={}", socket.local_addr()?));
-        }
-        let addresses: Result<Vec<String>, std::io::Error> =
-            streams.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect();
+        let (peers, addresses) = (free_addresses(3)?, free_addresses(3)?);
         let mut servers = Servers {
-            peers: peers.join(","),
-            addresses: addresses?,
-            children: BTreeMap::new(),
-            reigns: Reigns::default(),
+            peers: numbered(&peers),
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            processes: BTreeMap::new(),
+            reigns: Reigns::new(),
             late: None,
         };
-        drop((datagrams, streams));
         for server in 1..=3 {
             servers.restart(server)?;
         }
@@ -68,39 +59,33 @@ impl Servers {
 
     /// Starts a server's next process.
     pub(crate) fn restart(&mut self, server: usize) -> Outcome<()> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["server", &server.to_string(), &self.peers]).args(&self.addresses);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        if let Some(told) = child.stdout.take() {
-            let reigns = Arc::clone(&self.reigns);
-            thread::spawn(move || listen(server, told, &reigns));
-        }
-        self.children.insert(server, child);
+        let mut command = command(std::env::current_exe()?);
+        let parent = std::process::id().to_string();
+        command.args(["server", &parent, &server.to_string(), &self.peers]).args(&self.addresses);
+        self.processes.insert(server, Process::start(command.stdout(Stdio::piped()))?);
         Ok(())
     }
 
     /// `kill -9`.
     pub(crate) fn kill(&mut self, server: usize) -> Outcome<()> {
-        if let Some(mut child) = self.children.remove(&server) {
-            child.kill()?;
-            child.wait()?;
+        if let Some(process) = self.processes.remove(&server) {
+            process.signal(Signal::KILL)?;
+            note(server, &process.await_end(PATIENCE)?.1, &mut self.reigns);
         }
         Ok(())
     }
 
     /// Lets a server stand still, as a virtual machine that is moved would.
     pub(crate) fn stop(&self, server: usize) -> Outcome<()> {
-        self.signal(server, Signal::STOP)?;
-        Ok(self.children.get(&server).map_or(Ok(()), |child| await_stopped(child.id()))?)
+        Ok(self.process(server)?.pause()?)
     }
 
     pub(crate) fn go_on(&self, server: usize) -> Outcome<()> {
-        self.signal(server, Signal::CONT)
+        Ok(self.process(server)?.resume()?)
     }
 
-    fn signal(&self, server: usize, signal: Signal) -> Outcome<()> {
-        let child = self.children.get(&server).and_then(|child| Pid::from_raw(child.id().cast_signed()));
-        Ok(kill_process(child.ok_or("the server does not run")?, signal)?)
+    fn process(&self, server: usize) -> Outcome<&Process> {
+        Ok(self.processes.get(&server).ok_or("the server does not run")?)
     }
 
     /// Waits for a master, a later one than that if one is given.
@@ -164,9 +149,10 @@ impl Servers {
 
     /// How many masters there were, if never two at a time.
     pub(crate) fn masters_one_after_the_other(&self) -> Outcome<usize> {
-        let reigns = self.reigns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reigns = self.reigns.clone();
+        self.processes.iter().for_each(|(server, process)| note(*server, &process.lines(), &mut reigns));
         let mut latest: Option<(&String, usize, u64)> = None;
-        for (epoch, (server, first, last)) in reigns.iter() {
+        for (epoch, (server, first, last)) in &reigns {
             if let Some((lower, earlier, until)) = latest
                 && until > *first
             {
@@ -183,16 +169,6 @@ impl Servers {
     }
 }
 
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for child in self.children.values_mut() {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Lets a write go on that was begun, and says how many copies took it and how many refused.
 fn end(reader: &mut BufReader<TcpStream>) -> Option<(usize, usize)> {
     let stream = reader.get_ref();
@@ -203,14 +179,13 @@ fn end(reader: &mut BufReader<TcpStream>) -> Option<(usize, usize)> {
     Some((accepted.parse().ok()?, refused.parse().ok()?))
 }
 
-/// Notes when a server says that it was the master.
-fn listen(server: usize, told: ChildStdout, reigns: &Reigns) {
-    for line in BufReader::new(told).lines().map_while(Result::ok) {
+/// Notes when a server said that it was the master.
+fn note(server: usize, lines: &[String], reigns: &mut Reigns) {
+    for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
         if let [epoch, first, last] = words[..]
             && let (Ok(first), Ok(last)) = (first.parse::<u64>(), last.parse::<u64>())
         {
-            let mut reigns = reigns.lock().unwrap_or_else(PoisonError::into_inner);
             let reign = reigns.entry(epoch.to_owned()).or_insert((server, first, last));
             (reign.1, reign.2) = (reign.1.min(first), reign.2.max(last));
         }

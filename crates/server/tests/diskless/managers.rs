@@ -1,15 +1,14 @@
 //! Managers that have no store, on addresses of their own.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use centrifuge::{Key, Managers};
 use centrifuge_core::id::Namespace;
 use centrifuge_core::manager::RoleName;
 use centrifuge_core::settings::{Drift, Settings};
+use centrifuge_harness::ports::{free_addresses, numbered};
 use centrifuge_net::flease::Peers;
 use centrifuge_server::store::{Backend, PeerKey, PeerOptions};
 use centrifuge_server::{Config, Manager, RunningManager};
@@ -49,8 +48,9 @@ pub(crate) struct Group {
 impl Group {
     /// So many Managers; a leader that is silent for `lease` is followed by another.
     pub(crate) fn new(managers: u16, lease: Duration) -> Group {
-        let peers = Peers::list((1..=managers).map(|peer| (peer, free_address().to_string())));
-        Group { peers: peers.expect("a list"), lease, ahead: Duration::ZERO }
+        let addresses = free_addresses(usize::from(managers)).expect("free ports");
+        let peers = numbered(&addresses).parse().expect("a list");
+        Group { peers, lease, ahead: Duration::ZERO }
     }
 
     pub(crate) fn options(&self, me: u16) -> PeerOptions {
@@ -84,22 +84,6 @@ impl Group {
     /// The Managers as clients know them.
     pub(crate) fn listed(&self) -> Managers {
         Managers::list(self.peers.iter().map(|(_, address)| address.to_owned())).expect("addresses")
-    }
-}
-
-/// An address of this machine on which nothing else listens, with a port that is free for streams and for datagrams. Each process
-/// of these tests has addresses of its own.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let process = std::process::id();
-    let part = |shift: u32| u8::try_from(process >> shift & 0x7f).unwrap_or_default() + 1;
-    let ip = Ipv4Addr::new(127, part(7), part(0), NEXT.fetch_add(1, Ordering::Relaxed));
-    loop {
-        let listener = TcpListener::bind((IpAddr::V4(ip), 0)).expect("a port");
-        let address = listener.local_addr().expect("bound");
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use centrifuge::lookup::{Loss, LossWhy};
 use centrifuge::{Key, Managers, Owner};
 use centrifuge_core::range_set::RangeSet;
+use centrifuge_harness::wait::TIMEOUT;
 use centrifuge_net::proto::v1;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use crate::clients::{CONTACT, Clients, POOL, Witness, listed};
 use crate::etcd_support::Etcd;
 use crate::managers::{create, leader, leases, settings, shut_down, start, start_two, stops};
-use crate::support::{PATIENCE, TestOwner, eventually, within};
+use crate::support::{TestOwner, eventually, within};
 
 /// A pool of one Owner that notes who answers it.
 const NOTED: &str = "noted";
@@ -23,7 +24,7 @@ const EMPTY: &str = "empty";
 /// Joins a pool, and ends when it is granted something.
 fn joins(managers: &Managers, namespace: &str) -> JoinHandle<Owner> {
     let owner = Owner::builder(managers.clone(), namespace).name("late").url("http://late");
-    let joining = owner.join_timeout(PATIENCE).join();
+    let joining = owner.join_timeout(TIMEOUT).join();
     tokio::spawn(async move {
         let owner = joining.await.expect("joined");
         eventually(async || (!owner.leases().is_empty()).then_some(())).await;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
-use centrifuge_server::etcd_nodes::{EtcdNodes, NodeOptions};
+use centrifuge_harness::{EtcdNodes, NodeOptions};
 use centrifuge_server::store::{Backend, Candidate, EtcdOptions};
 
 /// A cluster that ends when it is dropped, also when a test panics.

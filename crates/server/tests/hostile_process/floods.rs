@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tonic::transport::Endpoint;
 
-use crate::process::Process;
+use crate::process::ManagerProcess;
 use crate::support::{Seen, TestOwner, create, eventually, metric, watch_request, within};
 
 /// A client's preface and its settings, which are the defaults.
@@ -112,7 +112,7 @@ async fn idle_connections_of_two_addresses_lock_nobody_out() {
     let each = connections_of_each();
     let kept = kept_of(each) as f64;
     let folder = tempfile::tempdir().expect("a folder");
-    let manager = Process::start(folder.path());
+    let manager = ManagerProcess::start(folder.path()).await;
     let (at, open) = (manager.grpc, || metric(manager.http, "centrifuge_connections"));
     create(at, "presence").await;
     let mut known = TestOwner::start(at, "presence", "alpha");
@@ -154,7 +154,7 @@ const MAY_KEEP_ONCE: u64 = 16 << 20;
 const MAY_VARY: u64 = 16 << 20;
 
 /// Many connections that begin well and then end. Gives the Manager's memory while they were open.
-async fn flood(manager: &Process, connections: usize) -> u64 {
+async fn flood(manager: &ManagerProcess, connections: usize) -> u64 {
     let mut open = Vec::with_capacity(connections);
     for number in 0..connections {
         let mut stream = connect_from(FLOODING[number % FLOODING.len()], manager.grpc).await;
@@ -172,7 +172,7 @@ async fn flood(manager: &Process, connections: usize) -> u64 {
 async fn flood_often(connections: usize, rounds: usize) -> Vec<u64> {
     raise_limit(connections);
     let folder = tempfile::tempdir().expect("a folder");
-    let manager = Process::start(folder.path());
+    let manager = ManagerProcess::start(folder.path()).await;
     create(manager.grpc, "presence").await;
     let (mut peaks, mut after) = (Vec::new(), vec![manager.memory()]);
     for _ in 0..rounds {

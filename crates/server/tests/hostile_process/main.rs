@@ -8,7 +8,7 @@ mod support;
 use std::net::SocketAddr;
 
 use centrifuge_net::proto::v1;
-use process::Process;
+use process::ManagerProcess;
 use support::{Seen, TestOwner, create, eventually, metric, owner, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -67,7 +67,7 @@ async fn half_open_streams(at: SocketAddr) -> Vec<HalfOpen> {
 #[tokio::test]
 async fn a_manager_under_rejected_input_serves_on_with_bounded_memory_and_a_short_log() {
     let folder = tempfile::tempdir().expect("a folder");
-    let manager = Process::start(folder.path());
+    let manager = ManagerProcess::start(folder.path()).await;
     create(manager.grpc, "presence").await;
     let mut honest = TestOwner::start(manager.grpc, "presence", "alpha");
     honest.until(Seen::holds_everything).await;

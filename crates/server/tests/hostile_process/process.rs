@@ -1,10 +1,11 @@
 //! A Manager in a process of its own: this test program, started again.
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
+use centrifuge_harness::Process;
+use centrifuge_harness::process::{announce_ready, command};
 use centrifuge_server::Manager;
 use centrifuge_server::store::Backend;
 
@@ -23,7 +24,7 @@ fn a_manager_for_the_test() {
         let store = Backend::File(Path::new(&folder).join("centrifuge.db"));
         let manager = Manager::start(config(), store).await.expect("it starts");
         manager.leads().await;
-        println!("at {} {}", manager.grpc_addr(), manager.http_addr());
+        announce_ready(&format!("{} {}", manager.grpc_addr(), manager.http_addr()));
         let parent_is_gone = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         parent_is_gone.await.expect("read").expect("an end");
         manager.shutdown().await;
@@ -31,42 +32,29 @@ fn a_manager_for_the_test() {
 }
 
 /// A Manager that ends with the test.
-pub(crate) struct Process {
-    child: Child,
+pub(crate) struct ManagerProcess {
+    process: Process,
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
 }
 
-impl Process {
-    pub(crate) fn start(folder: &Path) -> Process {
+impl ManagerProcess {
+    pub(crate) async fn start(folder: &Path) -> ManagerProcess {
         let log = std::fs::File::create(folder.join("log")).expect("a log");
-        let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "process::a_manager_for_the_test", "--nocapture"])
-            .env(FOLDER, folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("started");
-        let out = BufReader::new(child.stdout.take().expect("its output"));
-        let mut lines = out.lines().map(|line| line.expect("a line"));
-        let line = lines.find_map(|line| line.split_once("at ").map(|(_, at)| at.to_owned()));
-        let line = line.expect("it says where it serves");
-        let (grpc, http) = line.split_once(' ').expect("two addresses");
-        Process { child, grpc: grpc.parse().expect("an address"), http: http.parse().expect("an address") }
+        let mut command = command(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "process::a_manager_for_the_test", "--nocapture"]).env(FOLDER, folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut process = Process::start(&mut command).expect("started");
+        let ready = process.ready().await.expect("it says where it serves");
+        let (grpc, http) = ready.split_once(' ').expect("two addresses");
+        let (grpc, http) = (grpc.parse().expect("an address"), http.parse().expect("an address"));
+        ManagerProcess { process, grpc, http }
     }
 
     /// Bytes of memory that it has.
     pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

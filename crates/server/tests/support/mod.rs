@@ -13,6 +13,7 @@ use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedWhy};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
+pub use centrifuge_harness::wait::{eventually, within};
 use centrifuge_net::credential;
 use centrifuge_net::driver::{Driver, Host};
 use centrifuge_net::proto::v1;
@@ -26,9 +27,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// However slow the machine, what is waited for has happened by then.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Any free ports.
 pub fn config() -> Config {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -41,23 +39,6 @@ pub async fn start(folder: &Path, config: Config) -> RunningManager {
     let manager = Manager::start(config, store).await.expect("it starts");
     within(manager.leads()).await;
     manager
-}
-
-pub async fn within<T>(wait: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, wait).await.expect("in time")
-}
-
-/// Looks again and again until `look` finds it.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
-    within(async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
 }
 
 /// A connection of its own.

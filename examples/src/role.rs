@@ -3,9 +3,10 @@
 use std::io;
 use std::process::ExitCode;
 
+use centrifuge_harness::signals::end_with;
 use centrifuge_server::Manager;
 use centrifuge_server::config::ConfigArgs;
-use centrifuge_server::stop::{die_with, told_to_stop};
+use centrifuge_server::stop::told_to_stop;
 use clap::{Args, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -75,7 +76,7 @@ pub struct RoleArgs {
 /// Runs a part until it is told to stop.
 #[must_use]
 pub fn play(args: RoleArgs) -> ExitCode {
-    let played = args.parent.map_or(Ok(()), die_with).map_err(Failure::from).and_then(|()| {
+    let played = args.parent.map_or(Ok(()), end_with).map_err(Failure::from).and_then(|()| {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
         tokio::runtime::Runtime::new()?.block_on(run(args.role))

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
+use centrifuge_harness::EtcdNodes;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
-use centrifuge_server::etcd_nodes::EtcdNodes;
 use clap::ValueEnum;
 use serde::Serialize;
 use tokio::sync::Mutex;

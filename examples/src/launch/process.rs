@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-use centrifuge_server::stop::is_stopped;
+use centrifuge_harness::signals;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::{BOUND, Program, READY, until};
+use super::{BOUND, Program, READY};
 use crate::Failure;
 
 /// A running part. It is killed when it is dropped.
@@ -86,9 +86,8 @@ impl Process {
 
     /// Stops it where it is, as a long pause of its machine would, and waits until it stands still.
     pub async fn pause(&self) -> Result<(), Failure> {
-        self.signal(Signal::STOP)?;
-        let id = self.child.id().unwrap_or_default();
-        until(&format!("{} stands still", self.name), async || Ok(is_stopped(id)?)).await
+        let id = self.child.id().ok_or_else(|| format!("{} has ended: {}", self.name, self.complaint()))?;
+        Ok(signals::pause(id)?)
     }
 
     /// It goes on after a pause.

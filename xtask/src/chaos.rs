@@ -1,9 +1,7 @@
 //! Real processes under faults: builds `centrifuge-chaos` and becomes it.
 
-use std::process::Command;
-
 use crate::tools;
-use crate::workspace::{Result, Workspace};
+use crate::workspace::{Result, Workspace, replace_process};
 
 /// Runs one of its commands with the arguments that were given. Comes back only if that cannot be done: otherwise this process
 /// is the harness from then on, so that signals and the exit status are its own.
@@ -13,7 +11,7 @@ pub(crate) fn run(workspace: &Workspace, command: &str, arguments: &[String]) ->
     }
     let fixed = ["run", "--quiet", "--release", "--package", "centrifuge-chaos", "--", command];
     let given = arguments.iter().map(String::as_str);
-    become_it(workspace.cargo(fixed.into_iter().chain(given)))
+    replace_process(workspace.cargo(fixed.into_iter().chain(given)))
 }
 
 /// What a run without etcd is asked for by: one on a file, one of another world, and whoever asks for help.
@@ -23,18 +21,6 @@ const WITHOUT_ETCD: &[&str] =
 fn wants_etcd(arguments: &[String]) -> bool {
     let joined = arguments.windows(2).map(|pair| pair.join("="));
     !joined.chain(arguments.iter().cloned()).any(|argument| WITHOUT_ETCD.contains(&argument.as_str()))
-}
-
-#[cfg(unix)]
-fn become_it(mut command: Command) -> Result<()> {
-    use std::os::unix::process::CommandExt;
-    let error = command.exec();
-    Err(format!("cannot run {command:?}: {error}"))
-}
-
-#[cfg(not(unix))]
-fn become_it(command: Command) -> Result<()> {
-    Err(format!("{command:?} needs a Unix system: it kills and stops processes"))
 }
 
 #[cfg(test)]

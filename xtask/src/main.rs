@@ -1,5 +1,6 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `tools`, `chaos`, `failover`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `tools`, `chaos`, `failover`, `bench`, `etcd-churn`.
 
+mod bench;
 mod chaos;
 mod ci;
 mod claims;
@@ -66,6 +67,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures: hot-path, manager, commit, flease, isolation or joins; `--help` lists what can be set
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What is measured, and how
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Kills the leader of real Managers again and again under load, and measures how soon another answers
     #[command(disable_help_flag = true)]
     Failover {
@@ -98,6 +106,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tools => tools::run(),
         Command::EtcdChurn { commits, json } => etcd_churn::run(&workspace, commits, json),
         Command::Chaos { arguments } => chaos::run(&workspace, "chaos", &arguments),
+        Command::Bench { arguments } => bench::run(&workspace, &arguments),
         Command::Failover { arguments } => chaos::run(&workspace, "failover", &arguments),
     }
 }

@@ -18,6 +18,7 @@ const MAPPED_DIRECTORIES: &[&str] = &[
     "crates/server/src",
     "crates/cli/src",
     "lab/harness/src",
+    "lab/bench/src",
     "lab/sim/src",
     "lab/chaos/src",
     "examples/src",

@@ -131,6 +131,19 @@ pub(crate) fn output_of(mut command: Command) -> Result<String> {
     String::from_utf8(output.stdout).map_err(|error| format!("{command:?}: {error}"))
 }
 
+/// Lets a command take the place of this process. Comes back only if that cannot be done.
+#[cfg(unix)]
+pub(crate) fn replace_process(mut command: Command) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    let error = command.exec();
+    Err(format!("cannot run {command:?}: {error}"))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn replace_process(command: Command) -> Result<()> {
+    Err(format!("{command:?} needs a Unix system: it starts and stops processes"))
+}
+
 fn name_of(entry: &fs::DirEntry) -> String {
     let name = entry.file_name().to_string_lossy().into_owned();
     if entry.path().is_dir() { name + "/" } else { name }

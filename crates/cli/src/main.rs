@@ -1,7 +1,6 @@
 //! `centrifuge`: the one user-facing binary.
 
 mod admin;
-mod bench;
 mod commands;
 mod dev;
 mod failure;
@@ -78,9 +77,6 @@ enum Command {
     /// Leases among peers, with no Manager: run a peer, hold a cell while a command runs
     #[command(subcommand)]
     Flease(flease::FleaseCommand),
-    /// Measure, as ratios within one run
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -146,7 +142,6 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Evict(args) => operate::evict(args).await,
             Command::Store(command) => store::run(command).await,
             Command::Flease(command) => flease::run(command).await,
-            Command::Bench(command) => bench::run(command).await,
             Command::Completions(args) => completions::run::<Cli>(&args),
         }
     })

@@ -3,8 +3,6 @@
 pub mod admission;
 pub mod config;
 pub mod descriptors;
-#[cfg(feature = "etcd-nodes")]
-pub mod etcd_nodes;
 mod heavy;
 pub mod history;
 pub mod host;

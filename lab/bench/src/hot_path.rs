@@ -1,0 +1,282 @@
+//! `centrifuge-bench hot-path`: what every request of an application pays.
+
+use std::hint::black_box;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use centrifuge::hot::{HotLeases, HotRoutes};
+use centrifuge::{Generation, Key, KeyRange};
+use centrifuge_core::id::{Nonce, SessionId};
+use centrifuge_core::lookup::Row;
+use centrifuge_core::table::PublishedOwner;
+use centrifuge_net::clock;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::output::{Format, table};
+
+/// Centrifuge's testbed has 200 Owners with 64 ranges each: 12,800.
+const RANGES: [usize; 3] = [1_000, 12_800, 128_000];
+const THREADS: [usize; 2] = [1, 2];
+/// How many keys are asked for, one after the other.
+const KEYS: usize = 1 << 14;
+/// How many rounds there are; the quickest counts.
+const ROUNDS: usize = 25;
+/// How often the keys are walked in a round.
+const WALKS: usize = 8;
+/// Longer than any measurement.
+const A_WHILE: Duration = Duration::from_secs(3_600);
+/// Owners of a table.
+const OWNERS: usize = 200;
+/// Operations whose instructions are counted.
+const COUNTED: usize = 200_000;
+
+#[derive(Args)]
+pub(crate) struct HotPathArgs {
+    #[command(flatten)]
+    format: Format,
+    /// Only run one operation so often, for a tool that counts instructions
+    #[arg(long, hide = true, num_args = 3, value_names = ["WHAT", "RANGES", "TIMES"])]
+    only: Option<Vec<String>>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum What {
+    Lookup,
+    CheckLeaseNow,
+    CheckLeaseContinuous,
+    Clock,
+    Hashring,
+    ConsistentHash,
+}
+
+impl What {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+struct Line {
+    what: What,
+    ranges: usize,
+    threads: usize,
+    ns: f64,
+    instructions: Option<u64>,
+}
+
+pub(crate) fn run(args: &HotPathArgs) -> Result<(), Failure> {
+    if let Some(only) = &args.only {
+        return run_only(only);
+    }
+    let mut lines = Vec::new();
+    for ranges in RANGES {
+        let subject = Subject::new(ranges);
+        for what in What::value_variants() {
+            let instructions = instructions(*what, ranges);
+            for threads in THREADS {
+                let ns = subject.measure(*what, threads);
+                lines.push(Line { what: *what, ranges, threads, ns, instructions });
+            }
+        }
+    }
+    let rows: Vec<Value> = lines.iter().map(object).collect();
+    if args.format.is_json() {
+        println!("{}", json!({ "rows": rows, "summary": summary(&lines) }));
+    } else {
+        let head = ["what", "ranges", "threads", "ns", "instructions"];
+        println!("{}", table(&head, lines.iter().map(row)));
+        println!("{:#}", summary(&lines));
+    }
+    Ok(())
+}
+
+fn object(line: &Line) -> Value {
+    json!({
+        "what": line.what.name(),
+        "ranges": line.ranges,
+        "threads": line.threads,
+        "ns": (line.ns * 10.0).round() / 10.0,
+        "instructions": line.instructions,
+    })
+}
+
+fn row(line: &Line) -> Vec<String> {
+    vec![
+        line.what.name(),
+        line.ranges.to_string(),
+        line.threads.to_string(),
+        format!("{:.1}", line.ns),
+        line.instructions.map_or_else(String::new, |count| count.to_string()),
+    ]
+}
+
+/// The ratios that matter, in percent, so that they can be compared from run to run.
+fn summary(lines: &[Line]) -> Value {
+    let ns = |what: What, ranges: usize, threads: usize| {
+        let found = lines.iter().find(|l| l.what == what && l.ranges == ranges && l.threads == threads);
+        found.map_or(f64::NAN, |line| line.ns)
+    };
+    let percent = |ratio: f64| (ratio * 100.0).round() as u64;
+    let faster = |ranges| {
+        let ring = ns(What::Hashring, ranges, 1).min(ns(What::ConsistentHash, ranges, 1));
+        percent(ring / ns(What::Lookup, ranges, 1))
+    };
+    json!({
+        "fastest_ring_per_lookup_percent_12800": faster(12_800),
+        "fastest_ring_per_lookup_percent_128000": faster(128_000),
+        "lookup_rate_of_two_threads_percent": percent(2.0 * ns(What::Lookup, 12_800, 1) / ns(What::Lookup, 12_800, 2)),
+        "check_lease_now_per_clock_percent": percent(ns(What::CheckLeaseNow, 12_800, 1) / ns(What::Clock, 12_800, 1)),
+    })
+}
+
+/// Tables of one size, and keys to ask them for.
+struct Subject {
+    keys: Vec<(Key, Generation)>,
+    routes: HotRoutes,
+    leases: HotLeases,
+    hashring: hashring::HashRing<usize>,
+    consistent: consistent_hash::StaticHashRing<'static, usize, (), consistent_hash::DefaultHash>,
+}
+
+impl Subject {
+    fn new(ranges: usize) -> Subject {
+        let table: Vec<(KeyRange, u64)> =
+            (1..).zip(scattered(ranges)).map(|(number, range)| (range, number)).collect();
+        let rows: Vec<(KeyRange, Row)> =
+            table.iter().map(|(range, number)| (*range, routed(*number))).collect();
+        let routes = HotRoutes::new();
+        routes.publish(rows.iter().map(|(range, row)| (*range, row)));
+        let leases = HotLeases::evenly(u32::try_from(ranges).unwrap_or(u32::MAX), A_WHILE);
+        let mut hashring = hashring::HashRing::new();
+        hashring.batch_add((0..ranges).collect());
+        let nodes = (0..OWNERS).map(|owner| consistent_hash::Node::new(owner).quantity(ranges / OWNERS));
+        Subject {
+            keys: keys(&leases),
+            routes,
+            leases,
+            hashring,
+            consistent: consistent_hash::StaticHashRing::new(consistent_hash::DefaultHash, nodes),
+        }
+    }
+
+    /// Nanoseconds for one operation on each of so many threads at once, in the quickest of several rounds.
+    fn measure(&self, what: What, threads: usize) -> f64 {
+        (0..ROUNDS).map(|_| self.round(what, threads)).fold(f64::INFINITY, f64::min)
+    }
+
+    fn round(&self, what: What, threads: usize) -> f64 {
+        let barrier = Barrier::new(threads);
+        let walk = || {
+            self.walk(what, 1);
+            barrier.wait();
+            let began = Instant::now();
+            self.walk(what, WALKS);
+            began.elapsed()
+        };
+        let slowest = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..threads).map(|_| scope.spawn(walk)).collect();
+            runs.into_iter().map(|run| run.join().expect("a measurement does not panic")).max()
+        });
+        slowest.unwrap_or_default().as_nanos() as f64 / (KEYS * WALKS) as f64
+    }
+
+    fn walk(&self, what: What, walks: usize) {
+        for _ in 0..walks {
+            self.operate(what, &self.keys);
+        }
+    }
+
+    /// One operation on each of the keys.
+    fn operate(&self, what: What, keys: &[(Key, Generation)]) {
+        match what {
+            What::Lookup => each(keys, |key, _| {
+                black_box(&self.routes.lookup(key));
+            }),
+            What::CheckLeaseNow => each(keys, |key, _| {
+                black_box(&self.leases.check_lease_now(key));
+            }),
+            What::CheckLeaseContinuous => each(keys, |key, lease| {
+                black_box(self.leases.check_lease_continuous(key, lease));
+            }),
+            What::Clock => each(keys, |_, _| {
+                black_box(clock::now());
+            }),
+            What::Hashring => each(keys, |key, _| {
+                black_box(self.hashring.get(&key.0));
+            }),
+            What::ConsistentHash => each(keys, |key, _| {
+                black_box(self.consistent.calc_candidates(&key.0).next());
+            }),
+        }
+    }
+}
+
+/// A loop of its own for each operation, so that little is measured beside it.
+#[inline(always)]
+fn each(keys: &[(Key, Generation)], operation: impl Fn(Key, Generation)) {
+    for (key, lease) in keys {
+        operation(black_box(*key), *lease);
+    }
+}
+
+/// So many ranges between boundaries that chance has placed, as the points of a ring are.
+fn scattered(ranges: usize) -> impl Iterator<Item = KeyRange> {
+    let point = |number: usize| Key::of(format!("point {number}").as_bytes());
+    let mut firsts: Vec<Key> = (1..ranges).map(point).chain([Key::MIN]).collect();
+    firsts.sort_unstable();
+    let lasts: Vec<Key> = firsts.iter().skip(1).map(|next| Key(next.0 - 1)).chain([Key::MAX]).collect();
+    firsts.into_iter().zip(lasts).map(|(first, last)| KeyRange::new(first, last).expect("in order"))
+}
+
+fn routed(number: u64) -> Row {
+    let owner = number % OWNERS as u64;
+    let url = format!("http://server-{owner}.example:8080").as_str().into();
+    let session = SessionId(Nonce(u128::from(owner) + 1));
+    Row {
+        owner: Some(PublishedOwner { session, url }),
+        generation: Generation(number),
+        state_since: Generation(1),
+    }
+}
+
+/// Keys spread over the key space in no order that a processor could guess, each with the lease of its range.
+fn keys(leases: &HotLeases) -> Vec<(Key, Generation)> {
+    let lease = |key: Key| leases.check_lease_now(key).unwrap_or_default();
+    (0..KEYS as u64).map(|number| Key::of(&number.to_le_bytes())).map(|key| (key, lease(key))).collect()
+}
+
+/// Instructions of one operation, counted by valgrind if it is there: what twice as many cost more.
+fn instructions(what: What, ranges: usize) -> Option<u64> {
+    let counted = |times: usize| {
+        let itself = std::env::current_exe().ok()?;
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(itself)
+            .args(["hot-path", "--only", &what.name(), &ranges.to_string(), &times.to_string()])
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = text.lines().find(|line| line.contains("Collected"))?;
+        line.rsplit(' ').next()?.parse::<u64>().ok()
+    };
+    let (once, twice) = (counted(COUNTED)?, counted(2 * COUNTED)?);
+    Some(twice.saturating_sub(once) / COUNTED as u64)
+}
+
+fn run_only(only: &[String]) -> Result<(), Failure> {
+    let wrong = || Failure::from("--only wants what, how many ranges and how often");
+    let [what, ranges, times] = only else { return Err(wrong()) };
+    let what = What::from_str(what, false).map_err(|_| wrong())?;
+    let subject = Subject::new(ranges.parse().map_err(|_| wrong())?);
+    let times: usize = times.parse().map_err(|_| wrong())?;
+    for _ in 0..times / KEYS {
+        subject.operate(what, &subject.keys);
+    }
+    subject.operate(what, &subject.keys[..times % KEYS]);
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask bench`: measurements of the product, as ratios within one run.
+
+mod commit;
+mod flease;
+mod hot_path;
+mod isolation;
+mod joins;
+mod manager;
+mod output;
+mod process;
+mod testbed;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use centrifuge_server::config::read_duration;
+use centrifuge_server::stop::told_to_stop;
+use clap::{Parser, Subcommand};
+
+/// Why a measurement came to no end.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measurements of Centrifuge, as ratios within one run.
+#[derive(Parser)]
+#[command(name = "centrifuge-bench", bin_name = "cargo xtask bench", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Subcommand)]
+enum BenchCommand {
+    /// What a lookup and a lease check cost, beside a clock read and other crates' rings
+    HotPath(hot_path::HotPathArgs),
+    /// What a commit and a join cost on etcd and on the embedded store
+    Commit(commit::CommitArgs),
+    /// What leases among peers cost, beside leases of etcd
+    #[command(long_about = flease::ABOUT)]
+    Flease(flease::FleaseBenchArgs),
+    /// One peer of such a measurement
+    #[command(hide = true)]
+    FleasePeer,
+    /// What a Manager costs with many Owners and Lookups, at rest and while they restart
+    Manager(manager::ManagerBenchArgs),
+    /// What a renewal waits for while somebody in another namespace does the worst that is legal
+    #[command(long_about = isolation::ABOUT)]
+    Isolation(isolation::IsolationArgs),
+    /// The honest Owner of such a measurement
+    #[command(hide = true)]
+    IsolationQuiet(isolation::QuietArgs),
+    /// The hostile client of such a measurement
+    #[command(hide = true)]
+    IsolationHostile(isolation::HostileArgs),
+    /// What it costs a Manager when many Owners join under new names
+    #[command(long_about = joins::ABOUT)]
+    Joins(joins::JoinsArgs),
+    /// The Manager that is measured
+    #[command(hide = true)]
+    ManagerProcess(Box<process::ManagerProcessArgs>),
+    /// One process of clients of such measurements
+    #[command(hide = true)]
+    ManagerClients(testbed::ClientsArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    // Either way every process that it started ends.
+    let measured = tokio::select! {
+        // The hot path never waits, and is not interrupted.
+        biased;
+        measured = run(command) => measured,
+        () = told_to_stop() => Err("stopped before the end".into()),
+    };
+    match measured {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("centrifuge-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: BenchCommand) -> Result<(), Failure> {
+    match command {
+        BenchCommand::HotPath(args) => hot_path::run(&args),
+        BenchCommand::Commit(args) => commit::run(args).await,
+        BenchCommand::Flease(args) => flease::run(args).await,
+        BenchCommand::FleasePeer => flease::run_peer().await,
+        BenchCommand::Manager(args) => manager::run(args).await,
+        BenchCommand::Isolation(args) => isolation::run(args).await,
+        BenchCommand::IsolationQuiet(args) => isolation::run_quiet(args).await,
+        BenchCommand::IsolationHostile(args) => isolation::run_hostile(args).await,
+        BenchCommand::Joins(args) => joins::run(args).await,
+        BenchCommand::ManagerClients(args) => testbed::run_clients(args).await,
+        BenchCommand::ManagerProcess(args) => process::run_manager(*args).await,
+    }
+}
+
+/// A number of things, of which there is at least one.
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a number above zero".to_owned())
+}
+
+fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
+/// A duration: a whole number with ms, s, m or h.
+fn duration(text: &str) -> Result<Duration, String> {
+    read_duration(text)
+        .ok_or_else(|| "write a whole number with ms, s, m or h, such as 500ms or 60s".to_owned())
+}
+
+/// A duration in whole milliseconds.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

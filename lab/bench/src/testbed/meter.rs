@@ -1,0 +1,174 @@
+//! What the Manager's process costs: its processor time and memory by the system's books, its messages by its own metrics.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::Failure;
+
+/// How many ticks of processor time Linux shows for a second.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Reads one Manager.
+pub(crate) struct Meter {
+    process: u32,
+    http: SocketAddr,
+}
+
+/// What it had cost by a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    at: Instant,
+    ticks: u64,
+    resident_bytes: u64,
+    counts: Counts,
+}
+
+/// What the Manager has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    messages_in: u64,
+    messages_out: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    lease_messages: u64,
+    lease_bytes: u64,
+}
+
+/// What it cost between two moments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) cpu_percent: f64,
+    pub(crate) resident_bytes: u64,
+    pub(crate) messages_in_per_second: u64,
+    pub(crate) messages_out_per_second: u64,
+    pub(crate) bytes_in_per_second: u64,
+    pub(crate) bytes_out_per_second: u64,
+    /// Bytes of a message to an Owner, on average; nothing if there was none.
+    pub(crate) bytes_per_lease_message: Option<u64>,
+}
+
+impl Meter {
+    pub(crate) fn new(process: u32, http: SocketAddr) -> Meter {
+        Meter { process, http }
+    }
+
+    pub(crate) async fn read(&self) -> Result<Reading, Failure> {
+        let text = self.scrape().await.map_err(|error| {
+            Failure::from(format!("the Manager's metrics at {} cannot be read: {error}", self.http))
+        })?;
+        Ok(Reading {
+            at: Instant::now(),
+            ticks: self.ticks()?,
+            resident_bytes: self.resident_bytes()?,
+            counts: Counts::parse(&text),
+        })
+    }
+
+    async fn scrape(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.http).await?;
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+        stream.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok(text)
+    }
+
+    fn ticks(&self) -> Result<u64, Failure> {
+        let text = self.file("stat")?;
+        // The name in parentheses may hold anything; after it come the state and numbers.
+        let numbers = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = |place: usize| numbers.split_whitespace().nth(place)?.parse::<u64>().ok();
+        match (field(11), field(12)) {
+            (Some(user), Some(system)) => Ok(user + system),
+            _ => Err(self.unreadable("stat")),
+        }
+    }
+
+    fn resident_bytes(&self) -> Result<u64, Failure> {
+        let text = self.file("status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kibibytes.map(|count| count * 1024).ok_or_else(|| self.unreadable("status"))
+    }
+
+    fn file(&self, name: &str) -> Result<String, Failure> {
+        std::fs::read_to_string(format!("/proc/{}/{name}", self.process)).map_err(|_| self.unreadable(name))
+    }
+
+    fn unreadable(&self, name: &str) -> Failure {
+        Failure::from(format!(
+            "/proc/{}/{name} cannot be read: this measurement needs Linux and a Manager that runs",
+            self.process
+        ))
+    }
+}
+
+impl Counts {
+    fn parse(text: &str) -> Counts {
+        let sum = |prefix: &str| {
+            let counted = text.lines().filter(|line| line.starts_with(prefix));
+            counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+        };
+        Counts {
+            messages_in: sum("centrifuge_messages_received_total"),
+            messages_out: sum("centrifuge_messages_sent_total"),
+            bytes_in: sum("centrifuge_bytes_received_total"),
+            bytes_out: sum("centrifuge_bytes_sent_total"),
+            lease_messages: sum("centrifuge_messages_sent_total{kind=\"owner\"}"),
+            lease_bytes: sum("centrifuge_bytes_sent_total{kind=\"owner\"}"),
+        }
+    }
+}
+
+impl Reading {
+    /// What it cost from then until now.
+    pub(crate) fn cost_until(&self, now: &Reading) -> Cost {
+        let seconds = now.at.duration_since(self.at).as_secs_f64().max(0.001);
+        let (before, after) = (&self.counts, &now.counts);
+        let rate = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds).round() as u64;
+        let cpu_seconds = (now.ticks - self.ticks) as f64 / TICKS_PER_SECOND;
+        let lease_messages = after.lease_messages - before.lease_messages;
+        Cost {
+            seconds,
+            cpu_seconds,
+            messages_in: after.messages_in.saturating_sub(before.messages_in),
+            messages_out: after.messages_out.saturating_sub(before.messages_out),
+            cpu_percent: cpu_seconds / seconds * 100.0,
+            resident_bytes: now.resident_bytes,
+            messages_in_per_second: rate(before.messages_in, after.messages_in),
+            messages_out_per_second: rate(before.messages_out, after.messages_out),
+            bytes_in_per_second: rate(before.bytes_in, after.bytes_in),
+            bytes_out_per_second: rate(before.bytes_out, after.bytes_out),
+            bytes_per_lease_message: (after.lease_bytes - before.lease_bytes).checked_div(lease_messages),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_all_kinds_are_added_up() {
+        let text = "# TYPE centrifuge_messages_sent counter\n\
+                    centrifuge_messages_sent_total{kind=\"owner\"} 3\n\
+                    centrifuge_messages_sent_total{kind=\"lookup\"} 4\n\
+                    centrifuge_bytes_sent_total{kind=\"owner\"} 300\n\
+                    centrifuge_commits_total 9\n";
+        let wanted = Counts {
+            messages_out: 7,
+            bytes_out: 300,
+            lease_messages: 3,
+            lease_bytes: 300,
+            ..Counts::default()
+        };
+        assert_eq!(Counts::parse(text), wanted);
+    }
+}

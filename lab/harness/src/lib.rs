@@ -1,12 +1,16 @@
-//! What tests, measurements and fault runs share: processes, etcd nodes, ports, waits and seeds.
+//! What tests, measurements and fault runs share: processes, Managers, etcd nodes, ports, waits and seeds.
 
 pub mod etcd;
+pub mod managers;
 pub mod ports;
 pub mod process;
 pub mod rng;
+pub mod service;
 pub mod signals;
 pub mod wait;
 
 pub use etcd::{EtcdNodes, NodeOptions};
+pub use managers::{ManagerProcesses, StoreKind};
 pub use process::Process;
 pub use rng::Rng;
+pub use service::{Program, Service};

@@ -1,0 +1,112 @@
+//! A process that serves: started, waited for until it says where, and looked after by its name.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::process::{Process, command};
+use crate::wait::TIMEOUT;
+
+/// How services are started: a program, and the words before what each is told.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    words: Vec<String>,
+}
+
+impl Program {
+    /// A program whose first word names the role.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Program {
+        Program { path: path.into(), words: Vec::new() }
+    }
+
+    /// This very program, which plays a role when it is started with this word before it.
+    pub fn this(word: &str) -> io::Result<Program> {
+        Ok(Program { path: std::env::current_exe()?, words: vec![word.to_owned()] })
+    }
+
+    /// A command that knows which process started it, so that it ends with it: its program calls `signals::end_with`.
+    fn command<S: AsRef<str>>(&self, arguments: &[S]) -> Command {
+        let mut command = command(&self.path);
+        command.args(&self.words).args(arguments.iter().map(AsRef::as_ref));
+        command.args(["--parent", &std::process::id().to_string()]);
+        command
+    }
+}
+
+/// A running service. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Service {
+    name: String,
+    address: String,
+    log: PathBuf,
+    process: Process,
+}
+
+impl Service {
+    /// Starts a service and waits until it serves. What it prints on its standard error goes to a file in `logs`.
+    pub async fn start<S: AsRef<str>>(
+        program: &Program,
+        name: &str,
+        arguments: &[S],
+        logs: &Path,
+    ) -> io::Result<Service> {
+        let log = logs.join(format!("{name}.log"));
+        let errors = File::options().create(true).append(true).open(&log)?;
+        let mut command = program.command(arguments);
+        let process = Process::start(command.stdout(Stdio::piped()).stderr(errors))?;
+        let mut service = Service { name: name.to_owned(), address: String::new(), log, process };
+        match service.process.ready().await {
+            // A name may stand before the address.
+            Ok(said) => service.address = said.rsplit(' ').next().unwrap_or_default().to_owned(),
+            Err(error) => return Err(service.failed(&format!("did not start: {error}"))),
+        }
+        Ok(service)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it printed on its standard error.
+    #[must_use]
+    pub fn errors(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `kill -9`.
+    pub fn kill(self) -> io::Result<()> {
+        self.process.kill()
+    }
+
+    /// Stops it where it is, as a long pause of its machine would, and waits until that has taken effect.
+    pub fn pause(&self) -> io::Result<()> {
+        self.process.pause().map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// It goes on after a pause.
+    pub fn resume(&self) -> io::Result<()> {
+        self.process.resume().map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// Tells it to stop, and waits until it has: a server moves its state away first.
+    pub async fn stop(self) -> io::Result<ExitStatus> {
+        let Service { name, process, .. } = self;
+        let stopped = process.stop_and_wait(TIMEOUT).await;
+        stopped.map_err(|error| io::Error::other(format!("{name}: {error}")))
+    }
+
+    fn failed(&self, what: &str) -> io::Error {
+        io::Error::other(format!("{} {what}: {}", self.name, self.errors()))
+    }
+}

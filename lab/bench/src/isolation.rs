@@ -31,7 +31,7 @@ const QUIET: &str = "quiet";
 /// Where the hostile client is.
 const LOUD: &str = "loud";
 /// The longest that a renewal should wait because of others, at the 99th percentile.
-const BOUND: Duration = Duration::from_millis(10);
+const MAX_ABOVE_BASELINE: Duration = Duration::from_millis(10);
 /// How long a child may take to prepare, and beyond the measurement to answer.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(180);
 /// The hostile client's leases outlast every measurement: it need not renew what it only keeps.
@@ -211,7 +211,7 @@ struct Row {
 
 impl Row {
     fn is_within_bound(&self) -> Option<bool> {
-        self.above_baseline.map(|above| above <= BOUND)
+        self.above_baseline.map(|above| above <= MAX_ABOVE_BASELINE)
     }
 
     fn json(&self) -> Value {

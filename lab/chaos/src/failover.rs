@@ -13,22 +13,22 @@ use tokio::time::Instant;
 
 use self::outcome::{Gathering, Outcome};
 use crate::checker::{self, Percentiles};
-use crate::crowd::Crowd;
 use crate::lines::{HarnessLine, Nanos, true_now};
+use crate::lookup_fleet::LookupFleet;
 use crate::plan::{Sizes, StoreKind, Times};
 use crate::pool::{Node, Pool, PoolPlan};
-use crate::proxy::Weather;
+use crate::proxy::LinkFaults;
 use crate::run::PlaceArgs;
-use crate::shelter::{Place, Shelter};
+use crate::run_environment::{Place, RunEnvironment};
 use crate::world::World;
 use centrifuge_harness::Rng;
 
 /// How long a new leader may take before the run is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How many Lookups a process of the crowd has.
-const CROWD: u32 = 500;
+const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many Lookups one process has.
+const FLEET_SIZE: u32 = 500;
 /// How often the harness looks.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What can be asked.
 #[derive(Args, Clone, Debug)]
@@ -84,17 +84,17 @@ struct Round {
 
 /// Runs, prints, and says whether all was good.
 pub(crate) fn run(args: &FailoverArgs) -> Result<bool, Box<dyn Error>> {
-    let shelter = match Shelter::find(&args.place)? {
-        Place::Here(shelter) => shelter,
+    let environment = match RunEnvironment::find(&args.place)? {
+        Place::Here(environment) => environment,
         Place::Done(is_good) => return Ok(is_good),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let outcome = match runtime.block_on(perform(args, &shelter)) {
+    let outcome = match runtime.block_on(perform(args, &environment)) {
         Ok(outcome) => outcome,
-        Err(error) => return Err(shelter.failed(error)),
+        Err(error) => return Err(environment.failed(error)),
     };
     let is_good = outcome.is_good();
-    let kept = shelter.close(is_good);
+    let kept = environment.close(is_good);
     if args.json {
         println!("{}", outcome.json());
     } else {
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<bool, Box<dyn Error>> {
     Ok(is_good)
 }
 
-async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<dyn Error>> {
+async fn perform(args: &FailoverArgs, environment: &RunEnvironment) -> Result<Outcome, Box<dyn Error>> {
     let is_file = args.store == StoreKind::File;
     let sizes = Sizes {
         etcd: if args.store == StoreKind::Etcd { args.etcd } else { 0 },
@@ -114,11 +114,11 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         owners: 6,
         joiners: 0,
         callers: 4,
-        crowds: u8::try_from(args.lookups.div_ceil(CROWD))?,
+        lookup_fleets: u8::try_from(args.lookups.div_ceil(FLEET_SIZE))?,
         peers: 0,
         keys: 96,
     };
-    // A crowd has what the Manager gives by default: news when there is some, and a sign of life now and then.
+    // Fleets have what the Manager gives by default: news when there is some, and a sign of life now and then.
     let heartbeat = if args.lookups > 0 { Duration::from_secs(5) } else { Times::LASTING.heartbeat };
     let plan = PoolPlan {
         world: if args.store == StoreKind::None { World::Diskless } else { World::Managers },
@@ -126,33 +126,33 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         sizes,
         times: Times { heartbeat, ..Times::LASTING },
         store: args.store,
-        is_loopback: shelter.is_loopback,
-        id: shelter.id,
-        directory: shelter.directory().to_owned(),
+        is_loopback: environment.is_loopback,
+        id: environment.id,
+        directory: environment.directory().to_owned(),
         bug: None,
         is_skewed: false,
-        weather: Weather::CLEAR,
+        link_faults: LinkFaults::NONE,
         leader_lease: args.leader_lease.clone(),
         campaign_interval: args.campaign_interval.clone(),
         other_build: None,
         is_direct: false,
-        lookups_each: args.lookups.checked_div(u32::from(sizes.crowds)).unwrap_or(0),
+        lookups_each: args.lookups.checked_div(u32::from(sizes.lookup_fleets)).unwrap_or(0),
         is_planned_only: false,
     };
     let leader_lease = leader_lease(args)?;
     let mut rng = Rng::new(args.seed);
     let mut pool = Pool::start(plan, rng.fork()).await?;
-    let observe = || Crowd::observe(pool.metrics(), shelter.directory());
-    let crowd = (sizes.crowds > 0).then(observe).transpose()?;
-    if let Some(crowd) = &crowd {
-        all_watch(&mut pool, crowd, 0).await?;
+    let observe = || LookupFleet::observe(pool.metrics(), environment.directory());
+    let fleet = (sizes.lookup_fleets > 0).then(observe).transpose()?;
+    if let Some(fleet) = &fleet {
+        all_watch(&mut pool, fleet, 0).await?;
     }
     // Callers that connect now have seen the first moves; what comes after is ours.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let since = true_now();
     let mut rounds = Vec::new();
     for number in 1..=args.times {
-        let round = change_leader(&mut pool, &mut rng, args.end, crowd.as_ref()).await?;
+        let round = change_leader(&mut pool, &mut rng, args.end, fleet.as_ref()).await?;
         let millis = |time: Nanos| time / 1_000_000;
         eprintln!(
             "{number}: the first renewal was answered after {} ms, every Owner's after {} ms",
@@ -164,15 +164,15 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         }
         rounds.push(round);
     }
-    let gathering = crowd.map(|crowd| Gathering {
+    let gathering = fleet.map(|fleet| Gathering {
         lookups: lookups(&pool),
         all_watch: Percentiles::of(rounds.iter().filter_map(|round| round.watched).collect()),
-        most_requests: crowd.most_since(since),
+        most_requests: fleet.most_since(since),
     });
     pool.note(HarnessLine::Calm { at: true_now() })?;
     tokio::time::sleep(pool.plan.times.unowned_delay + Duration::from_secs(4)).await;
     pool.end().await?;
-    let (leases_lost, notices) = checker::changes_since(shelter.directory(), since)?;
+    let (leases_lost, notices) = checker::changes_since(environment.directory(), since)?;
     Ok(Outcome {
         store: args.store,
         times: args.times,
@@ -183,7 +183,7 @@ async fn perform(args: &FailoverArgs, shelter: &Shelter) -> Result<Outcome, Box<
         all_renewed: Percentiles::of(rounds.iter().map(|round| round.last).collect()),
         leases_lost,
         notices,
-        verdict: checker::check(shelter.directory())?,
+        verdict: checker::check(environment.directory())?,
     })
 }
 
@@ -215,7 +215,7 @@ async fn change_leader(
     pool: &mut Pool,
     rng: &mut Rng,
     end: Ending,
-    crowd: Option<&Crowd>,
+    fleet: Option<&LookupFleet>,
 ) -> Result<Round, Box<dyn Error>> {
     let (leader, term) = find_leader(pool).await?;
     // So that the end meets every phase of renewals.
@@ -237,11 +237,11 @@ async fn change_leader(
     }
     // Every Owner has its leases renewed before the next end, and every Lookup has found the leader.
     let round = renewals_after(pool, term, false).await?;
-    let watched = match crowd {
-        Some(crowd) => Some(all_watch(pool, crowd, term).await?),
+    let watched = match fleet {
+        Some(fleet) => Some(all_watch(pool, fleet, term).await?),
         None => None,
     };
-    if !pool.operator.comes_to_rest(pool.plan.sizes.owners, PATIENCE).await {
+    if !pool.operator.comes_to_rest(pool.plan.sizes.owners, LEADER_TIMEOUT).await {
         return Err("the pool did not come to rest after a change of leaders".into());
     }
     if pool.plan.store == StoreKind::None {
@@ -257,10 +257,12 @@ async fn start_again(pool: &mut Pool, nodes: &[Node]) -> Result<(), Box<dyn Erro
     let since = Instant::now();
     for node in nodes {
         while !pool.has_retired(*node)? {
-            if since.elapsed() > PATIENCE {
-                return Err(format!("{node} did not end within {PATIENCE:?} after it was told to").into());
+            if since.elapsed() > LEADER_TIMEOUT {
+                return Err(
+                    format!("{node} did not end within {LEADER_TIMEOUT:?} after it was told to").into()
+                );
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         pool.start_process(*node)?;
     }
@@ -269,21 +271,21 @@ async fn start_again(pool: &mut Pool, nodes: &[Node]) -> Result<(), Box<dyn Erro
 
 /// How many Lookups there are, beside the callers'.
 fn lookups(pool: &Pool) -> u32 {
-    u32::from(pool.plan.sizes.crowds) * pool.plan.lookups_each
+    u32::from(pool.plan.sizes.lookup_fleets) * pool.plan.lookups_each
 }
 
 /// When every Lookup was first seen to watch a leader of a later term. The callers' are among them.
-async fn all_watch(pool: &mut Pool, crowd: &Crowd, term: u64) -> Result<Nanos, Box<dyn Error>> {
+async fn all_watch(pool: &mut Pool, fleet: &LookupFleet, term: u64) -> Result<Nanos, Box<dyn Error>> {
     let since = Instant::now();
     let wanted = u64::from(lookups(pool)) + u64::from(pool.plan.sizes.callers);
-    while since.elapsed() < PATIENCE {
-        if let Some(at) = crowd.gathered(term, wanted) {
+    while since.elapsed() < LEADER_TIMEOUT {
+        if let Some(at) = fleet.gathered(term, wanted) {
             return Ok(at);
         }
         pool.revive()?;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    Err(format!("not all of {wanted} Lookups watched the leader within {PATIENCE:?}").into())
+    Err(format!("not all of {wanted} Lookups watched the leader within {LEADER_TIMEOUT:?}").into())
 }
 
 /// The leader, and with five nodes of etcd its machine and another one.
@@ -301,11 +303,11 @@ fn victims(pool: &Pool, leader: u8, rng: &mut Rng) -> Vec<Node> {
 
 async fn find_leader(pool: &Pool) -> Result<(u8, u64), Box<dyn Error>> {
     let since = Instant::now();
-    while since.elapsed() < PATIENCE {
+    while since.elapsed() < LEADER_TIMEOUT {
         if let Some(leader) = pool.operator.leader().await {
             return Ok(leader);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Err("no Manager leads".into())
 }
@@ -314,7 +316,7 @@ async fn find_leader(pool: &Pool) -> Result<(u8, u64), Box<dyn Error>> {
 async fn renewals_after(pool: &mut Pool, term: u64, first_only: bool) -> Result<Round, Box<dyn Error>> {
     let since = Instant::now();
     let wanted = if first_only { 1 } else { usize::from(pool.plan.sizes.owners) };
-    while since.elapsed() < PATIENCE {
+    while since.elapsed() < LEADER_TIMEOUT {
         let answers = pool.renewals().after(term);
         if answers.len() >= wanted
             && let (Some(first), Some(last)) = (answers.iter().min(), answers.iter().max())
@@ -322,7 +324,7 @@ async fn renewals_after(pool: &mut Pool, term: u64, first_only: bool) -> Result<
             return Ok(Round { first: *first, last: *last, watched: None });
         }
         pool.revive()?;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    Err(format!("renewals were not answered within {PATIENCE:?} after the leader was ended").into())
+    Err(format!("renewals were not answered within {LEADER_TIMEOUT:?} after the leader was ended").into())
 }

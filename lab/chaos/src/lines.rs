@@ -60,9 +60,9 @@ pub(crate) enum OwnerLine {
     Leaves { is_drained: bool, at: Nanos },
     /// Every check of the key said yes under this lease, from the first to the last, without a pause worth mentioning.
     Held { key: u32, generation: u64, first: Span, last: Span, checks: u64 },
-    /// It answered a request: the lease was held throughout the span. `birth` names the state from its beginning, wherever
+    /// It answered a request: the lease was held throughout the span. `state_id` names the state from its beginning, wherever
     /// it moves; `value` rises with every request.
-    Served { key: u32, generation: u64, birth: String, value: u64, at: Span },
+    Served { key: u32, generation: u64, state_id: String, value: u64, at: Span },
 }
 
 /// What a caller's process writes.
@@ -72,7 +72,7 @@ pub(crate) enum CallerLine {
     /// Its Lookup has a table, with these leases by key; zero: no owner.
     Connected { at: Nanos, leases: Vec<u64> },
     /// A server answered; `table` is the lease by which the caller's table sent it there.
-    Reply { key: u32, generation: u64, birth: String, value: u64, table: u64, at: Span },
+    Reply { key: u32, generation: u64, state_id: String, value: u64, table: u64, at: Span },
     /// Its Lookup said that keys are lost. Each with the lease that the table has for it a moment later; zero: no owner.
     Lost { why: Why, keys: Vec<(u32, u64)>, at: Nanos },
     /// It was told to end, and so has written everything.

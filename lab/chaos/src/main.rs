@@ -4,16 +4,16 @@
 
 mod bug;
 mod checker;
-mod crowd;
 mod failover;
 mod lines;
+mod lookup_fleet;
 mod plan;
 mod pool;
 mod proxy;
 mod report;
 mod roles;
 mod run;
-mod shelter;
+mod run_environment;
 mod world;
 
 use std::error::Error;

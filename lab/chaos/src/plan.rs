@@ -145,7 +145,7 @@ pub(crate) struct Sizes {
     pub(crate) joiners: u8,
     pub(crate) callers: u8,
     /// Processes with many Lookups.
-    pub(crate) crowds: u8,
+    pub(crate) lookup_fleets: u8,
     /// Flease peers.
     pub(crate) peers: u8,
     /// How many keys are watched, or cells wanted.

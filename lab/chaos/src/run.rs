@@ -17,16 +17,16 @@ use crate::checker;
 use crate::lines::{HarnessLine, true_now};
 use crate::plan::{NetworkKind, Sizes, StoreKind};
 use crate::pool::{Faults, Operations, Pool, PoolPlan, RaceDrops};
-use crate::proxy::Weather;
+use crate::proxy::LinkFaults;
 use crate::report::Report;
-use crate::shelter::{Place, Shelter};
+use crate::run_environment::{Place, RunEnvironment};
 use crate::world::World;
 use centrifuge_harness::Rng;
 
 /// How long faults go on unless somebody says otherwise.
-const USUAL: Duration = Duration::from_secs(120);
+const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
 /// ... if something is wrong on purpose, which is found by then.
-const INJECTED: Duration = Duration::from_secs(90);
+const DEFAULT_LENGTH_WITH_BUG: Duration = Duration::from_secs(90);
 /// How long it is calm after planned operations alone.
 const PLANNED_CALM: Duration = Duration::from_secs(5);
 /// How many Owners come at once in a join storm.
@@ -34,7 +34,7 @@ const JOINERS: u8 = 3;
 /// How often the harness looks whether something is due.
 const TICK: Duration = Duration::from_millis(20);
 /// How often it says how far it is.
-const SAY: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What can be asked of a run.
 #[derive(Args, Clone, Debug)]
@@ -108,7 +108,7 @@ pub(crate) struct PlaceArgs {
 
 impl RunArgs {
     fn length(&self) -> Duration {
-        let usual = if self.bug.is_some() { INJECTED } else { USUAL };
+        let usual = if self.bug.is_some() { DEFAULT_LENGTH_WITH_BUG } else { DEFAULT_LENGTH };
         self.length.unwrap_or(usual)
     }
 
@@ -165,18 +165,18 @@ impl RunArgs {
 /// Runs, prints, and says whether all was good.
 pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
     args.check()?;
-    let shelter = match Shelter::find(&args.place)? {
-        Place::Here(shelter) => shelter,
+    let environment = match RunEnvironment::find(&args.place)? {
+        Place::Here(environment) => environment,
         Place::Done(is_good) => return Ok(is_good),
     };
     let seed = args.seed.unwrap_or_else(|| true_now() % 1_000_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut report = match runtime.block_on(perform(args, &shelter, seed)) {
+    let mut report = match runtime.block_on(perform(args, &environment, seed)) {
         Ok(report) => report,
-        Err(error) => return Err(shelter.failed(error)),
+        Err(error) => return Err(environment.failed(error)),
     };
     let is_good = report.is_good();
-    report.kept = shelter.close(is_good);
+    report.kept = environment.close(is_good);
     if args.json {
         println!("{}", report.json());
     } else {
@@ -185,7 +185,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
     Ok(is_good)
 }
 
-async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report, Box<dyn Error>> {
+async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Result<Report, Box<dyn Error>> {
     let mut rng = Rng::new(seed);
     let plan = PoolPlan {
         world: args.world,
@@ -193,12 +193,12 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
         sizes: args.sizes(),
         times: args.world.times(),
         store: args.store(),
-        is_loopback: shelter.is_loopback,
-        id: shelter.id,
-        directory: shelter.directory().to_owned(),
+        is_loopback: environment.is_loopback,
+        id: environment.id,
+        directory: environment.directory().to_owned(),
         bug: args.bug,
         is_skewed: true,
-        weather: if args.is_planned_only() { Weather::CLEAR } else { Weather::USUAL },
+        link_faults: if args.is_planned_only() { LinkFaults::NONE } else { LinkFaults::USUAL },
         // Without a store it follows from Flease's times.
         leader_lease: (args.world != World::Diskless).then(|| leader_lease(args.bug).to_owned()),
         campaign_interval: (args.world != World::Diskless).then(|| "500ms".to_owned()),
@@ -226,14 +226,14 @@ async fn perform(args: &RunArgs, shelter: &Shelter, seed: u64) -> Result<Report,
     let counted = counts(&faults, &pool);
     pool.end().await?;
     eprintln!("checking the journals");
-    let verdict = checker::check(shelter.directory())?;
+    let verdict = checker::check(environment.directory())?;
     let race_drops = races.lock().await.total();
     Ok(Report {
         world: args.world,
         seed,
         seconds,
         store: format!("{:?}", args.store()).to_lowercase(),
-        network: if shelter.is_loopback { "loopback" } else { "namespaces" }.to_owned(),
+        network: if environment.is_loopback { "loopback" } else { "namespaces" }.to_owned(),
         bug: args.bug,
         faults: counted,
         operations: operations.counts().clone(),
@@ -264,7 +264,7 @@ async fn suffer(
         faults.step(pool).await?;
         operations.step(pool)?;
         pool.revive()?;
-        if said.elapsed() >= SAY {
+        if said.elapsed() >= PROGRESS_INTERVAL {
             said = Instant::now();
             let total: u64 = faults.counts().values().chain(operations.counts().values()).sum();
             let carried = pool.counts().carried.load(Ordering::Relaxed);

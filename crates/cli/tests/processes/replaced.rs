@@ -12,7 +12,7 @@ use crate::sight::{are_served, has_heard, is_at_rest, leases, losses, of};
 use crate::support::{Operator, Process, binary, free_address, start, until};
 
 /// How long a Manager may take to resign and end.
-const STOP: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Leases that outlast a takeover on a slow machine. No range moves before a hold has passed after the last one.
 const LEASES: [&str; 12] = [
@@ -89,7 +89,7 @@ impl Group {
     fn remove_oldest(&mut self) {
         let (address, manager) = self.managers.remove(0);
         self.write_file();
-        let (status, _) = manager.stop(STOP).expect("it stops");
+        let (status, _) = manager.stop(STOP_TIMEOUT).expect("it stops");
         assert!(status.success(), "{address} ended with {status}");
         until("the group is whole", || self.is_whole());
     }
@@ -148,7 +148,7 @@ fn a_group_is_replaced_one_by_one_and_nobody_notices() {
     until("the watch has found the new group", || watch.lines().len() > changes);
     assert_eq!(losses(&watch), 0, "{:?}", watch.lines());
     for caller in callers {
-        let (status, lines) = caller.stop(STOP).expect("it stops");
+        let (status, lines) = caller.stop(STOP_TIMEOUT).expect("it stops");
         let summary: Value = serde_json::from_str(lines.last().expect("a summary")).expect("JSON");
         assert!(status.success(), "{summary}");
         for count in ["losses", "violations", "failed"] {

@@ -15,9 +15,9 @@ use crate::{EPSILON, LEASE, Outcome, ROUND};
 /// The secret that the three share. Yours comes from a file.
 const KEY: &[u8] = b"known to these three alone";
 /// How often a server looks whether it is the master, to tell whoever started it.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How often it tells.
-const TELL: u64 = 50_000_000;
+const REPORT_INTERVAL_NANOS: u64 = 50_000_000;
 
 /// A server's copy of the register.
 #[derive(Default)]
@@ -164,7 +164,7 @@ fn tell(server: &Server) {
         let epoch = lease.filter(|lease| lease.is_valid()).map(|lease| lease.epoch().to_string());
         let after = now();
         let continues = run.as_ref().map(|(epoch, ..)| epoch) == epoch.as_ref();
-        if !continues || after - told > TELL {
+        if !continues || after - told > REPORT_INTERVAL_NANOS {
             if let Some((epoch, first, last)) = &run {
                 println!("{epoch} {first} {last}");
             }
@@ -175,7 +175,7 @@ fn tell(server: &Server) {
             (Some(epoch), _) => Some((epoch, after, before)),
             (None, _) => None,
         };
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

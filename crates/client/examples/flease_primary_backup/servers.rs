@@ -16,9 +16,9 @@ use crate::Outcome;
 use crate::server::{ask, connect, read_line};
 
 /// How long the story waits for what must come, on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause before something is asked again.
-const AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A master, known by its epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Servers {
     pub(crate) fn kill(&mut self, server: usize) -> Outcome<()> {
         if let Some(process) = self.processes.remove(&server) {
             process.signal(Signal::KILL)?;
-            note(server, &process.await_end(PATIENCE)?.1, &mut self.reigns);
+            note(server, &process.await_end(WAIT_TIMEOUT)?.1, &mut self.reigns);
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Servers {
 /// Lets a write go on that was begun, and says how many copies took it and how many refused.
 fn end(reader: &mut BufReader<TcpStream>) -> Option<(usize, usize)> {
     let stream = reader.get_ref();
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
     writeln!(&*stream, "go").ok()?;
     let reply = read_line(reader).ok()?;
     let (accepted, refused) = reply.split_once(' ')?;
@@ -194,11 +194,11 @@ fn note(server: usize, lines: &[String], reigns: &mut Reigns) {
 
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome<T> {
     let since = Instant::now();
-    while since.elapsed() < PATIENCE {
+    while since.elapsed() < WAIT_TIMEOUT {
         if let Some(found) = look() {
             return Ok(found);
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
-    Err(format!("not within {PATIENCE:?}: {what}").into())
+    Err(format!("not within {WAIT_TIMEOUT:?}: {what}").into())
 }

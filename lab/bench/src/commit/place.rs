@@ -22,7 +22,7 @@ const POOL: &str = "joined";
 /// The one key that is looked at: an Owner alone gets all.
 const KEY: Key = Key(0);
 /// How long an Owner may take to get its leases or to go.
-const BOUND: Duration = Duration::from_secs(60);
+const OWNER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Manager on a store; it ends when this is dropped.
 pub(super) struct Place {
@@ -88,10 +88,10 @@ impl Place {
                 .url("http://joiner.example:8080")
                 .join()
                 .await?;
-            let leased = tokio::time::timeout(BOUND, first_lease(&owner)).await;
+            let leased = tokio::time::timeout(OWNER_TIMEOUT, first_lease(&owner)).await;
             leased.map_err(|_| Failure::from("an Owner that joined got no lease"))?;
             note(joins, since.elapsed());
-            let left = owner.leave(BOUND).await;
+            let left = owner.leave(OWNER_TIMEOUT).await;
             left?;
         }
         Ok(self.manager.check()?)

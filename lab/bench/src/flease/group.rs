@@ -10,9 +10,9 @@ use crate::Failure;
 use crate::process::{hear, start, tell};
 
 /// Replies on their way have arrived when nothing is sent for this long.
-const SETTLED: Duration = Duration::from_millis(10);
+const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// What is held is renewed, so that the group is never silent for ever.
-const LOOKS: usize = 100;
+const MAX_POLLS: usize = 100;
 
 /// Peers that run; they end when this is dropped.
 pub(super) struct Group {
@@ -77,8 +77,8 @@ impl Group {
     /// The same, once nothing is on its way any more.
     pub(super) async fn count_settled(&mut self) -> Result<Counts, Failure> {
         let mut counts = self.count().await?;
-        for _ in 0..LOOKS {
-            tokio::time::sleep(SETTLED).await;
+        for _ in 0..MAX_POLLS {
+            tokio::time::sleep(SETTLE_TIME).await;
             let later = self.count().await?;
             if later.datagrams == counts.datagrams {
                 return Ok(later);

@@ -16,7 +16,7 @@ use crate::Failure;
 use crate::process::say;
 
 /// How long one acquisition may take: the machine may be busy with all the others.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Obeys orders from its input until that ends; on a task, as an application's code is.
 pub(crate) async fn run() -> Result<(), Failure> {
@@ -147,10 +147,10 @@ fn nanoseconds(time: Duration) -> u64 {
 async fn acquire_one(flease: &Flease, number: usize) -> Result<(Lease, Duration), String> {
     let cell = flease.cell(&format!("cell-{number}")).map_err(|error| error.to_string())?;
     let since = Instant::now();
-    match tokio::time::timeout(PATIENCE, cell.acquire()).await {
+    match tokio::time::timeout(ACQUIRE_TIMEOUT, cell.acquire()).await {
         Ok(Ok(lease)) => Ok((lease, since.elapsed())),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("a free cell was not acquired within {PATIENCE:?}")),
+        Err(_) => Err(format!("a free cell was not acquired within {ACQUIRE_TIMEOUT:?}")),
     }
 }
 

@@ -20,11 +20,11 @@ use crate::Failure;
 use crate::process::say;
 
 /// How long a client may take to start: the machine may be busy with all the others.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// File descriptors that a process needs besides its connections.
 const SPARE: usize = 64;
 /// How many clients start at the same time when all do.
-const STARTING: usize = 32;
+const MAX_STARTING: usize = 32;
 
 #[derive(Args)]
 pub(crate) struct ClientsArgs {
@@ -127,7 +127,7 @@ impl Clients {
     }
 
     async fn start_all(self: &Arc<Self>, kind: Kind) -> Result<(), String> {
-        let turns = Arc::new(Semaphore::new(STARTING));
+        let turns = Arc::new(Semaphore::new(MAX_STARTING));
         let start = |number| {
             let (clients, turns) = (Arc::clone(self), Arc::clone(&turns));
             async move {
@@ -191,7 +191,7 @@ impl Clients {
             Kind::Lookups => {
                 let previous = lock(&self.lookups[number]).take();
                 drop(previous);
-                let lookup = Lookup::builder(self.managers.clone(), NAMESPACE).connect_timeout(PATIENCE);
+                let lookup = Lookup::builder(self.managers.clone(), NAMESPACE).connect_timeout(START_TIMEOUT);
                 let lookup = lookup.connect().await.map_err(|error| format!("Lookup {number}: {error}"))?;
                 tokio::spawn(look_out(&lookup, Arc::clone(&self.expected)));
                 *lock(&self.lookups[number]) = Some(lookup);
@@ -207,7 +207,7 @@ impl Clients {
             .url(&owner_url(&name))
             // The previous one was in this process, and is dropped.
             .takes_over_previous(true)
-            .join_timeout(PATIENCE);
+            .join_timeout(START_TIMEOUT);
         owner.join().await.map_err(|error| format!("{name}: {error}"))
     }
 
@@ -232,14 +232,14 @@ impl Clients {
                 expected.seen.notified().await;
             }
         };
-        let in_time = tokio::time::timeout(PATIENCE, all_seen).await;
+        let in_time = tokio::time::timeout(START_TIMEOUT, all_seen).await;
         *lock(&self.expected) = None;
         let at = lock(&expected.seen_at).clone();
         match in_time {
             Ok(()) => Ok(Answer::Seen { at }),
             Err(_) => {
                 let count = self.lookups.len();
-                Err(format!("only {} of {count} Lookups saw a move within {PATIENCE:?}", at.len()))
+                Err(format!("only {} of {count} Lookups saw a move within {START_TIMEOUT:?}", at.len()))
             }
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct Evidence {
     pub(super) callers: Vec<CallerLife>,
     pub(super) peers: Vec<PeerLife>,
     /// What Lookups that nobody asks were told.
-    pub(super) crowds: Vec<CallerLine>,
+    pub(super) lookup_fleets: Vec<CallerLine>,
     pub(super) harness: Vec<HarnessLine>,
 }
 
@@ -99,8 +99,8 @@ impl Evidence {
             } else if name.starts_with("peer-") {
                 let end = evidence.end_of(&name, life);
                 evidence.peers.push(PeerLife { name, life, end, lines: lines::read(&entry.path())? });
-            } else if name.starts_with("crowd-") {
-                evidence.crowds.extend(lines::read::<CallerLine>(&entry.path())?);
+            } else if name.starts_with("lookups-") {
+                evidence.lookup_fleets.extend(lines::read::<CallerLine>(&entry.path())?);
             }
         }
         evidence.take_plan();

@@ -1,9 +1,9 @@
 //! S4: every loss is told to every caller that lives, in time; and what is told is true, or a rule allows it.
 
 use super::Verdict;
-use super::births::{Birth, Births};
 use super::evidence::{CallerLife, Evidence};
 use super::provocation::Provocations;
+use super::state_lifetimes::{StateLifetime, StateLifetimes};
 use crate::lines::{CallerLine, HarnessLine, Nanos, Why};
 
 /// A notice is written this long after its table was there, at the latest, by a process that runs.
@@ -26,14 +26,14 @@ struct Story {
     notices: Vec<Notice>,
 }
 
-pub(super) fn check(evidence: &Evidence, births: &Births, verdict: &mut Verdict) {
-    unprovoked(evidence, births, verdict);
+pub(super) fn check(evidence: &Evidence, lifetimes: &StateLifetimes, verdict: &mut Verdict) {
+    unprovoked(evidence, lifetimes, verdict);
     for life in &evidence.callers {
         let Some(connected_at) = connected_at(life) else { continue };
         count(life, verdict);
         let stories = stories(life, evidence.keys);
         for (key, story) in (0_u32..).zip(&stories) {
-            let states = births.get(&key).map_or(&[][..], Vec::as_slice);
+            let states = lifetimes.get(&key).map_or(&[][..], Vec::as_slice);
             for (before, after) in states.iter().zip(states.iter().skip(1)) {
                 verdict.missed_losses.extend(missed(evidence, life, connected_at, key, story, before, after));
             }
@@ -45,9 +45,9 @@ pub(super) fn check(evidence: &Evidence, births: &Births, verdict: &mut Verdict)
 }
 
 /// States that were lost though no fault came near them: planned operations move state, and are no excuse.
-fn unprovoked(evidence: &Evidence, births: &Births, verdict: &mut Verdict) {
+fn unprovoked(evidence: &Evidence, lifetimes: &StateLifetimes, verdict: &mut Verdict) {
     let provocations = Provocations::of(evidence);
-    for (key, states) in births {
+    for (key, states) in lifetimes {
         for (before, after) in states.iter().zip(states.iter().skip(1)) {
             if evidence.is_planned_only || !provocations.explain(*key, before, after) {
                 verdict.false_losses.push(format!(
@@ -116,8 +116,8 @@ fn missed(
     connected_at: Nanos,
     key: u32,
     story: &Story,
-    before: &Birth,
-    after: &Birth,
+    before: &StateLifetime,
+    after: &StateLifetime,
 ) -> Option<String> {
     let first_lease = story.tables.first().map_or(0, |(_, lease)| *lease);
     let knew = connected_at < before.last.0 || (first_lease > 0 && first_lease <= before.highest);
@@ -149,7 +149,7 @@ fn without_cause(
     life: &CallerLife,
     key: u32,
     story: &Story,
-    states: &[Birth],
+    states: &[StateLifetime],
     notice: Notice,
 ) -> Option<String> {
     if evidence.is_planned_only {
@@ -177,7 +177,7 @@ fn without_cause(
     let is_earlier =
         |seen: Nanos| seen < notice.at && notice.at - seen - life.stopped_within(seen, notice.at) > LATE;
     let known = story.tables.iter().filter(|(seen, _)| is_earlier(*seen)).map(|(_, lease)| *lease).max()?;
-    let lives_on = |state: &&Birth| {
+    let lives_on = |state: &&StateLifetime| {
         let was_known = known > 0 && state.lowest <= known;
         let goes_on = match notice.why {
             Why::BeganAnew if notice.table > 0 => state.highest >= notice.table,
@@ -220,7 +220,7 @@ fn was_disturbed(evidence: &Evidence, life: &CallerLife, at: Nanos) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::testing::*;
-    use super::super::{births, evidence::OwnerLife};
+    use super::super::{evidence::OwnerLife, state_lifetimes};
     use super::*;
     use crate::lines::OwnerLine;
 
@@ -245,8 +245,8 @@ mod tests {
             ..Evidence::default()
         };
         let mut verdict = Verdict::default();
-        let births = births::check(&evidence, &mut verdict);
-        check(&evidence, &births, &mut verdict);
+        let lifetimes = state_lifetimes::check(&evidence, &mut verdict);
+        check(&evidence, &lifetimes, &mut verdict);
         verdict
     }
 
@@ -345,7 +345,7 @@ mod tests {
             let evidence =
                 Evidence { keys: 1, callers: vec![life], is_planned_only: true, ..Evidence::default() };
             let mut verdict = Verdict::default();
-            check(&evidence, &Births::new(), &mut verdict);
+            check(&evidence, &StateLifetimes::new(), &mut verdict);
             verdict.false_losses.len()
         };
         assert_eq!((judged(5), judged(0)), (1, 0));

@@ -3,13 +3,13 @@
 //! It claims only what the lines prove: every instant is known no better than the two readings of the true clock around it, and
 //! what was not written down is no evidence.
 
-mod births;
 mod evidence;
 mod gaps;
 mod losses;
 mod ownership;
 mod peers;
 mod provocation;
+mod state_lifetimes;
 #[cfg(test)]
 mod testing;
 
@@ -77,7 +77,7 @@ pub(crate) fn changes_since(directory: &Path, since: Nanos) -> io::Result<(u64, 
     }
     let keys: BTreeSet<u32> = leases.iter().map(|(key, _)| *key).collect();
     let told = |line: &&CallerLine| matches!(line, CallerLine::Lost { at, .. } if *at > since);
-    let heard = evidence.callers.iter().flat_map(|life| &life.lines).chain(&evidence.crowds);
+    let heard = evidence.callers.iter().flat_map(|life| &life.lines).chain(&evidence.lookup_fleets);
     let notices = heard.filter(told).count();
     Ok(((leases.len() - keys.len()) as u64, notices as u64))
 }
@@ -87,8 +87,8 @@ fn judge(evidence: &Evidence) -> Verdict {
     match evidence.world {
         World::Managers | World::Diskless => {
             ownership::check(evidence, &mut verdict);
-            let births = births::check(evidence, &mut verdict);
-            losses::check(evidence, &births, &mut verdict);
+            let lifetimes = state_lifetimes::check(evidence, &mut verdict);
+            losses::check(evidence, &lifetimes, &mut verdict);
         }
         World::Flease => peers::check(evidence, &mut verdict),
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::births::Birth;
 use super::evidence::Evidence;
+use super::state_lifetimes::StateLifetime;
 use crate::lines::{HarnessLine, Nanos, OwnerLine};
 
 /// Whom a fault concerns.
@@ -82,7 +82,7 @@ impl Provocations {
     }
 
     /// Whether something other than planned operations may have cost the state `before`, after which `after` began anew.
-    pub(super) fn explain(&self, key: u32, before: &Birth, after: &Birth) -> bool {
+    pub(super) fn explain(&self, key: u32, before: &StateLifetime, after: &StateLifetime) -> bool {
         let (from, to) = (before.last.0.saturating_sub(self.aftermath), after.first.1);
         let lives = self.lives_with(key, from, to);
         let cannot_move =
@@ -194,7 +194,7 @@ fn leads(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::births;
+    use super::super::state_lifetimes;
     use super::super::testing::*;
     use super::super::{Verdict, losses};
     use super::*;
@@ -217,8 +217,8 @@ mod tests {
         (evidence.aftermath, evidence.harmless_pause, evidence.harness) = (10 * S, S, harness);
         change(&mut evidence);
         let mut verdict = Verdict::default();
-        let births = births::check(&evidence, &mut verdict);
-        losses::check(&evidence, &births, &mut verdict);
+        let lifetimes = state_lifetimes::check(&evidence, &mut verdict);
+        losses::check(&evidence, &lifetimes, &mut verdict);
         verdict.false_losses.len()
     }
 

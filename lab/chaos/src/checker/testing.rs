@@ -21,10 +21,17 @@ pub(super) fn held(key: u32, generation: u64, from: Nanos, to: Nanos) -> OwnerLi
     OwnerLine::Held { key, generation, first: Span(from, from + 1), last: Span(to, to + 1), checks: 2 }
 }
 
-pub(super) fn served(key: u32, generation: u64, birth: &str, value: u64, at: Nanos) -> OwnerLine {
-    OwnerLine::Served { key, generation, birth: birth.into(), value, at: Span(at, at + 1) }
+pub(super) fn served(key: u32, generation: u64, state_id: &str, value: u64, at: Nanos) -> OwnerLine {
+    OwnerLine::Served { key, generation, state_id: state_id.into(), value, at: Span(at, at + 1) }
 }
 
-pub(super) fn reply(key: u32, generation: u64, birth: &str, value: u64, table: u64, at: Nanos) -> CallerLine {
-    CallerLine::Reply { key, generation, birth: birth.into(), value, table, at: Span(at, at + 1) }
+pub(super) fn reply(
+    key: u32,
+    generation: u64,
+    state_id: &str,
+    value: u64,
+    table: u64,
+    at: Nanos,
+) -> CallerLine {
+    CallerLine::Reply { key, generation, state_id: state_id.into(), value, table, at: Span(at, at + 1) }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Ending;
 use crate::checker::{Percentiles, Verdict};
-use crate::crowd::Most;
+use crate::lookup_fleet::Most;
 use crate::plan::StoreKind;
 use crate::report::percentiles;
 
@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     pub(super) verdict: Verdict,
 }
 
-/// How the crowd came to new leaders.
+/// How the fleet of Lookups came to new leaders.
 pub(super) struct Gathering {
     pub(super) lookups: u32,
     pub(super) all_watch: Percentiles,

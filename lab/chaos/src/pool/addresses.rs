@@ -13,7 +13,7 @@ pub(crate) enum Node {
     Owner(u8),
     Caller(u8),
     /// A process with many Lookups.
-    Crowd(u8),
+    LookupFleet(u8),
     /// A Flease peer.
     Peer(u8),
 }
@@ -26,7 +26,7 @@ impl Node {
             Node::Manager(_) => "manager",
             Node::Owner(_) => "owner",
             Node::Caller(_) => "caller",
-            Node::Crowd(_) => "crowd",
+            Node::LookupFleet(_) => "lookups",
             Node::Peer(_) => "peer",
         }
     }
@@ -38,7 +38,7 @@ impl Node {
             | Node::Manager(index)
             | Node::Owner(index)
             | Node::Caller(index)
-            | Node::Crowd(index)
+            | Node::LookupFleet(index)
             | Node::Peer(index) => index,
         }
     }
@@ -50,7 +50,7 @@ impl Node {
             Node::Manager(index) => 11 + index,
             Node::Owner(index) => 31 + index,
             Node::Caller(index) => 61 + index,
-            Node::Crowd(index) => 91 + index,
+            Node::LookupFleet(index) => 91 + index,
             Node::Peer(index) => 141 + index,
         }
     }
@@ -61,9 +61,9 @@ impl Node {
         let managers = (0..sizes.managers).map(Node::Manager);
         let owners = (0..sizes.owners + sizes.joiners).map(Node::Owner);
         let callers = (0..sizes.callers).map(Node::Caller);
-        let crowds = (0..sizes.crowds).map(Node::Crowd);
+        let lookup_fleets = (0..sizes.lookup_fleets).map(Node::LookupFleet);
         let peers = (0..sizes.peers).map(Node::Peer);
-        etcd.chain(managers).chain(owners).chain(callers).chain(crowds).chain(peers).collect()
+        etcd.chain(managers).chain(owners).chain(callers).chain(lookup_fleets).chain(peers).collect()
     }
 }
 
@@ -168,8 +168,16 @@ mod tests {
 
     #[test]
     fn nobody_shares_an_address() {
-        let sizes =
-            Sizes { etcd: 5, managers: 9, owners: 27, joiners: 3, callers: 30, crowds: 9, peers: 9, keys: 1 };
+        let sizes = Sizes {
+            etcd: 5,
+            managers: 9,
+            owners: 27,
+            joiners: 3,
+            callers: 30,
+            lookup_fleets: 9,
+            peers: 9,
+            keys: 1,
+        };
         let addresses = Addresses::new(true, 54_321);
         let mut seen = BTreeSet::new();
         for node in Node::all(sizes) {

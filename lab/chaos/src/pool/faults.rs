@@ -1,4 +1,4 @@
-//! What befalls a pool: drawn from the seed, every kind again and again.
+//! Fault injection: drawn from the seed, every kind again and again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::addresses::Node;
 use super::kinds::{Kind, Part};
 use super::launch::Pool;
-use super::peer_siege::PeerSiege;
-use super::siege::Siege;
-use crate::proxy::Weather;
+use super::targeted_faults::TargetedFaults;
+use super::targeted_peer_faults::TargetedPeerFaults;
+use crate::proxy::LinkFaults;
 use crate::world::World;
 use centrifuge_harness::Rng;
 
@@ -33,10 +33,10 @@ pub(crate) struct Faults {
     cures: Vec<(Instant, Cure)>,
     counts: BTreeMap<String, u64>,
     longest_stop: Duration,
-    /// What befalls leaders instead, if something is wrong with them on purpose.
-    siege: Option<Siege>,
+    /// Faults aimed at leaders instead, if something is wrong with them on purpose.
+    targeted_faults: Option<TargetedFaults>,
     /// ... and peers.
-    peer_siege: Option<PeerSiege>,
+    targeted_peer_faults: Option<TargetedPeerFaults>,
 }
 
 impl Faults {
@@ -48,11 +48,13 @@ impl Faults {
             cures: Vec::new(),
             counts: BTreeMap::new(),
             longest_stop: pool.plan.times.lease * 5 / 2,
-            siege: pool.plan.bug.and_then(Siege::of),
-            peer_siege: pool.plan.bug.and_then(PeerSiege::of),
+            targeted_faults: pool.plan.bug.and_then(TargetedFaults::of),
+            targeted_peer_faults: pool.plan.bug.and_then(TargetedPeerFaults::of),
         };
-        let siege = faults.siege.as_ref().map(Siege::name);
-        if let Some(name) = siege.or(faults.peer_siege.as_ref().map(PeerSiege::name)) {
+        let targeted_faults = faults.targeted_faults.as_ref().map(TargetedFaults::name);
+        if let Some(name) =
+            targeted_faults.or(faults.targeted_peer_faults.as_ref().map(TargetedPeerFaults::name))
+        {
             // Nothing else then: whatever happens beside it only keeps leaders from leading, and peers from holding.
             faults.counts.insert(name.to_owned(), 0);
             return faults;
@@ -77,21 +79,21 @@ impl Faults {
     pub(crate) async fn step(&mut self, pool: &mut Pool) -> io::Result<()> {
         let now = Instant::now();
         self.cure(pool, now)?;
-        if let Some(siege) = &mut self.siege
-            && siege.step(pool, &mut self.cures).await?
+        if let Some(targeted_faults) = &mut self.targeted_faults
+            && targeted_faults.step(pool, &mut self.cures).await?
         {
-            *self.counts.entry(siege.name().to_owned()).or_default() += 1;
+            *self.counts.entry(targeted_faults.name().to_owned()).or_default() += 1;
         }
-        if let Some(siege) = &mut self.peer_siege
-            && siege.step(pool, &mut self.cures)?
+        if let Some(targeted_faults) = &mut self.targeted_peer_faults
+            && targeted_faults.step(pool, &mut self.cures)?
         {
-            *self.counts.entry(siege.name().to_owned()).or_default() += 1;
+            *self.counts.entry(targeted_faults.name().to_owned()).or_default() += 1;
         }
         for place in 0..self.due.len() {
             let (kind, mean, due) = self.due[place];
             if due <= now {
                 self.due[place].2 = now + self.rng.between(mean / 2, mean * 3 / 2);
-                if self.befall(pool, kind, now)? {
+                if self.inject(pool, kind, now)? {
                     *self.counts.entry(kind.name()).or_default() += 1;
                 }
             }
@@ -113,7 +115,7 @@ impl Faults {
     }
 
     /// Says whether it could be done.
-    fn befall(&mut self, pool: &mut Pool, kind: Kind, now: Instant) -> io::Result<bool> {
+    fn inject(&mut self, pool: &mut Pool, kind: Kind, now: Instant) -> io::Result<bool> {
         match kind {
             Kind::Kill(part) => {
                 let Some(node) = self.victim(pool, part) else { return Ok(false) };
@@ -274,7 +276,7 @@ impl Faults {
         }
     }
 
-    /// Bad weather between somebody and everybody whom they talk to.
+    /// Link faults between a process and all that it talks to.
     fn storm(&mut self, pool: &Pool, now: Instant) -> io::Result<()> {
         let length = self.rng.between(Duration::from_secs(1), self.longest_stop);
         let (ways, longest_delay) = match pool.plan.world {
@@ -282,14 +284,14 @@ impl Faults {
             // A clock that is astray must not look right because its message was late.
             World::Flease => (self.both_ways(pool), Duration::from_millis(600)),
         };
-        let weather = Weather {
+        let link_faults = LinkFaults {
             lost: self.rng.below(50),
             doubled: self.rng.below(50),
             delayed: self.rng.below(60),
             longest_delay: self.rng.between(Duration::from_millis(20), longest_delay),
         };
         for (from, to) in ways {
-            pool.set_weather(from, to, Some(weather), length)?;
+            pool.set_link_faults(from, to, Some(link_faults), length)?;
             self.cures.push((now + length, Cure::Clear(from, to)));
         }
         Ok(())
@@ -322,7 +324,7 @@ impl Cure {
             }
             Cure::Continue(node) => pool.go_on(node),
             Cure::Heal(from, to) => pool.heal(from, to),
-            Cure::Clear(from, to) => pool.set_weather(from, to, None, Duration::ZERO),
+            Cure::Clear(from, to) => pool.set_link_faults(from, to, None, Duration::ZERO),
         }
     }
 }

@@ -81,7 +81,7 @@ const OF_PEERS: Table = &[
 ];
 
 impl Kind {
-    /// What befalls a pool, and how often.
+    /// The faults of a pool, and how often each comes.
     pub(super) fn of(pool: &Pool) -> Vec<(Kind, Duration)> {
         let table = match pool.plan.world {
             World::Managers => OF_MANAGERS,

@@ -22,15 +22,15 @@ use super::parts::concerns;
 use crate::bug::Bug;
 use crate::lines::{HarnessLine, Journal, Nanos, true_now};
 use crate::plan::{Sizes, StoreKind, Times};
-use crate::proxy::{Counts, Renewals, Weather};
+use crate::proxy::{Counts, LinkFaults, Renewals};
 use crate::roles::Part;
 use crate::world::World;
 use centrifuge_harness::Rng;
 
 /// How long the pool has to come about.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long processes have to end when they are told to.
-const END: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a pool is told at its start.
 #[derive(Clone, Debug)]
@@ -48,14 +48,14 @@ pub(crate) struct PoolPlan {
     pub(crate) bug: Option<Bug>,
     /// Whether clocks are wrong.
     pub(crate) is_skewed: bool,
-    pub(crate) weather: Weather,
+    pub(crate) link_faults: LinkFaults,
     pub(crate) leader_lease: Option<String>,
     pub(crate) campaign_interval: Option<String>,
     /// What every second process is a build of.
     pub(crate) other_build: Option<PathBuf>,
     /// Whether clients reach Managers without links.
     pub(crate) is_direct: bool,
-    /// How many Lookups a crowd has.
+    /// How many Lookups each fleet has.
     pub(crate) lookups_each: u32,
     /// Whether nothing happens but planned operations.
     pub(crate) is_planned_only: bool,
@@ -86,7 +86,8 @@ impl Pool {
         if !plan.is_loopback {
             namespaces::connect(plan.id, &addresses, plan.sizes)?;
         }
-        let network = Network::start(addresses, plan.sizes, plan.weather, plan.is_direct, &mut rng).await?;
+        let network =
+            Network::start(addresses, plan.sizes, plan.link_faults, plan.is_direct, &mut rng).await?;
         let process = |node: Node| (node, Process::new(node.to_string()));
         let mut pool = Pool {
             operator: Operator::new(&addresses, plan.sizes.managers),
@@ -119,7 +120,7 @@ impl Pool {
         })?;
         match self.plan.world {
             World::Managers | World::Diskless => self.managers_come_up().await,
-            World::Flease => self.peers_come_up(START).await,
+            World::Flease => self.peers_come_up(START_TIMEOUT).await,
         }
     }
 
@@ -132,7 +133,7 @@ impl Pool {
             self.start_process(node)?;
         }
         if self.plan.store != StoreKind::None {
-            let made = self.operator.create_namespace(&times.settings(), START).await;
+            let made = self.operator.create_namespace(&times.settings(), START_TIMEOUT).await;
             made.map_err(io::Error::other)?;
         }
         for node in clients {
@@ -140,10 +141,10 @@ impl Pool {
                 self.start_process(node)?;
             }
         }
-        if self.operator.comes_to_rest(sizes.owners, START).await {
+        if self.operator.comes_to_rest(sizes.owners, START_TIMEOUT).await {
             return Ok(());
         }
-        Err(io::Error::other(format!("the pool did not come to rest within {START:?}")))
+        Err(io::Error::other(format!("the pool did not come to rest within {START_TIMEOUT:?}")))
     }
 
     /// Starts the next life of a process.
@@ -267,16 +268,16 @@ impl Pool {
         self.note(HarnessLine::Deposed { at: true_now() })
     }
 
-    /// Bad weather between a client and a Manager or from one peer to another, or the usual again.
-    pub(crate) fn set_weather(
+    /// Sets the link faults between a client and a Manager or from one peer to another; without, the usual ones.
+    pub(crate) fn set_link_faults(
         &self,
         from: Node,
         to: Node,
-        weather: Option<Weather>,
+        link_faults: Option<LinkFaults>,
         length: Duration,
     ) -> io::Result<()> {
-        self.network.set_weather(from, to, weather);
-        if weather.is_none() {
+        self.network.set_link_faults(from, to, link_faults);
+        if link_faults.is_none() {
             return Ok(());
         }
         let at = true_now();
@@ -342,7 +343,7 @@ impl Pool {
             process.terminate()?;
         }
         let since = tokio::time::Instant::now();
-        while !self.processes.is_empty() && since.elapsed() < END {
+        while !self.processes.is_empty() && since.elapsed() < END_TIMEOUT {
             tokio::time::sleep(Duration::from_millis(20)).await;
             self.processes.retain(|_, process| process.is_running() && matches!(process.ended(), Ok(None)));
         }

@@ -16,7 +16,7 @@ const TERM: &str = "centrifuge_term";
 const LOOKUPS: &str = "centrifuge_lookups{namespace=\"chaos\"}";
 const REQUESTS: &str = "centrifuge_messages_received_total{kind=\"watch\"}";
 /// How long an answer may take.
-const ANSWER: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Adds up what each life of each Manager counted. What a Manager counted after the last look before it was killed is missing.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl RaceDrops {
     /// Asks each of them; one that does not answer is asked again another time.
     pub(crate) async fn look(&mut self, managers: &[SocketAddr]) {
         for manager in managers {
-            let read = tokio::time::timeout(ANSWER, fetch(*manager)).await;
+            let read = tokio::time::timeout(ANSWER_TIMEOUT, fetch(*manager)).await;
             if let Ok(Ok(text)) = read
                 && let Some(count) = value(&text, RACES)
             {
@@ -77,7 +77,7 @@ pub(crate) struct Watched {
 impl Watched {
     /// Asks a Manager; `None` if it does not answer.
     pub(crate) async fn of(manager: SocketAddr) -> Option<Watched> {
-        let text = tokio::time::timeout(ANSWER, fetch(manager)).await.ok()?.ok()?;
+        let text = tokio::time::timeout(ANSWER_TIMEOUT, fetch(manager)).await.ok()?.ok()?;
         Some(Watched::read(&text))
     }
 

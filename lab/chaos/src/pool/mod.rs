@@ -12,10 +12,10 @@ mod node;
 mod operations;
 mod operator;
 mod parts;
-mod peer_siege;
 mod peers;
 mod rolling;
-mod siege;
+mod targeted_faults;
+mod targeted_peer_faults;
 
 pub(crate) use addresses::Node;
 pub(crate) use faults::Faults;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::addresses::{Addresses, Node};
 use super::namespaces;
 use crate::plan::Sizes;
-use crate::proxy::{Counts, DatagramWay, Link, LinkPlan, Relay, Renewals, Sender, Weather};
+use crate::proxy::{Counts, DatagramWay, Link, LinkFaults, LinkPlan, Relay, Renewals, Sender};
 use centrifuge_harness::Rng;
 
 /// Links to Managers for every client, ways between peers, and either namespaces or relays for the rest.
@@ -18,7 +18,7 @@ pub(super) struct Network {
     /// From the first peer to the second.
     ways: BTreeMap<(u8, u8), DatagramWay>,
     relay: Relay,
-    usual: Weather,
+    usual: LinkFaults,
     is_direct: bool,
     pub(super) counts: Arc<Counts>,
     pub(super) renewals: Arc<Renewals>,
@@ -28,7 +28,7 @@ impl Network {
     pub(super) async fn start(
         addresses: Addresses,
         sizes: Sizes,
-        usual: Weather,
+        usual: LinkFaults,
         is_direct: bool,
         rng: &mut Rng,
     ) -> io::Result<Network> {
@@ -64,7 +64,7 @@ impl Network {
                     client: client.to_string(),
                     manager: self.addresses.grpc(manager).to_string(),
                     names: (0..sizes.managers).map(name).collect(),
-                    weather: self.usual,
+                    link_faults: self.usual,
                     seeds: [rng.fork(), rng.fork()],
                 };
                 let link = Link::start(plan, &self.counts, &self.renewals).await?;
@@ -143,18 +143,18 @@ impl Network {
         }
     }
 
-    /// The weather on the way between a client and a Manager, or from one peer to another; the usual one without.
-    pub(super) fn set_weather(&self, from: Node, to: Node, weather: Option<Weather>) {
-        let weather = weather.unwrap_or(self.usual);
+    /// Sets the link faults between a client and a Manager, or from one peer to another; without, the usual ones.
+    pub(super) fn set_link_faults(&self, from: Node, to: Node, link_faults: Option<LinkFaults>) {
+        let link_faults = link_faults.unwrap_or(self.usual);
         match (from, to) {
             (Node::Peer(from), Node::Peer(to)) => {
                 if let Some(way) = self.ways.get(&(from, to)) {
-                    way.set_weather(weather);
+                    way.set_link_faults(link_faults);
                 }
             }
             (client, Node::Manager(manager)) => {
                 if let Some(link) = self.links.get(&(client, manager)) {
-                    link.set_weather(weather);
+                    link.set_link_faults(link_faults);
                 }
             }
             _ => {}
@@ -188,7 +188,7 @@ pub(super) fn peer_id(peer: u8) -> u16 {
     u16::from(peer) + 1
 }
 
-/// Whether a process has links to the Managers. Crowds have none: the harness would be busy with nothing else.
+/// Whether a process has links to the Managers. Fleets of Lookups have none: the harness would be busy with nothing else.
 fn is_client(node: Node) -> bool {
     matches!(node, Node::Owner(_) | Node::Caller(_))
 }

@@ -20,7 +20,7 @@ pub(super) struct Process {
     /// It was told to end, and may not have yet.
     retiring: Option<centrifuge_harness::Process>,
     pub(super) is_stopped: bool,
-    /// It was told to end, and this is what follows. Faults may still befall it.
+    /// It was told to end, and this is what follows. Faults may still hit it.
     pub(super) departure: Option<Return>,
     pub(super) started_at: Option<Instant>,
 }

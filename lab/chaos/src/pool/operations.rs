@@ -62,9 +62,9 @@ const WEIGHT: &str = "set-weight";
 const RESIGN: &str = "resign-leader";
 
 /// How long an operator tries to be heard.
-const TRY: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// ... if what was begun must not stay.
-const UNDO: Duration = Duration::from_secs(60);
+const UNDO_TIMEOUT: Duration = Duration::from_secs(60);
 /// A range that moves is one of so many equal parts of the key space.
 const SHARES: u64 = 16;
 /// What a server can carry, in percent of the usual.
@@ -226,7 +226,7 @@ impl Operations {
         self.leaving.push((restart_at, owner, Return::After(Duration::ZERO)));
         let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
         tokio::spawn(async move {
-            ask(&operator, DRAIN, &Wish::Drain(owner.to_string()), TRY, &answer_to).await;
+            ask(&operator, DRAIN, &Wish::Drain(owner.to_string()), REQUEST_TIMEOUT, &answer_to).await;
         });
     }
 
@@ -252,9 +252,9 @@ impl Operations {
         let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
         let [(doing, there), (undoing, back)] = wishes;
         tokio::spawn(async move {
-            ask(&operator, doing, &there, TRY, &answer_to).await;
+            ask(&operator, doing, &there, REQUEST_TIMEOUT, &answer_to).await;
             tokio::time::sleep(stay).await;
-            ask(&operator, undoing, &back, UNDO, &answer_to).await;
+            ask(&operator, undoing, &back, UNDO_TIMEOUT, &answer_to).await;
         });
     }
 
@@ -266,7 +266,7 @@ impl Operations {
         };
         let (address, answer_to) = (pool.addresses.application(owner.index()), self.answer_to.clone());
         tokio::spawn(async move {
-            let weighed = tokio::time::timeout(TRY, set_weight(address, percent)).await;
+            let weighed = tokio::time::timeout(REQUEST_TIMEOUT, set_weight(address, percent)).await;
             if matches!(weighed, Ok(Ok(()))) {
                 let what = format!("weight of {owner}: {percent} %");
                 // The harness may be at its end.

@@ -14,9 +14,9 @@ use super::addresses::Addresses;
 use crate::plan::NAMESPACE;
 
 /// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What an operator can want of a pool.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Operator {
                     Err(status) => last = format!("{manager}: {status}"),
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Err(format!("no Manager made the namespace within {patience:?}: {last}"))
     }
@@ -96,7 +96,7 @@ impl Operator {
                     Err(_) => {}
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         false
     }
@@ -145,7 +145,7 @@ impl Operator {
             if self.is_at_rest(owners).await {
                 return true;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         false
     }
@@ -176,7 +176,7 @@ impl Operator {
         // A connection of its own each time: the Manager may have been killed since the last.
         let admin = Dialer::new().admin(manager).map_err(|error| Status::internal(error.to_string()))?;
         let late = |_| Err(Status::deadline_exceeded("no answer in time"));
-        let answer = tokio::time::timeout(ANSWER, call(admin)).await.unwrap_or_else(late)?;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, call(admin)).await.unwrap_or_else(late)?;
         Ok(answer.into_inner())
     }
 }

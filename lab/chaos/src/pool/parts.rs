@@ -10,7 +10,7 @@ use super::launch::Pool;
 use super::network::peer_id;
 use crate::bug::Bug;
 use crate::plan::{MOST_SKEW_PPM, StoreKind};
-use crate::roles::{CallerRole, CrowdRole, EtcdRole, ManagerRole, ManagerStore, OwnerRole, Role};
+use crate::roles::{CallerRole, EtcdRole, LookupFleetRole, ManagerRole, ManagerStore, OwnerRole, Role};
 use crate::world::World;
 
 impl Pool {
@@ -64,7 +64,7 @@ impl Pool {
                 })
             }
             Node::Peer(index) => Role::Peer(self.peer_role(index, life, journal)),
-            Node::Crowd(_) => Role::Crowd(CrowdRole {
+            Node::LookupFleet(_) => Role::LookupFleet(LookupFleetRole {
                 managers: self.network.managers_of(node, plan.sizes),
                 lookups: plan.lookups_each,
                 journal,

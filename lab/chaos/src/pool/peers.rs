@@ -17,7 +17,7 @@ use crate::world::World;
 use centrifuge_harness::Rng;
 
 /// The pause before the harness looks again.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// So many of a hundred lives have a clock that goes astray.
 const ASTRAY: u64 = 30;
 /// A clock is astray for at least this long, and at most twice.
@@ -25,19 +25,19 @@ const ASTRAY_FOR: Duration = Duration::from_secs(6);
 
 impl Pool {
     /// Starts every peer, and waits until every cell has been held.
-    pub(super) async fn peers_come_up(&mut self, patience: Duration) -> io::Result<()> {
+    pub(super) async fn peers_come_up(&mut self, timeout: Duration) -> io::Result<()> {
         for node in Node::all(self.plan.sizes) {
             self.start_process(node)?;
         }
         let since = tokio::time::Instant::now();
-        while since.elapsed() < patience {
+        while since.elapsed() < timeout {
             if self.held_cells()?.len() >= self.plan.sizes.keys as usize {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let held = self.held_cells()?.len();
-        Err(io::Error::other(format!("only {held} cells were acquired within {patience:?}")))
+        Err(io::Error::other(format!("only {held} cells were acquired within {timeout:?}")))
     }
 
     /// The cells that the first processes have held.

@@ -13,9 +13,9 @@ use super::launch::Pool;
 use centrifuge_harness::Rng;
 
 /// From the start of a process to the end of the next, at most.
-const LONGEST_BREATH: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// How long a process is away, at most.
-const LONGEST_AWAY: Duration = Duration::from_millis(500);
+const MAX_AWAY: Duration = Duration::from_millis(500);
 
 /// One round.
 pub(super) struct Rolling {
@@ -41,7 +41,7 @@ impl Rolling {
                 return Ok(false);
             }
             self.current = None;
-            self.not_before = now + rng.between(Duration::ZERO, LONGEST_BREATH);
+            self.not_before = now + rng.between(Duration::ZERO, MAX_PAUSE);
         }
         let Some(node) = self.left.front().copied() else { return Ok(true) };
         let is_safe = self.part != Part::Manager || pool.are_managers_settled();
@@ -50,7 +50,7 @@ impl Rolling {
         }
         self.left.pop_front();
         self.current = pool.running_life(node).map(|life| (node, life));
-        pool.ask_to_leave(node, Return::After(rng.between(Duration::ZERO, LONGEST_AWAY)))?;
+        pool.ask_to_leave(node, Return::After(rng.between(Duration::ZERO, MAX_AWAY)))?;
         Ok(false)
     }
 }

@@ -1,4 +1,4 @@
-//! Carries datagrams from one process to another, one by one, as the weather wants it.
+//! Carries datagrams from one process to another, one by one, with the link's faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use centrifuge_harness::Rng;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
-use super::weather::{Counts, Way, Weather};
+use super::link_faults::{Counts, LinkFaults, Way};
 
 /// The longest datagram there is.
-const LONGEST: usize = 1 << 16;
+const MAX_DATAGRAM_LEN: usize = 1 << 16;
 /// How many wait to be sent on; a network drops what is more, and so does the system's buffer before this.
 const QUEUE: usize = 1_024;
 
@@ -26,20 +26,20 @@ impl DatagramWay {
     pub(crate) async fn start(
         listen: SocketAddr,
         to: SocketAddr,
-        weather: Weather,
+        link_faults: LinkFaults,
         rng: Rng,
         counts: &Arc<Counts>,
     ) -> io::Result<DatagramWay> {
         let socket = Arc::new(UdpSocket::bind(listen).await?);
-        let way = Way::new(rng, weather, counts);
+        let way = Way::new(rng, link_faults, counts);
         let (sender, leaving) = mpsc::channel(QUEUE);
         tokio::spawn(send_on(Arc::clone(&socket), to, leaving));
         tokio::spawn(carry(socket, way.clone(), sender));
         Ok(DatagramWay { way })
     }
 
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        self.way.set_weather(weather);
+    pub(crate) fn set_link_faults(&self, link_faults: LinkFaults) {
+        self.way.set_link_faults(link_faults);
     }
 
     pub(crate) fn set_cut(&self, is_cut: bool) {
@@ -48,7 +48,7 @@ impl DatagramWay {
 }
 
 async fn carry(socket: Arc<UdpSocket>, way: Way, to: mpsc::Sender<Vec<u8>>) {
-    let mut buffer = vec![0; LONGEST];
+    let mut buffer = vec![0; MAX_DATAGRAM_LEN];
     loop {
         // What cannot be received is lost, as datagrams are.
         let Ok((length, _)) = socket.recv_from(&mut buffer).await else { continue };
@@ -86,7 +86,7 @@ mod tests {
         let listen = spare.local_addr().expect("an address");
         drop(spare);
         let counts = Arc::<Counts>::default();
-        let way = DatagramWay::start(listen, to, Weather::CLEAR, Rng::new(1), &counts).await;
+        let way = DatagramWay::start(listen, to, LinkFaults::NONE, Rng::new(1), &counts).await;
         let way = way.expect("it listens");
         let sender = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let send = async |byte: u8| {
@@ -102,7 +102,7 @@ mod tests {
         way.set_cut(false);
         send(3).await;
         assert_eq!(received(&receiver).await, Some(3), "the second was lost");
-        way.set_weather(Weather { doubled: 100, ..Weather::CLEAR });
+        way.set_link_faults(LinkFaults { doubled: 100, ..LinkFaults::NONE });
         send(4).await;
         assert_eq!([received(&receiver).await, received(&receiver).await], [Some(4), Some(4)]);
     }

@@ -2,11 +2,11 @@
 //! same with datagrams, and relays that carry bytes.
 
 mod datagrams;
+mod link_faults;
 mod relay;
 mod services;
-mod weather;
 
 pub(crate) use datagrams::DatagramWay;
+pub(crate) use link_faults::{Counts, LinkFaults};
 pub(crate) use relay::{Relay, Sender};
 pub(crate) use services::{Link, LinkPlan, Renewals};
-pub(crate) use weather::{Counts, Weather};

@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::weather::{Counts, Way, Weather};
+use super::link_faults::{Counts, LinkFaults, Way};
 use crate::lines::{Nanos, true_now};
 
 /// How many messages wait on a link.
@@ -32,7 +32,7 @@ pub(crate) struct LinkPlan {
     pub(crate) manager: String,
     /// What each Manager calls itself, and where this client finds it.
     pub(crate) names: Vec<(String, String)>,
-    pub(crate) weather: Weather,
+    pub(crate) link_faults: LinkFaults,
     pub(crate) seeds: [Rng; 2],
 }
 
@@ -81,7 +81,7 @@ impl Link {
         renewals: &Arc<Renewals>,
     ) -> std::io::Result<Link> {
         let listener = TcpListener::bind(plan.listen).await?;
-        let [up, down] = plan.seeds.map(|seed| Way::new(seed, plan.weather, counts));
+        let [up, down] = plan.seeds.map(|seed| Way::new(seed, plan.link_faults, counts));
         let link = Link {
             up,
             down,
@@ -106,9 +106,9 @@ impl Link {
         Ok(link)
     }
 
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        self.up.set_weather(weather);
-        self.down.set_weather(weather);
+    pub(crate) fn set_link_faults(&self, link_faults: LinkFaults) {
+        self.up.set_link_faults(link_faults);
+        self.down.set_link_faults(link_faults);
     }
 
     /// Lets nothing through to the Manager, or to the client.

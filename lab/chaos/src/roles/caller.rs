@@ -20,15 +20,15 @@ use crate::lines::{CallerLine, Journal, Span, Why, true_now};
 use crate::plan::{NAMESPACE, key_name};
 
 /// Nothing but the harness ends the wait for a table.
-const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 /// How long one request is tried.
-const TRY: Duration = Duration::from_secs(4);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a server may take to answer.
-const ANSWER: Duration = Duration::from_millis(800);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(800);
 /// How many requests are under way at once.
 const WORKERS: usize = 3;
 /// The pause between two requests of a worker.
-const BREATH: Duration = Duration::from_millis(30);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(30);
 /// With a bug: every so many requests a false alarm.
 const ALARM_EVERY: u64 = 100;
 
@@ -51,13 +51,13 @@ pub(super) async fn run(part: &Part, role: &CallerRole) -> Result<(), Box<dyn Er
         .contact_timeout(times.contact)
         .unowned_delay(times.unowned_delay)
         .silence(times.silence)
-        .connect_timeout(PATIENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
         .connect()
         .await?;
     let mut losses = lookup.losses();
     let caller = Arc::new(Caller {
         name: role.name.clone(),
-        router: Router::new(lookup.clone()).patience(TRY),
+        router: Router::new(lookup.clone()).patience(REQUEST_TIMEOUT),
         lookup,
         places: (0..role.keys).map(|key| Key::of(key_name(key).as_bytes())).collect(),
         journal: Journal::open(&role.journal)?,
@@ -113,7 +113,7 @@ impl Caller {
                 tracing::error!(%error, "what the caller saw cannot be written down");
                 return;
             }
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(REQUEST_INTERVAL).await;
         }
     }
 
@@ -129,9 +129,9 @@ impl Caller {
                 Ok((table, asked_at, response))
             }
         });
-        if let Ok((table, asked_at, Response::Added { birth, value, generation })) = answer.await {
+        if let Ok((table, asked_at, Response::Added { state_id, value, generation })) = answer.await {
             let at = Span(asked_at.max(begun), true_now());
-            self.journal.write(&[CallerLine::Reply { key, generation, birth, value, table, at }])?;
+            self.journal.write(&[CallerLine::Reply { key, generation, state_id, value, table, at }])?;
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         if self.bug == Some(Bug::CryingCaller) && number % ALARM_EVERY == ALARM_EVERY - 1 {
@@ -152,7 +152,7 @@ impl Servers {
     async fn ask(&self, url: &str, key: u32) -> Result<Response, Refusal<io::Error>> {
         // A stream that fails is not used again: whatever comes on it would answer another request.
         let open = self.open.lock().await.remove(url);
-        let asked = tokio::time::timeout(ANSWER, async {
+        let asked = tokio::time::timeout(ANSWER_TIMEOUT, async {
             let mut stream = match open {
                 Some(stream) => stream,
                 None => wire::connect(&self.me, url).await?,

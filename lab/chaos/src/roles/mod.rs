@@ -1,8 +1,8 @@
 //! The processes of a run: this binary again, with a part to play.
 
 mod caller;
-mod crowd;
 mod etcd;
+mod lookup_fleet;
 mod manager;
 mod owner;
 mod peer;
@@ -45,7 +45,7 @@ pub(crate) enum Role {
     Manager(ManagerRole),
     Owner(OwnerRole),
     Caller(CallerRole),
-    Crowd(CrowdRole),
+    LookupFleet(LookupFleetRole),
     Peer(PeerRole),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct CallerRole {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CrowdRole {
+pub(crate) struct LookupFleetRole {
     pub(crate) managers: Vec<String>,
     pub(crate) lookups: u32,
     pub(crate) journal: PathBuf,
@@ -145,7 +145,7 @@ pub(crate) fn play(text: &str) -> Result<(), Box<dyn std::error::Error>> {
             Role::Manager(role) => manager::run(&part, role).await,
             Role::Owner(role) => owner::run(&part, role).await,
             Role::Caller(role) => caller::run(&part, role).await,
-            Role::Crowd(role) => crowd::run(role).await,
+            Role::LookupFleet(role) => lookup_fleet::run(role).await,
             Role::Peer(role) => peer::run(&part, role).await,
         }
     })

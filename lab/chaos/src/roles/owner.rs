@@ -19,9 +19,9 @@ use crate::plan::{DRAIN, NAMESPACE, key_name};
 use crate::roles::probe::Probe;
 
 /// Nothing but the harness ends the wait for a pool.
-const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 /// How long a Manager has to confirm that this Owner leaves.
-const CONFIRM: Duration = Duration::from_secs(5);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// With a bug: every so many requests something goes wrong.
 const WRONG_EVERY: u64 = 50;
 
@@ -29,7 +29,7 @@ const WRONG_EVERY: u64 = 50;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct State {
     /// Names it from its beginning, wherever it moves.
-    birth: String,
+    state_id: String,
     value: u64,
 }
 
@@ -79,7 +79,7 @@ async fn join(
         .name(&role.name)
         .url(&role.url)
         .takes_over_previous(role.takes_over)
-        .join_timeout(PATIENCE)
+        .join_timeout(JOIN_TIMEOUT)
         .wait_for_name();
     if role.migrates {
         let (me, journal) = (role.name.clone(), Arc::clone(journal));
@@ -139,17 +139,17 @@ impl Server {
             !is_hasty && matches!(tokio::time::timeout(DRAIN, self.owner.drain()).await, Ok(Ok(())));
         self.journal.write(&[OwnerLine::Leaves { is_drained, at: true_now() }])?;
         // Without a confirmation others get what is left after the hold, which is no failure of this process.
-        let _ = self.owner.leave(CONFIRM).await;
+        let _ = self.owner.leave(LEAVE_TIMEOUT).await;
         Ok(())
     }
 
     /// Counts one more, and writes it down before the answer leaves: what a caller saw is in the journal.
     fn answer(&self, key: u32) -> io::Result<Response> {
         let (at, added) = Span::of(|| self.add(key));
-        let Ok((generation, State { birth, value })) = added else { return Ok(Response::NotOwner) };
-        let line = OwnerLine::Served { key, generation, birth: birth.clone(), value, at };
+        let Ok((generation, State { state_id, value })) = added else { return Ok(Response::NotOwner) };
+        let line = OwnerLine::Served { key, generation, state_id: state_id.clone(), value, at };
         self.journal.write(&[line])?;
-        Ok(Response::Added { birth, value, generation })
+        Ok(Response::Added { state_id, value, generation })
     }
 
     fn add(&self, key: u32) -> Result<(u64, State), NotOwner> {
@@ -160,7 +160,7 @@ impl Server {
             self.states.remove(&name)?;
         }
         let added = self.states.with(&name, |slot| {
-            let fresh = || State { birth: format!("{}@{}", self.name, true_now()), value: 0 };
+            let fresh = || State { state_id: format!("{}@{}", self.name, true_now()), value: 0 };
             let state = slot.get_or_insert_with(fresh);
             state.value = match bug {
                 Some(Bug::BackwardOwner) => state.value.saturating_sub(3),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use centrifuge::flease::{AcquireError, Cell, Change, Flease, Lease, Peers, TryAcquireError};
 
-use super::probe::PAUSE;
+use super::probe::PROBE_INTERVAL;
 use super::stretch::{Stretch, Stretches};
 use super::{Part, PeerRole, told_to_stop};
 use crate::lines::{Journal, PeerLine, Span, true_now};
@@ -19,11 +19,11 @@ use centrifuge_harness::Rng;
 /// The secret of all peers of a run.
 const KEY: &[u8] = b"the secret of a run of chaos";
 /// What cannot be had now is tried again after this long.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// A lease that has ended is asked for so much longer whether it is valid: it must not come back.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 /// The longest time for which a cell is held on purpose.
-const LONGEST: Duration = Duration::from_secs(8);
+const MAX_HOLD: Duration = Duration::from_secs(8);
 
 /// The leases that this process has, by cell. Only the prober looks at them, and only while they are in here.
 type Leases = Arc<Mutex<BTreeMap<u32, Arc<Lease>>>>;
@@ -131,7 +131,7 @@ impl Seeker {
                     self.hold(lease).await?;
                 }
                 Ok(None) | Err(AcquireError::ClockApart { .. }) => {
-                    tokio::time::sleep(self.rng.between(Duration::ZERO, AGAIN)).await;
+                    tokio::time::sleep(self.rng.between(Duration::ZERO, RETRY_INTERVAL)).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -167,7 +167,7 @@ impl Seeker {
         let lease = Arc::new(lease);
         self.leases().insert(self.number, Arc::clone(&lease));
         let keeps = self.rng.percent(20);
-        let length = self.rng.between(Duration::from_millis(50), LONGEST);
+        let length = self.rng.between(Duration::from_millis(50), MAX_HOLD);
         let why = tokio::select! {
             why = lease.ended() => Some(why),
             () = tokio::time::sleep(length), if !keeps => None,
@@ -217,7 +217,7 @@ fn probe(leases: Leases, cells: Vec<u32>, journal: Arc<Journal>) {
             if let Err(error) = journal.write(&lines) {
                 tracing::error!(%error, "what the peer holds cannot be written down");
             }
-            thread::sleep(PAUSE);
+            thread::sleep(PROBE_INTERVAL);
         }
     });
 }

@@ -14,7 +14,7 @@ use crate::lines::{Journal, Nanos, OwnerLine, Span, true_now};
 use crate::plan::key_name;
 
 /// The pause between two rounds.
-pub(super) const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// With the bug: a pause that makes the Owner careless, for as long again.
 const LONG_PAUSE: Nanos = 1_000_000_000;
 
@@ -45,7 +45,7 @@ impl Probe {
             round_at = now;
             let lines = self.round(now < careless_until);
             self.journal.write(&lines)?;
-            thread::sleep(PAUSE);
+            thread::sleep(PROBE_INTERVAL);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::lines::{Nanos, Span};
 
 /// What goes on is written this often.
-const WRITE_EVERY: Nanos = 500_000_000;
+const WRITE_INTERVAL: Nanos = 500_000_000;
 /// A longer time between two checks is a pause, in which nobody was answered.
 pub(crate) const LONGEST_PAUSE: Nanos = 200_000_000;
 
@@ -59,7 +59,7 @@ impl<N: Copy + Eq> Stretches<N> {
             Some(mut run) if continues(&run) => {
                 run.stretch.last = at;
                 run.stretch.checks += 1;
-                if at.1.saturating_sub(run.written_at) > WRITE_EVERY {
+                if at.1.saturating_sub(run.written_at) > WRITE_INTERVAL {
                     written.push(run.stretch);
                     run = Run { stretch: Stretch { first: at, checks: 0, ..run.stretch }, written_at: at.1 };
                 }

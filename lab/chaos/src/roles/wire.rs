@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The longest frame.
-const LONGEST: usize = 16 << 20;
+const MAX_FRAME_LEN: usize = 16 << 20;
 
 /// What is asked of a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub(super) enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Response {
     /// Which state, how far it has counted, and under which lease.
-    Added { birth: String, value: u64, generation: u64 },
+    Added { state_id: String, value: u64, generation: u64 },
     /// The key is not this server's, or moves just now.
     NotOwner,
     /// What became of the part, for the sender's library to read.
@@ -78,7 +78,7 @@ pub(super) async fn send<T: Serialize>(stream: &mut TcpStream, message: &T) -> i
 
 pub(super) async fn receive<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
     let length = stream.read_u32_le().await? as usize;
-    if length > LONGEST {
+    if length > MAX_FRAME_LEN {
         return Err(unreadable());
     }
     let mut body = vec![0; length];

@@ -21,12 +21,12 @@ const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A run happens here, or has happened in a process inside namespaces.
 pub(crate) enum Place {
-    Here(Shelter),
+    Here(RunEnvironment),
     Done(bool),
 }
 
 /// The place of a run.
-pub(crate) struct Shelter {
+pub(crate) struct RunEnvironment {
     pub(crate) is_loopback: bool,
     /// Names the run among those of this machine: the process that cleans up after it.
     pub(crate) id: u32,
@@ -34,13 +34,13 @@ pub(crate) struct Shelter {
     temporary: Option<TempDir>,
 }
 
-impl Shelter {
+impl RunEnvironment {
     /// Finds a place. If that is inside namespaces, runs this very command there and cleans up after it.
     pub(crate) fn find(args: &PlaceArgs) -> io::Result<Place> {
         let id = std::process::id();
         if let Some(outer) = args.inside {
             end_with(outer)?;
-            return Ok(Place::Here(Shelter::new(args, false, outer)?));
+            return Ok(Place::Here(RunEnvironment::new(args, false, outer)?));
         }
         let inside = match args.network {
             NetworkKind::Loopback => false,
@@ -48,7 +48,7 @@ impl Shelter {
             NetworkKind::Auto => Namespaces::are_allowed(id),
         };
         if !inside {
-            return Ok(Place::Here(Shelter::new(args, true, id)?));
+            return Ok(Place::Here(RunEnvironment::new(args, true, id)?));
         }
         let namespaces = Namespaces::new(id)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -56,7 +56,7 @@ impl Shelter {
         Ok(Place::Done(is_good))
     }
 
-    fn new(args: &PlaceArgs, is_loopback: bool, id: u32) -> io::Result<Shelter> {
+    fn new(args: &PlaceArgs, is_loopback: bool, id: u32) -> io::Result<RunEnvironment> {
         if let Some(directory) = &args.keep {
             std::fs::create_dir_all(directory)?;
             if std::fs::read_dir(directory)?.next().is_some() {
@@ -64,11 +64,11 @@ impl Shelter {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, words));
             }
             let directory = directory.canonicalize()?;
-            return Ok(Shelter { is_loopback, id, directory, temporary: None });
+            return Ok(RunEnvironment { is_loopback, id, directory, temporary: None });
         }
         let temporary = tempfile::Builder::new().prefix("centrifuge-chaos-").tempdir()?;
         let directory = temporary.path().to_owned();
-        Ok(Shelter { is_loopback, id, directory, temporary: Some(temporary) })
+        Ok(RunEnvironment { is_loopback, id, directory, temporary: Some(temporary) })
     }
 
     pub(crate) fn directory(&self) -> &Path {

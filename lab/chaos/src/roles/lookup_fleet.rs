@@ -10,15 +10,15 @@ use centrifuge_server::descriptors::raise_limit;
 use centrifuge_server::stop::told_to_stop;
 use tokio::task::JoinSet;
 
-use super::CrowdRole;
+use super::LookupFleetRole;
 use crate::lines::{CallerLine, Journal, true_now};
 use crate::plan::NAMESPACE;
 
-/// How long the whole crowd may take to get its tables.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long all Lookups may take to get their tables.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Watches until it is told to stop, and writes down what it is told of losses.
-pub(super) async fn run(role: &CrowdRole) -> Result<(), Box<dyn Error>> {
+pub(super) async fn run(role: &LookupFleetRole) -> Result<(), Box<dyn Error>> {
     // While it looks for a leader a Lookup may have a connection to every Manager.
     raise_limit(role.lookups as usize * role.managers.len());
     let journal = Arc::new(Journal::open(&role.journal)?);
@@ -26,7 +26,7 @@ pub(super) async fn run(role: &CrowdRole) -> Result<(), Box<dyn Error>> {
     for _ in 0..role.lookups {
         let builder = Lookup::builder(Managers::list(&role.managers)?, NAMESPACE);
         let journal = Arc::clone(&journal);
-        let builder = builder.connect_timeout(PATIENCE).on_loss(move |loss| {
+        let builder = builder.connect_timeout(CONNECT_TIMEOUT).on_loss(move |loss| {
             let journal = Arc::clone(&journal);
             async move { note(&journal, loss.why) }
         });
@@ -42,7 +42,7 @@ pub(super) async fn run(role: &CrowdRole) -> Result<(), Box<dyn Error>> {
 }
 
 fn note(journal: &Journal, why: LossWhy) {
-    // No keys: a crowd looks nothing up.
+    // No keys: nothing is looked up.
     let line = CallerLine::Lost { why: why.into(), keys: Vec::new(), at: true_now() };
     if let Err(error) = journal.write(&[line]) {
         tracing::error!(%error, "what a Lookup was told cannot be written down");

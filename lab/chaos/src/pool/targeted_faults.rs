@@ -1,4 +1,4 @@
-//! What befalls leaders, again and again, so that what is wrong with them has consequences.
+//! Faults aimed at leaders, again and again, so that what is wrong with them has consequences.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::launch::Pool;
 use crate::bug::{Bug, LeaderTrouble};
 
 /// The pause before the harness looks again for somebody who leads.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// How long a Manager is away that leads in place of another.
 const AWAY: Duration = Duration::from_millis(2_500);
 /// An Owner is killed this long before a leader that must decide something is struck: its hold is over a little later, when the
@@ -30,7 +30,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 const NEWCOMER: Node = Node::Owner(0);
 
 /// What is done to the leader, in rounds.
-pub(super) struct Siege {
+pub(super) struct TargetedFaults {
     trouble: LeaderTrouble,
     /// Only this Manager's leadership is of interest.
     of: Option<u8>,
@@ -47,12 +47,12 @@ struct Times {
     every: Duration,
 }
 
-impl Siege {
+impl TargetedFaults {
     /// What a bug needs, if it concerns leaders.
-    pub(super) fn of(bug: Bug) -> Option<Siege> {
+    pub(super) fn of(bug: Bug) -> Option<TargetedFaults> {
         let trouble = bug.trouble()?;
         let of = (bug == Bug::OutlivedLeader).then_some(0);
-        Some(Siege { trouble, of, due: Instant::now(), leader: None })
+        Some(TargetedFaults { trouble, of, due: Instant::now(), leader: None })
     }
 
     /// What the report calls it.
@@ -96,7 +96,7 @@ impl Siege {
         }
         let found = pool.operator.leader().await;
         let now = Instant::now();
-        self.due = now + LOOK;
+        self.due = now + POLL_INTERVAL;
         let Some((leader, _)) = found else { return Ok(false) };
         if self.of.is_some_and(|wanted| wanted != leader) {
             pool.kill(Node::Manager(leader))?;

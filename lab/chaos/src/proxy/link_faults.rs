@@ -8,22 +8,22 @@ use tokio::sync::mpsc;
 
 use centrifuge_harness::Rng;
 
-/// How messages fare, in percent.
+/// How often a message is lost, doubled or delayed, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Weather {
+pub(crate) struct LinkFaults {
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     pub(crate) delayed: u64,
     pub(crate) longest_delay: Duration,
 }
 
-impl Weather {
+impl LinkFaults {
     /// Nothing happens.
-    pub(crate) const CLEAR: Weather =
-        Weather { lost: 0, doubled: 0, delayed: 0, longest_delay: Duration::ZERO };
+    pub(crate) const NONE: LinkFaults =
+        LinkFaults { lost: 0, doubled: 0, delayed: 0, longest_delay: Duration::ZERO };
     /// Now and then something.
-    pub(crate) const USUAL: Weather =
-        Weather { lost: 1, doubled: 2, delayed: 5, longest_delay: Duration::from_millis(200) };
+    pub(crate) const USUAL: LinkFaults =
+        LinkFaults { lost: 1, doubled: 2, delayed: 5, longest_delay: Duration::from_millis(200) };
 }
 
 /// What happened to messages, over all links.
@@ -46,7 +46,7 @@ pub(super) struct Way {
 #[derive(Debug)]
 struct State {
     rng: Rng,
-    weather: Weather,
+    link_faults: LinkFaults,
     is_cut: bool,
     /// The number of the message that came last, and the highest that left.
     came: u64,
@@ -54,20 +54,20 @@ struct State {
 }
 
 impl Way {
-    pub(super) fn new(rng: Rng, weather: Weather, counts: &Arc<Counts>) -> Way {
-        let state = State { rng, weather, is_cut: false, came: 0, left: 0 };
+    pub(super) fn new(rng: Rng, link_faults: LinkFaults, counts: &Arc<Counts>) -> Way {
+        let state = State { rng, link_faults, is_cut: false, came: 0, left: 0 };
         Way { state: Arc::new(Mutex::new(state)), counts: Arc::clone(counts) }
     }
 
-    pub(super) fn set_weather(&self, weather: Weather) {
-        self.lock().weather = weather;
+    pub(super) fn set_link_faults(&self, link_faults: LinkFaults) {
+        self.lock().link_faults = link_faults;
     }
 
     pub(super) fn set_cut(&self, is_cut: bool) {
         self.lock().is_cut = is_cut;
     }
 
-    /// Carries a message, as the weather wants it. False if the receiver is gone.
+    /// Carries a message, with the link's faults. False if the receiver is gone.
     pub(super) async fn carry<T: Clone + Send + 'static>(&self, message: T, to: &mpsc::Sender<T>) -> bool {
         let (number, fates) = self.draw();
         for delay in fates {
@@ -93,26 +93,26 @@ impl Way {
     fn draw(&self) -> (u64, Vec<Duration>) {
         let mut state = self.lock();
         state.came += 1;
-        let (number, weather) = (state.came, state.weather);
+        let (number, link_faults) = (state.came, state.link_faults);
         add(&self.counts.carried);
         if state.is_cut {
             return (number, Vec::new());
         }
-        if state.rng.percent(weather.lost) {
+        if state.rng.percent(link_faults.lost) {
             add(&self.counts.lost);
             return (number, Vec::new());
         }
-        let copies = if state.rng.percent(weather.doubled) { 2 } else { 1 };
+        let copies = if state.rng.percent(link_faults.doubled) { 2 } else { 1 };
         if copies == 2 {
             add(&self.counts.doubled);
         }
         let fate = |_| {
-            let is_late = state.rng.percent(weather.delayed);
+            let is_late = state.rng.percent(link_faults.delayed);
             if is_late {
                 add(&self.counts.delayed);
             }
             if is_late {
-                state.rng.between(Duration::from_millis(1), weather.longest_delay)
+                state.rng.between(Duration::from_millis(1), link_faults.longest_delay)
             } else {
                 Duration::ZERO
             }
@@ -141,9 +141,9 @@ fn add(counter: &AtomicU64) {
 mod tests {
     use super::*;
 
-    async fn carried(weather: Weather, is_cut: bool) -> (Vec<u64>, Arc<Counts>) {
+    async fn carried(link_faults: LinkFaults, is_cut: bool) -> (Vec<u64>, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
-        let way = Way::new(Rng::new(1), weather, &counts);
+        let way = Way::new(Rng::new(1), link_faults, &counts);
         way.set_cut(is_cut);
         let (to, mut from) = mpsc::channel(1_000);
         for number in 0..100 {
@@ -158,16 +158,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn clear_weather_changes_nothing_and_a_cut_lets_nothing_through() {
-        assert_eq!(carried(Weather::CLEAR, false).await.0, (0..100).collect::<Vec<u64>>());
-        assert!(carried(Weather::CLEAR, true).await.0.is_empty());
+    async fn without_faults_nothing_changes_and_a_cut_lets_nothing_through() {
+        assert_eq!(carried(LinkFaults::NONE, false).await.0, (0..100).collect::<Vec<u64>>());
+        assert!(carried(LinkFaults::NONE, true).await.0.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bad_weather_loses_doubles_and_reorders() {
-        let weather =
-            Weather { lost: 20, doubled: 20, delayed: 20, longest_delay: Duration::from_millis(50) };
-        let (arrived, counts) = carried(weather, false).await;
+    async fn faults_lose_double_and_reorder() {
+        let link_faults =
+            LinkFaults { lost: 20, doubled: 20, delayed: 20, longest_delay: Duration::from_millis(50) };
+        let (arrived, counts) = carried(link_faults, false).await;
         let (lost, doubled) = (counts.lost.load(Ordering::Relaxed), counts.doubled.load(Ordering::Relaxed));
         assert!(lost > 5 && doubled > 5, "{counts:?}");
         assert_eq!(arrived.len() as u64, 100 - lost + doubled);

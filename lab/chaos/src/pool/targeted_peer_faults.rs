@@ -1,4 +1,4 @@
-//! What befalls peers, again and again, so that what is wrong with them has consequences.
+//! Faults aimed at peers, again and again, so that what is wrong with them has consequences.
 
 use std::io;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use super::addresses::Node;
 use super::faults::Cure;
 use super::launch::Pool;
 use crate::bug::{Bug, PeerTrouble};
-use crate::proxy::Weather;
+use crate::proxy::LinkFaults;
 
 /// How long the peers are divided: some leases, and a recovery.
-const DIVIDED: Duration = Duration::from_millis(7_500);
+const SPLIT_LENGTH: Duration = Duration::from_millis(7_500);
 /// When everybody has been renewed or has given up, with the votes of those whom it reaches.
-const SETTLED: Duration = Duration::from_millis(3_500);
+const SETTLE_TIME: Duration = Duration::from_millis(3_500);
 /// From one strike to the next.
-const EVERY: Duration = Duration::from_millis(10_000);
+const STRIKE_INTERVAL: Duration = Duration::from_millis(10_000);
 
 /// What is done to the peers, in rounds.
-pub(super) struct PeerSiege {
+pub(super) struct TargetedPeerFaults {
     trouble: PeerTrouble,
     due: Instant,
     round: u8,
 }
 
-impl PeerSiege {
+impl TargetedPeerFaults {
     /// What a bug needs to be seen, if the usual faults do not show it.
-    pub(super) fn of(bug: Bug) -> Option<PeerSiege> {
-        Some(PeerSiege { trouble: bug.peer_trouble()?, due: Instant::now(), round: 0 })
+    pub(super) fn of(bug: Bug) -> Option<TargetedPeerFaults> {
+        Some(TargetedPeerFaults { trouble: bug.peer_trouble()?, due: Instant::now(), round: 0 })
     }
 
     /// What the report calls it.
@@ -45,7 +45,7 @@ impl PeerSiege {
         if now < self.due {
             return Ok(false);
         }
-        self.due = now + EVERY;
+        self.due = now + STRIKE_INTERVAL;
         self.round = self.round.wrapping_add(1);
         let mut peers = Node::all(pool.plan.sizes);
         let turns = usize::from(self.round) % peers.len().max(1);
@@ -55,14 +55,14 @@ impl PeerSiege {
                 // Both sides have a majority with its vote, and nobody else tells one of the other.
                 let Some(shared) = peers.pop() else { return Ok(false) };
                 divide(pool, &peers, now, cures)?;
-                cures.push((now + SETTLED, Cure::Kill(shared)));
+                cures.push((now + SETTLE_TIME, Cure::Kill(shared)));
             }
             PeerTrouble::DoubledMinority => {
                 divide(pool, &peers, now, cures)?;
-                let doubled = Weather { doubled: 100, ..Weather::CLEAR };
+                let doubled = LinkFaults { doubled: 100, ..LinkFaults::NONE };
                 for (from, to) in pairs(&peers, &peers) {
-                    pool.set_weather(from, to, Some(doubled), DIVIDED)?;
-                    cures.push((now + DIVIDED, Cure::Clear(from, to)));
+                    pool.set_link_faults(from, to, Some(doubled), SPLIT_LENGTH)?;
+                    cures.push((now + SPLIT_LENGTH, Cure::Clear(from, to)));
                 }
             }
         }
@@ -75,7 +75,7 @@ fn divide(pool: &mut Pool, peers: &[Node], now: Instant, cures: &mut Vec<(Instan
     let (one, other) = peers.split_at(peers.len() / 2);
     for (from, to) in pairs(one, other).into_iter().chain(pairs(other, one)) {
         pool.cut(from, to)?;
-        cures.push((now + DIVIDED, Cure::Heal(from, to)));
+        cures.push((now + SPLIT_LENGTH, Cure::Heal(from, to)));
     }
     Ok(())
 }

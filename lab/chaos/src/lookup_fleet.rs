@@ -1,4 +1,4 @@
-//! How a crowd of Lookups comes to a new leader: how soon all of them watch it, and how many ask at once.
+//! How a fleet of Lookups comes to a new leader: how soon all of them watch it, and how many ask at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use crate::lines::{Journal, Nanos, true_now};
 use crate::pool::Watched;
 
 /// How often the Managers are asked. What comes within this time is not told apart.
-pub(crate) const EVERY: Duration = Duration::from_millis(100);
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// A second.
 const SECOND: Nanos = 1_000_000_000;
 
@@ -35,18 +35,18 @@ pub(crate) struct Most {
 type Samples = BTreeMap<SocketAddr, Vec<Sample>>;
 
 /// Asks the Managers all the time how many Lookups watch them.
-pub(crate) struct Crowd {
+pub(crate) struct LookupFleet {
     samples: Arc<Mutex<Samples>>,
     asking: Vec<JoinHandle<()>>,
 }
 
-impl Crowd {
+impl LookupFleet {
     /// What they say is also written down, in `watched.jsonl`.
-    pub(crate) fn observe(managers: Vec<SocketAddr>, directory: &Path) -> io::Result<Crowd> {
+    pub(crate) fn observe(managers: Vec<SocketAddr>, directory: &Path) -> io::Result<LookupFleet> {
         let journal = Arc::new(Journal::open(&directory.join("watched.jsonl"))?);
         let samples: Arc<Mutex<Samples>> = Arc::default();
         let ask = |manager| tokio::spawn(ask(manager, Arc::clone(&samples), Arc::clone(&journal)));
-        Ok(Crowd { asking: managers.into_iter().map(ask).collect(), samples })
+        Ok(LookupFleet { asking: managers.into_iter().map(ask).collect(), samples })
     }
 
     /// When a leader of a term after this one was first seen with so many Lookups.
@@ -71,14 +71,14 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for LookupFleet {
     fn drop(&mut self) {
         self.asking.iter().for_each(JoinHandle::abort);
     }
 }
 
 async fn ask(manager: SocketAddr, samples: Arc<Mutex<Samples>>, journal: Arc<Journal>) {
-    let mut ticks = tokio::time::interval(EVERY);
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

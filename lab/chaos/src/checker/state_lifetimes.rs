@@ -8,7 +8,7 @@ use crate::lines::{OwnerLine, Span};
 
 /// One state of a key, from its beginning, wherever it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Birth {
+pub(super) struct StateLifetime {
     pub(super) name: String,
     /// The lowest and the highest lease under which it was used.
     pub(super) lowest: u64,
@@ -19,17 +19,17 @@ pub(super) struct Birth {
 }
 
 /// The states of each key, in order. Between two of them the state of the key was lost.
-pub(super) type Births = BTreeMap<u32, Vec<Birth>>;
+pub(super) type StateLifetimes = BTreeMap<u32, Vec<StateLifetime>>;
 
 type Values<'a> = BTreeMap<(u32, &'a str), Vec<(Span, u64)>>;
 
-pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) -> Births {
-    let mut found: BTreeMap<(u32, &str), Birth> = BTreeMap::new();
+pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) -> StateLifetimes {
+    let mut found: BTreeMap<(u32, &str), StateLifetime> = BTreeMap::new();
     let mut values = Values::new();
     for line in evidence.owners.iter().flat_map(|life| &life.lines) {
-        let OwnerLine::Served { key, generation, birth, value, at } = line else { continue };
-        let state = found.entry((*key, birth)).or_insert_with(|| Birth {
-            name: birth.clone(),
+        let OwnerLine::Served { key, generation, state_id, value, at } = line else { continue };
+        let state = found.entry((*key, state_id)).or_insert_with(|| StateLifetime {
+            name: state_id.clone(),
             lowest: *generation,
             highest: *generation,
             first: *at,
@@ -43,24 +43,24 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) -> Births {
         if at.1 > state.last.1 {
             state.last = *at;
         }
-        values.entry((*key, birth)).or_default().push((*at, *value));
+        values.entry((*key, state_id)).or_default().push((*at, *value));
     }
-    for ((key, birth), uses) in values {
-        verdict.violations.extend(went_back(key, birth, uses));
+    for ((key, state_id), uses) in values {
+        verdict.violations.extend(went_back(key, state_id, uses));
     }
-    let mut births = Births::new();
-    for ((key, _), birth) in found {
-        births.entry(key).or_default().push(birth);
+    let mut lifetimes = StateLifetimes::new();
+    for ((key, _), lifetime) in found {
+        lifetimes.entry(key).or_default().push(lifetime);
     }
-    for states in births.values_mut() {
+    for states in lifetimes.values_mut() {
         states.sort_by_key(|state| (state.lowest, state.first.0));
         verdict.losses += states.len().saturating_sub(1) as u64;
     }
-    births
+    lifetimes
 }
 
 /// Every request adds one: a later one that finds no more than an earlier one left has lost something, and nobody was told.
-fn went_back(key: u32, birth: &str, mut uses: Vec<(Span, u64)>) -> Option<String> {
+fn went_back(key: u32, state_id: &str, mut uses: Vec<(Span, u64)>) -> Option<String> {
     let mut ends = uses.clone();
     ends.sort_by_key(|(at, _)| at.1);
     uses.sort_by_key(|(at, _)| at.0);
@@ -72,7 +72,7 @@ fn went_back(key: u32, birth: &str, mut uses: Vec<(Span, u64)>) -> Option<String
         }
         if let Some(highest) = highest.filter(|highest| *highest >= value) {
             return Some(format!(
-                "S4: the state {birth} of key {key} went back from {highest} to {value} (at {}): a part of it was lost without a word",
+                "S4: the state {state_id} of key {key} went back from {highest} to {value} (at {}): a part of it was lost without a word",
                 at.0
             ));
         }
@@ -92,9 +92,9 @@ mod tests {
             owner("b", [served(0, 7, "x", 3, 30), served(0, 9, "y", 1, 60)]),
         ]);
         let mut verdict = Verdict::default();
-        let births = check(&evidence, &mut verdict);
+        let lifetimes = check(&evidence, &mut verdict);
         let states: Vec<(&str, u64, u64)> =
-            births[&0].iter().map(|state| (state.name.as_str(), state.lowest, state.highest)).collect();
+            lifetimes[&0].iter().map(|state| (state.name.as_str(), state.lowest, state.highest)).collect();
         assert_eq!(states, [("x", 5, 7), ("y", 9, 9)]);
         assert_eq!((verdict.losses, verdict.violations.len()), (1, 0));
     }
@@ -116,7 +116,7 @@ mod tests {
         let at = |before, after, value| OwnerLine::Served {
             key: 0,
             generation: 5,
-            birth: "x".into(),
+            state_id: "x".into(),
             value,
             at: Span(before, after),
         };

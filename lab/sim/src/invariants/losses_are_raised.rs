@@ -2,8 +2,8 @@
 //! was lost.
 //!
 //! What counts as lost is seen twice. Applications show it: an operation that finds nothing where a value was left. The
-//! table shows it: a range is released, or granted without its state. Each loss is a debt of every Lookup that had a
-//! table before it, which raising the loss pays; `debts.rs` has the book. The other way round, state comes along with
+//! table shows it: a range is released, or granted without its state. Each loss is pending for every Lookup that had a
+//! table before it, until that raises it; `pending_losses.rs` keeps them. The other way round, state comes along with
 //! a lease only from who held it until then, and is not given up as lost if its Owner said that it moved it.
 
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use centrifuge_core::record::{Batch, Change, Reason, Record};
 use crate::seen::{Seen, TrueTime, Value};
 
 use super::committed::{How, RowChange};
-use super::debts::Debts;
+use super::pending_losses::PendingLosses;
 use super::{Facts, Verdict, slot};
 
 /// Guards S4.
 #[derive(Debug, Default)]
 pub struct LossesAreRaised {
     left: BTreeMap<(usize, Key), Left>,
-    debts: Debts,
+    pending: PendingLosses,
     /// The keys that Owners said they moved, by namespace and lease.
     moved: BTreeMap<(usize, Generation), RangeSet>,
     /// By namespace: the last lease that was given up on each key.
@@ -56,14 +56,16 @@ impl LossesAreRaised {
     pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
         match seen {
             Seen::LookupStarted { node, .. } | Seen::LookupEnded { node } => {
-                self.debts.forget(*node);
+                self.pending.forget(*node);
             }
-            Seen::LookupPaused { node, paused: false } => self.debts.postpone(now, *node, facts.limits.slack),
+            Seen::LookupPaused { node, paused: false } => {
+                self.pending.postpone(now, *node, facts.limits.slack)
+            }
             Seen::LookupStepped { node, machine, clock, actions } => {
-                self.debts.hear_step(now, *node, machine, clock.read(now), actions, facts);
+                self.pending.hear_step(now, *node, machine, clock.read(now), actions, facts);
             }
-            Seen::ManagerStepped { machine, .. } if self.debts.wait_for_a_leader() => {
-                machine.group().into_iter().for_each(|group| self.debts.note_learned(now, group, facts));
+            Seen::ManagerStepped { machine, .. } if self.pending.wait_for_a_leader() => {
+                machine.group().into_iter().for_each(|group| self.pending.note_learned(now, group, facts));
             }
             Seen::OwnerStepped { node, actions, .. } => {
                 let space = facts.holdings.space_of(*node);
@@ -82,7 +84,7 @@ impl LossesAreRaised {
             }
             _ => {}
         }
-        self.debts.collect(now, facts)
+        self.pending.find_overdue(now, facts)
     }
 
     /// An application found the latest value there is, or nothing; if nothing, the value before is lost.
@@ -95,7 +97,13 @@ impl LossesAreRaised {
                 Err(facts.violation("S4", now, service.space, vec![service.key], what))
             }
             (None, Some(lost)) => {
-                self.debts.owe_service(now, service.space, (service.key, service.generation), lost.at, facts);
+                self.pending.add_from_service(
+                    now,
+                    service.space,
+                    (service.key, service.generation),
+                    lost.at,
+                    facts,
+                );
                 Ok(())
             }
             _ => Ok(()),
@@ -117,7 +125,7 @@ impl LossesAreRaised {
                 slot(&mut self.given_up, change.space).insert(change.range, change.before.generation);
             }
             if !lost.is_empty() {
-                self.debts.owe_published(now, group[0].space, lost, facts);
+                self.pending.add_published(now, group[0].space, lost, facts);
             }
         }
         Ok(())
@@ -132,7 +140,7 @@ impl LossesAreRaised {
         let is_there = |(_, lease): &(KeyRange, &Generation)| change.after.state_since <= **lease;
         let found: RangeSet =
             given_up.overlapping(change.range).filter(is_there).map(|(part, _)| part).collect();
-        self.debts.forgive(change.space, &found, facts);
+        self.pending.forgive(change.space, &found, facts);
         given_up.remove(change.range);
     }
 
@@ -266,7 +274,7 @@ mod tests {
         let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
         scene.group.apply(&batch);
         scene.start_lookup(0, at(0));
-        guard.debts.note_table(at(0), 0);
+        guard.pending.note_table(at(0), 0);
         (scene, guard)
     }
 
@@ -274,12 +282,12 @@ mod tests {
         let batch = scene.commit(now, vec![change]);
         guard.judge_batch(now, &scene.facts)?;
         scene.group.apply(&batch);
-        guard.debts.note_learned(now, &scene.group, &scene.facts);
+        guard.pending.note_learned(now, &scene.group, &scene.facts);
         Ok(())
     }
 
     fn raise(guard: &mut LossesAreRaised, now: TrueTime, keys: KeyRange, why: LossWhy) {
-        guard.debts.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
+        guard.pending.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
     }
 
     #[test]
@@ -299,7 +307,7 @@ mod tests {
         let (scene, mut guard) = listening();
         assert_eq!(serve(&mut guard, at(1), &scene, None, value(1, 1)), Ok(()));
         assert_eq!(serve(&mut guard, at(2), &scene, Some(value(1, 1)), value(1, 2)), Ok(()));
-        assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
     }
 
     #[test]
@@ -321,13 +329,13 @@ mod tests {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(1), &scene, None, value(1, 1)).unwrap();
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert_eq!(guard.debts.collect(at(9 + ALLOWED), &scene.facts), Ok(()));
-        let violation = guard.debts.collect(at(10 + ALLOWED), &scene.facts).unwrap_err();
+        assert_eq!(guard.pending.find_overdue(at(9 + ALLOWED), &scene.facts), Ok(()));
+        let violation = guard.pending.find_overdue(at(10 + ALLOWED), &scene.facts).unwrap_err();
         assert_eq!((violation.invariant, violation.keys), ("S4", vec![Key(5)]));
     }
 
     #[test]
-    fn a_loss_raised_before_the_service_or_after_it_pays() {
+    fn a_loss_raised_before_the_service_or_after_it_counts() {
         for raised in [at(5), at(20)] {
             let (scene, mut guard) = listening();
             serve(&mut guard, at(1), &scene, None, value(1, 1)).unwrap();
@@ -338,34 +346,34 @@ mod tests {
             if raised > at(9) {
                 raise(&mut guard, raised, range(0, 9), LossWhy::StateBeganAnew);
             }
-            assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
+            assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
         }
     }
 
     #[test]
-    fn a_loss_raised_before_the_last_write_pays_nothing() {
+    fn a_loss_raised_before_the_last_write_does_not_count() {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(3), &scene, None, value(1, 1)).unwrap();
         raise(&mut guard, at(2), range(0, 9), LossWhy::StateBeganAnew);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert!(guard.debts.collect(at(900), &scene.facts).is_err());
+        assert!(guard.pending.find_overdue(at(900), &scene.facts).is_err());
     }
 
     #[test]
-    fn a_lookup_that_came_later_owes_nothing() {
+    fn a_lookup_that_came_later_has_nothing_to_raise() {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(3), &scene, None, value(1, 1)).unwrap();
-        guard.debts.forget(0);
-        guard.debts.note_table(at(4), 0);
+        guard.pending.forget(0);
+        guard.pending.note_table(at(4), 0);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
     }
 
     #[test]
     fn a_release_without_a_next_owner_is_a_loss_too() {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), release(0, 9, 1)).unwrap();
-        assert!(guard.debts.collect(at(11 + ALLOWED), &scene.facts).is_err());
+        assert!(guard.pending.find_overdue(at(11 + ALLOWED), &scene.facts).is_err());
     }
 
     #[test]
@@ -373,7 +381,7 @@ mod tests {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), grant(20, 29, 2, 2)).unwrap();
         commit(&mut scene, &mut guard, at(11), clean_grant(0, 9, 3, 2, 1)).unwrap();
-        assert_eq!(guard.debts.collect(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
     }
 
     #[test]

@@ -16,9 +16,9 @@ pub mod planned_changes_lose_nothing;
 pub mod races_end;
 
 pub mod committed;
-pub mod debts;
 pub mod holdings;
 pub mod ownerless;
+pub mod pending_losses;
 
 #[cfg(test)]
 pub(crate) mod testing;

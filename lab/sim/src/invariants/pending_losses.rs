@@ -1,8 +1,8 @@
 //! Which losses each Lookup has still to raise, and until when.
 //!
-//! A debt is due when the Lookup's knowledge of the time before a leader knew of the loss is too old to be relied on.
-//! A Lookup that is paused, or that has declared everything lost and is still out of contact, owes nothing until it is
-//! back.
+//! A loss is due when the Lookup's knowledge of the time before a leader knew of the loss is too old to be relied on.
+//! A Lookup that is paused, or that has declared everything lost and is still out of contact, has nothing to raise
+//! until it is back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use super::{Facts, Verdict, later, slot};
 /// The deadline of what nobody can know yet.
 const NOT_YET: TrueTime = TrueTime(u64::MAX);
 
-/// All debts of all Lookups.
+/// The pending losses of all Lookups.
 #[derive(Debug, Default)]
-pub struct Debts {
+pub struct PendingLosses {
     listeners: Vec<Listening>,
     /// Published losses of which no leader knows yet.
     unlearned: Vec<Unlearned>,
-    /// No debt is due before this; `None`: there is none.
+    /// None is due before this; `None`: none is pending.
     next_deadline: Option<TrueTime>,
 }
 
@@ -41,12 +41,12 @@ struct Listening {
     /// It has declared everything lost, and has not been in contact since.
     out_of_contact: bool,
     raised: Vec<(TrueTime, RangeSet)>,
-    debts: Vec<Debt>,
+    pending: Vec<PendingLoss>,
 }
 
 /// A loss that a Lookup has to raise.
 #[derive(Clone, Debug)]
-struct Debt {
+struct PendingLoss {
     keys: Arc<[KeyRange]>,
     lost_at: TrueTime,
     deadline: TrueTime,
@@ -68,14 +68,14 @@ enum HowLost {
     Served(Generation),
 }
 
-impl Debts {
-    /// A Lookup process begins or is gone: it owes nothing.
+impl PendingLosses {
+    /// A Lookup process begins or is gone: nothing is pending.
     pub fn forget(&mut self, node: usize) {
         *slot(&mut self.listeners, node) = Listening::default();
     }
 
     /// An operation on a key found nothing, under this lease, where a value was left at `lost_at`.
-    pub fn owe_service(
+    pub fn add_from_service(
         &mut self,
         now: TrueTime,
         space: usize,
@@ -84,16 +84,17 @@ impl Debts {
         facts: &Facts,
     ) {
         let (keys, how) = (Arc::new([KeyRange::one(key)]), HowLost::Served(generation));
-        let debt = Debt { keys, lost_at, deadline: NOT_YET, how };
-        self.owe(space, &debt, Some(now), facts, |listening| {
+        let pending = PendingLoss { keys, lost_at, deadline: NOT_YET, how };
+        self.add(space, &pending, Some(now), facts, |listening| {
             listening.since.is_some_and(|since| since < lost_at) && !listening.has_raised(key, lost_at)
         });
     }
 
     /// A loss that is durable, though perhaps no leader knows yet: until one does no Lookup can, and its time begins.
-    pub fn owe_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
-        let debt = Debt { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
-        self.owe(space, &debt, None, facts, |listening| listening.since.is_some());
+    pub fn add_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
+        let pending =
+            PendingLoss { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
+        self.add(space, &pending, None, facts, |listening| listening.since.is_some());
         let position = facts.committed.ledger(space).and_then(Ledger::position);
         self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
     }
@@ -103,8 +104,8 @@ impl Debts {
     pub fn forgive(&mut self, space: usize, found: &RangeSet, facts: &Facts) {
         let concerned = |node: usize| facts.lookup(node).is_some_and(|lookup| lookup.space == space);
         for (_, listening) in self.listeners.iter_mut().enumerate().filter(|(node, _)| concerned(*node)) {
-            let is_published = |debt: &Debt| matches!(debt.how, HowLost::Published);
-            listening.debts.retain_mut(|debt| !is_published(debt) || !debt.is_paid_by(found));
+            let is_published = |pending: &PendingLoss| matches!(pending.how, HowLost::Published);
+            listening.pending.retain_mut(|pending| !is_published(pending) || !pending.is_raised_by(found));
         }
     }
 
@@ -126,9 +127,10 @@ impl Debts {
         for (node, listening) in self.listeners.iter_mut().enumerate() {
             let Some(lookup) = facts.lookup(node) else { continue };
             let deadline = later(known_since, lookup.told_within);
-            let waits = |debt: &&mut Debt| debt.deadline == NOT_YET && debt.lost_at == loss.lost_at;
-            for debt in listening.debts.iter_mut().filter(waits) {
-                debt.deadline = deadline;
+            let waits =
+                |pending: &&mut PendingLoss| pending.deadline == NOT_YET && pending.lost_at == loss.lost_at;
+            for pending in listening.pending.iter_mut().filter(waits) {
+                pending.deadline = deadline;
                 self.next_deadline = sooner(self.next_deadline, deadline);
             }
         }
@@ -139,11 +141,11 @@ impl Debts {
         !self.unlearned.is_empty()
     }
 
-    /// Makes a loss a debt of every Lookup of the namespace that it concerns; the time of each runs by its own settings.
-    fn owe(
+    /// Makes a loss pending for every Lookup of the namespace that it concerns; the time of each runs by its own settings.
+    fn add(
         &mut self,
         space: usize,
-        debt: &Debt,
+        pending: &PendingLoss,
         known_since: Option<TrueTime>,
         facts: &Facts,
         concerns: impl Fn(&Listening) -> bool,
@@ -152,7 +154,7 @@ impl Debts {
             let Some(lookup) = facts.lookup(node).filter(|lookup| lookup.space == space) else { continue };
             if concerns(listening) {
                 let deadline = known_since.map_or(NOT_YET, |since| later(since, lookup.told_within));
-                listening.debts.push(Debt { deadline, ..debt.clone() });
+                listening.pending.push(PendingLoss { deadline, ..pending.clone() });
                 self.next_deadline = sooner(self.next_deadline, deadline);
             }
         }
@@ -201,14 +203,16 @@ impl Debts {
     /// A Lookup that is back has some time for what it could not know.
     pub fn postpone(&mut self, now: TrueTime, node: usize, by: Duration) {
         let deadline = later(now, by);
-        for debt in slot(&mut self.listeners, node).debts.iter_mut().filter(|debt| debt.deadline != NOT_YET) {
-            debt.deadline = debt.deadline.max(deadline);
-            self.next_deadline = sooner(self.next_deadline, debt.deadline);
+        for pending in
+            slot(&mut self.listeners, node).pending.iter_mut().filter(|pending| pending.deadline != NOT_YET)
+        {
+            pending.deadline = pending.deadline.max(deadline);
+            self.next_deadline = sooner(self.next_deadline, pending.deadline);
         }
     }
 
-    /// Finds a debt that is overdue, and when the next will be.
-    pub fn collect(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
+    /// Finds a loss that is overdue, and when the next will be.
+    pub fn find_overdue(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
         if self.next_deadline.is_none_or(|deadline| now <= deadline) {
             return Ok(());
         }
@@ -218,12 +222,12 @@ impl Debts {
             if lookup.paused || listening.out_of_contact {
                 continue;
             }
-            for debt in &listening.debts {
-                if debt.deadline < now {
-                    let keys = debt.keys.iter().map(|range| range.first()).take(4).collect();
-                    return Err(facts.violation("S4", now, lookup.space, keys, debt.describe(node)));
+            for pending in &listening.pending {
+                if pending.deadline < now {
+                    let keys = pending.keys.iter().map(|range| range.first()).take(4).collect();
+                    return Err(facts.violation("S4", now, lookup.space, keys, pending.describe(node)));
                 }
-                self.next_deadline = sooner(self.next_deadline, debt.deadline);
+                self.next_deadline = sooner(self.next_deadline, pending.deadline);
             }
         }
         Ok(())
@@ -232,7 +236,7 @@ impl Debts {
 
 impl Listening {
     fn hear(&mut self, now: TrueTime, keys: &RangeSet, why: LossWhy) {
-        self.debts.retain_mut(|debt| !debt.is_paid_by(keys));
+        self.pending.retain_mut(|pending| !pending.is_raised_by(keys));
         self.out_of_contact |= why == LossWhy::OutOfContact;
         self.raised.push((now, keys.clone()));
     }
@@ -243,9 +247,9 @@ impl Listening {
     }
 }
 
-impl Debt {
+impl PendingLoss {
     /// Strikes out the keys that were raised; true if none is left.
-    fn is_paid_by(&mut self, raised: &RangeSet) -> bool {
+    fn is_raised_by(&mut self, raised: &RangeSet) -> bool {
         if self.keys.iter().all(|range| raised.contains_range(*range)) {
             return true;
         }
@@ -259,7 +263,7 @@ impl Debt {
     fn describe(&self, node: usize) -> String {
         let keys: Vec<String> = self.keys.iter().take(4).map(ToString::to_string).collect();
         let keys = keys.join(", ");
-        let Debt { lost_at, deadline, .. } = self;
+        let PendingLoss { lost_at, deadline, .. } = self;
         match self.how {
             HowLost::Published => format!(
                 "the state of {keys} was published as lost at {lost_at}, and Lookup {node} did not raise it by {deadline}"
@@ -285,78 +289,78 @@ mod tests {
     const ALLOWED: u64 = 100;
 
     /// A namespace with a Lookup on node 0 that has had a table since the start.
-    fn listening() -> (Scene, Debts) {
-        let (mut scene, mut debts) = (Scene::new(), Debts::default());
+    fn listening() -> (Scene, PendingLosses) {
+        let (mut scene, mut pending) = (Scene::new(), PendingLosses::default());
         let batch = scene.commit(at(0), vec![create(1), grant(0, 9, 1, 1)]);
         scene.group.apply(&batch);
         scene.start_lookup(0, at(0));
-        debts.note_table(at(0), 0);
-        (scene, debts)
+        pending.note_table(at(0), 0);
+        (scene, pending)
     }
 
     /// The state of keys 0-9 is lost at 10 s, and the leader knows at once.
-    fn lose(scene: &mut Scene, debts: &mut Debts) {
+    fn lose(scene: &mut Scene, pending: &mut PendingLosses) {
         let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
-        debts.owe_published(at(10), 0, vec![range(0, 9)], &scene.facts);
+        pending.add_published(at(10), 0, vec![range(0, 9)], &scene.facts);
         scene.group.apply(&batch);
-        debts.note_learned(at(10), &scene.group, &scene.facts);
+        pending.note_learned(at(10), &scene.group, &scene.facts);
     }
 
-    fn raise(debts: &mut Debts, now: TrueTime, keys: KeyRange, why: LossWhy) {
-        debts.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
+    fn raise(pending: &mut PendingLosses, now: TrueTime, keys: KeyRange, why: LossWhy) {
+        pending.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
     }
 
     #[test]
     fn a_published_loss_must_be_raised_for_all_its_keys() {
-        let (mut scene, mut debts) = listening();
-        lose(&mut scene, &mut debts);
-        raise(&mut debts, at(11), range(0, 6), LossWhy::StateBeganAnew);
-        let violation = debts.collect(at(11 + ALLOWED), &scene.facts).unwrap_err();
+        let (mut scene, mut pending) = listening();
+        lose(&mut scene, &mut pending);
+        raise(&mut pending, at(11), range(0, 6), LossWhy::StateBeganAnew);
+        let violation = pending.find_overdue(at(11 + ALLOWED), &scene.facts).unwrap_err();
         assert_eq!(violation.keys, vec![Key(7)]);
     }
 
     #[test]
     fn a_published_loss_may_be_raised_part_by_part() {
-        let (mut scene, mut debts) = listening();
-        lose(&mut scene, &mut debts);
-        raise(&mut debts, at(11), range(0, 6), LossWhy::StateBeganAnew);
-        raise(&mut debts, at(12), range(7, 9), LossWhy::Unowned);
-        assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
+        let (mut scene, mut pending) = listening();
+        lose(&mut scene, &mut pending);
+        raise(&mut pending, at(11), range(0, 6), LossWhy::StateBeganAnew);
+        raise(&mut pending, at(12), range(7, 9), LossWhy::Unowned);
+        assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
     }
 
     #[test]
     fn a_loss_is_due_once_a_leader_knows_of_it() {
-        let (mut scene, mut debts) = listening();
+        let (mut scene, mut pending) = listening();
         let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
-        debts.owe_published(at(10), 0, vec![range(0, 9)], &scene.facts);
-        debts.note_learned(at(20), &scene.group, &scene.facts);
-        assert_eq!(debts.collect(at(500), &scene.facts), Ok(()));
+        pending.add_published(at(10), 0, vec![range(0, 9)], &scene.facts);
+        pending.note_learned(at(20), &scene.group, &scene.facts);
+        assert_eq!(pending.find_overdue(at(500), &scene.facts), Ok(()));
         scene.group.apply(&batch);
-        debts.note_learned(at(500), &scene.group, &scene.facts);
-        assert_eq!(debts.collect(at(500 + ALLOWED), &scene.facts), Ok(()));
-        assert!(debts.collect(at(501 + ALLOWED), &scene.facts).is_err());
+        pending.note_learned(at(500), &scene.group, &scene.facts);
+        assert_eq!(pending.find_overdue(at(500 + ALLOWED), &scene.facts), Ok(()));
+        assert!(pending.find_overdue(at(501 + ALLOWED), &scene.facts).is_err());
     }
 
     #[test]
     fn a_paused_lookup_has_its_time_once_it_goes_on() {
-        let (mut scene, mut debts) = listening();
-        lose(&mut scene, &mut debts);
+        let (mut scene, mut pending) = listening();
+        lose(&mut scene, &mut pending);
         scene.pause_lookup(0, true);
-        assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
+        assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
         scene.pause_lookup(0, false);
-        debts.postpone(at(900), 0, scene.facts.limits.slack);
-        assert_eq!(debts.collect(at(910), &scene.facts), Ok(()));
-        assert!(debts.collect(at(911), &scene.facts).is_err());
+        pending.postpone(at(900), 0, scene.facts.limits.slack);
+        assert_eq!(pending.find_overdue(at(910), &scene.facts), Ok(()));
+        assert!(pending.find_overdue(at(911), &scene.facts).is_err());
     }
 
     #[test]
-    fn a_lookup_that_says_it_knows_nothing_owes_nothing() {
-        let (mut scene, mut debts) = listening();
-        raise(&mut debts, at(9), KeyRange::ALL, LossWhy::OutOfContact);
-        lose(&mut scene, &mut debts);
-        assert_eq!(debts.collect(at(900), &scene.facts), Ok(()));
-        debts.note_contact(at(900), 0, &scene.facts);
-        assert_eq!(debts.collect(at(900 + ALLOWED), &scene.facts), Ok(()));
-        assert!(debts.collect(at(901 + ALLOWED), &scene.facts).is_err());
+    fn a_lookup_that_says_it_knows_nothing_has_nothing_to_raise() {
+        let (mut scene, mut pending) = listening();
+        raise(&mut pending, at(9), KeyRange::ALL, LossWhy::OutOfContact);
+        lose(&mut scene, &mut pending);
+        assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
+        pending.note_contact(at(900), 0, &scene.facts);
+        assert_eq!(pending.find_overdue(at(900 + ALLOWED), &scene.facts), Ok(()));
+        assert!(pending.find_overdue(at(901 + ALLOWED), &scene.facts).is_err());
     }
 }

@@ -2,17 +2,17 @@
 
 use centrifuge_core::flease::FleaseEvent;
 
-use crate::world::dice::Dice;
+use crate::world::rng::Rng;
 
 use super::plan::nanos;
 use super::queue::Event;
 use super::{FleaseWorld, MILLISECOND};
 
 /// An offset within half of epsilon, most often at its very edge.
-pub(crate) fn offset(dice: &mut Dice, half: u64) -> i64 {
-    let size = if dice.chance(700) { half } else { dice.between(0, half) };
+pub(crate) fn offset(rng: &mut Rng, half: u64) -> i64 {
+    let size = if rng.chance(700) { half } else { rng.between(0, half) };
     let size = i64::try_from(size).expect("epsilon is short");
-    if dice.chance(500) { size } else { -size }
+    if rng.chance(500) { size } else { -size }
 }
 
 impl FleaseWorld {
@@ -22,25 +22,25 @@ impl FleaseWorld {
 
     /// Somebody's clock turns towards another offset; now and then everybody's.
     pub(super) fn turn(&mut self) {
-        if self.dice.chance(300) {
+        if self.rng.chance(300) {
             (0..self.peers.len()).for_each(|peer| self.turn_clock(peer));
         } else {
             let peer = self.somebody();
             self.turn_clock(peer);
         }
-        let next = self.dice.between(1, 2 * self.plan.turn_every);
+        let next = self.rng.between(1, 2 * self.plan.turn_every);
         self.queue.push(self.now.0 + next, Event::Turn);
     }
 
     fn turn_clock(&mut self, peer: usize) {
-        let target = offset(&mut self.dice, nanos(self.plan.config.epsilon) / 2);
+        let target = offset(&mut self.rng, nanos(self.plan.config.epsilon) / 2);
         self.peers[peer].clock.slew(self.now, target, self.plan.slowness);
         self.count("clock_turns");
         self.plan_wake(peer);
     }
 
     fn somebody(&mut self) -> usize {
-        self.dice.below(self.peers.len() as u64) as usize
+        self.rng.below(self.peers.len() as u64) as usize
     }
 
     /// An application wants a cell, or wants it no more.
@@ -51,13 +51,13 @@ impl FleaseWorld {
         let peer = self.somebody();
         let cells = self.cells_of(peer);
         if !cells.is_empty() && !self.peers[peer].is_paused {
-            let cell = self.dice.pick(&cells);
-            let wants = self.dice.chance(650);
+            let cell = self.rng.pick(&cells);
+            let wants = self.rng.chance(650);
             self.count(if wants { "wanted" } else { "released" });
             let event = if wants { FleaseEvent::Acquire(cell) } else { FleaseEvent::Release(cell) };
             self.step(peer, Some(event));
         }
-        let next = self.dice.between(1, 2 * self.plan.whim_every);
+        let next = self.rng.between(1, 2 * self.plan.whim_every);
         self.queue.push(self.now.0 + next, Event::Whim);
     }
 
@@ -66,7 +66,7 @@ impl FleaseWorld {
             return;
         }
         let peer = self.somebody();
-        match self.dice.below(100) {
+        match self.rng.below(100) {
             0..25 => self.crash(peer),
             25..32 => self.crash_many(),
             32..50 => self.pause(peer),
@@ -76,13 +76,13 @@ impl FleaseWorld {
             92..95 => self.distrust_clock(peer),
             _ => (0..self.peers.len()).for_each(|peer| self.turn_clock(peer)),
         }
-        let next = self.dice.between(1, 2 * self.plan.fault_every);
+        let next = self.rng.between(1, 2 * self.plan.fault_every);
         self.queue.push(self.now.0 + next, Event::Fault);
     }
 
     /// Right after an acquisition its holder is cut off, and another peer, which perhaps voted for it, is struck.
     pub(super) fn perhaps_ambush(&mut self, holder: usize) {
-        if !self.faults_happen || !self.dice.chance(self.plan.ambush) {
+        if !self.faults_happen || !self.rng.chance(self.plan.ambush) {
             return;
         }
         self.count("ambush");
@@ -95,11 +95,11 @@ impl FleaseWorld {
 
     /// A process is paused right after it began a round, for a little longer than a recovery takes.
     pub(super) fn perhaps_strike_mid_round(&mut self, proposer: usize) {
-        if !self.faults_happen || !self.dice.chance(self.plan.ambush / 10) {
+        if !self.faults_happen || !self.rng.chance(self.plan.ambush / 10) {
             return;
         }
         self.count("ambush_mid_round");
-        let length = nanos(self.plan.config.recovery) + self.dice.between(self.lease() / 4, self.lease());
+        let length = nanos(self.plan.config.recovery) + self.rng.between(self.lease() / 4, self.lease());
         self.pause_for(proposer, length);
         self.struck = Some(proposer);
     }
@@ -123,20 +123,20 @@ impl FleaseWorld {
         self.peers[peer].is_paused = false;
         self.peers[peer].waiting.clear();
         let longest = nanos(self.plan.config.recovery) * 2;
-        let down = if self.dice.chance(600) { MILLISECOND } else { self.dice.below(longest) };
+        let down = if self.rng.chance(600) { MILLISECOND } else { self.rng.below(longest) };
         self.queue.push(self.now.0 + down, Event::Start { peer });
     }
 
     /// More than a minority dies.
     fn crash_many(&mut self) {
         self.count("crash_of_many");
-        let spared = if self.dice.chance(500) { Some(self.somebody()) } else { None };
+        let spared = if self.rng.chance(500) { Some(self.somebody()) } else { None };
         (0..self.peers.len()).filter(|peer| Some(*peer) != spared).for_each(|peer| self.crash(peer));
     }
 
     fn pause(&mut self, peer: usize) {
         let longest = nanos(self.plan.config.recovery) * 2;
-        let length = self.dice.spread(MILLISECOND, longest);
+        let length = self.rng.spread(MILLISECOND, longest);
         self.pause_for(peer, length);
     }
 
@@ -159,7 +159,7 @@ impl FleaseWorld {
         }
         place.is_paused = false;
         for event in std::mem::take(&mut self.peers[peer].waiting) {
-            let soon = self.now.0 + self.dice.below(MILLISECOND);
+            let soon = self.now.0 + self.rng.below(MILLISECOND);
             self.queue.push(soon, event);
         }
     }
@@ -167,7 +167,7 @@ impl FleaseWorld {
     fn isolate(&mut self, peer: usize) {
         self.count("isolated");
         let (one, all) = (1 << peer, u64::MAX);
-        let away = self.dice.between(1, 3 * self.lease());
+        let away = self.rng.between(1, 3 * self.lease());
         for (from, to) in [(one, all), (all, one)] {
             let cut = self.network.cut(from, to);
             self.queue.push(self.now.0 + away, Event::Heal { cut });
@@ -176,9 +176,9 @@ impl FleaseWorld {
 
     fn cut_one_way(&mut self, peer: usize) {
         self.count("cut_one_way");
-        let others = self.dice.next();
-        let away = self.dice.between(1, 3 * self.lease());
-        let cut = if self.dice.chance(500) {
+        let others = self.rng.next();
+        let away = self.rng.between(1, 3 * self.lease());
+        let cut = if self.rng.chance(500) {
             self.network.cut(1 << peer, others)
         } else {
             self.network.cut(others, 1 << peer)
@@ -189,7 +189,7 @@ impl FleaseWorld {
     fn storm(&mut self) {
         self.count("network_storm");
         self.network.storm();
-        let ends = self.now.0 + self.dice.between(1, 2 * self.lease());
+        let ends = self.now.0 + self.rng.between(1, 2 * self.lease());
         self.queue.push(ends, Event::Calm);
     }
 
@@ -218,7 +218,7 @@ impl FleaseWorld {
 
     fn leave_some_dead(&mut self) {
         let most = (self.peers.len() - 1) / 2;
-        for _ in 0..self.dice.between(0, most as u64) {
+        for _ in 0..self.rng.between(0, most as u64) {
             let peer = self.somebody();
             self.peers[peer].stays_dead = true;
             if !self.plan.cells.iter().all(|cell| self.has_majority(cell)) {

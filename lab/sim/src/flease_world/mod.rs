@@ -25,7 +25,7 @@ use crate::invariants::epochs_rise::EpochsRise;
 use crate::invariants::free_cells_are_acquired::FreeCellsAreAcquired;
 use crate::seen::{TrueTime, Violation};
 use crate::trace::Trace;
-use crate::world::dice::{Dice, mix};
+use crate::world::rng::{Rng, mix};
 use crate::world::{Failure, Options, Outcome};
 
 use clock::SlewingClock;
@@ -43,7 +43,7 @@ pub struct FleaseWorld {
     bug: Option<Bug>,
     now: TrueTime,
     queue: Queue,
-    dice: Dice,
+    rng: Rng,
     network: Network,
     peers: Vec<Peer>,
     epochs: EpochsRise,
@@ -80,11 +80,11 @@ impl FleaseWorld {
     /// The world of a seed.
     #[must_use]
     pub fn new(seed: u64, options: Options) -> FleaseWorld {
-        let mut dice = Dice::new(mix(seed));
-        let plan = Plan::draw(&mut dice);
+        let mut rng = Rng::new(mix(seed));
+        let plan = Plan::draw(&mut rng);
         let half = plan::nanos(plan.config.epsilon) / 2;
-        let peer = |dice: &mut Dice| Peer {
-            clock: SlewingClock::steady(faults::offset(dice, half)),
+        let peer = |rng: &mut Rng| Peer {
+            clock: SlewingClock::steady(faults::offset(rng, half)),
             life: 0,
             machine: None,
             wake: None,
@@ -98,8 +98,8 @@ impl FleaseWorld {
             bug: options.bug,
             now: TrueTime(0),
             queue: Queue::default(),
-            network: Network::new(plan.network, dice.fork()),
-            peers: plan.config.peers.iter().map(|_| peer(&mut dice)).collect(),
+            network: Network::new(plan.network, rng.fork()),
+            peers: plan.config.peers.iter().map(|_| peer(&mut rng)).collect(),
             epochs: EpochsRise::default(),
             acquired: FreeCellsAreAcquired::default(),
             violation: None,
@@ -111,7 +111,7 @@ impl FleaseWorld {
             at_once: 0,
             digest: seed,
             plan,
-            dice,
+            rng,
         }
     }
 
@@ -139,14 +139,14 @@ impl FleaseWorld {
             self.trace.line(self.now, format_args!("{:#?}", self.plan));
         }
         for peer in 0..self.peers.len() {
-            let at = self.dice.below(100 * MILLISECOND);
+            let at = self.rng.below(100 * MILLISECOND);
             self.queue.push(at, Event::Start { peer });
         }
         let Plan { faults_end, settled, end, fault_every, .. } = self.plan;
         let whole = plan::nanos(self.plan.config.recovery);
         self.queue.push(0, Event::Turn);
         self.queue.push(whole / 2, Event::Whim);
-        self.queue.push(whole + self.dice.below(fault_every), Event::Fault);
+        self.queue.push(whole + self.rng.below(fault_every), Event::Fault);
         self.queue.push(whole + faults_end, Event::FaultsEnd);
         self.queue.push(whole + settled, Event::Settled);
         self.queue.push(whole + end, Event::End);
@@ -189,13 +189,13 @@ impl FleaseWorld {
             return;
         }
         let config = FleaseConfig { me: self.plan.config.peers[peer], ..self.plan.config.clone() };
-        let random = Random::from_number(self.dice.next());
+        let random = Random::from_number(self.rng.next());
         self.peers[peer].machine = Some(FleaseMachine::new(config, random));
         self.peers[peer].life += 1;
         self.peers[peer].is_paused = false;
         self.step(peer, Some(FleaseEvent::Start));
         for cell in self.cells_of(peer) {
-            if !self.faults_happen || self.dice.chance(700) {
+            if !self.faults_happen || self.rng.chance(700) {
                 self.step(peer, Some(FleaseEvent::Acquire(cell)));
             }
         }
@@ -229,8 +229,8 @@ impl FleaseWorld {
         place.token += 1;
         let Some(wake) = place.wake else { return };
         let at = place.clock.when(wake).0.max(self.now.0);
-        let is_late = self.faults_happen && self.dice.chance(20);
-        let late = if is_late { self.dice.below(plan::nanos(self.plan.config.lease) / 4) } else { 0 };
+        let is_late = self.faults_happen && self.rng.chance(20);
+        let late = if is_late { self.rng.below(plan::nanos(self.plan.config.lease) / 4) } else { 0 };
         let (life, token) = (place.life, place.token);
         self.queue.push(at + late, Event::Wake { peer, life, token });
     }

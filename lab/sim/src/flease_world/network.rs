@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use centrifuge_core::flease::Packet;
 
 use crate::seen::TrueTime;
-use crate::world::dice::Dice;
+use crate::world::rng::Rng;
 
 use super::plan::{MILLISECOND, Profile};
 use super::queue::{Event, Queue};
@@ -25,12 +25,12 @@ pub(super) struct Network {
     profile: Profile,
     cuts: Vec<Cut>,
     made: u32,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Network {
-    pub(super) fn new(profile: Profile, dice: Dice) -> Network {
-        Network { usual: profile, profile, cuts: Vec::new(), made: 0, dice }
+    pub(super) fn new(profile: Profile, rng: Rng) -> Network {
+        Network { usual: profile, profile, cuts: Vec::new(), made: 0, rng }
     }
 
     /// Sends a packet: it arrives once, several times or never.
@@ -47,15 +47,15 @@ impl Network {
         if self.cuts.iter().any(is_cut) {
             return count("message_cut_off");
         }
-        if self.dice.chance(self.profile.straggling) {
+        if self.rng.chance(self.profile.straggling) {
             count("message_straggles");
-            let at = now.0 + self.dice.below(self.profile.straggle.max(1));
+            let at = now.0 + self.rng.below(self.profile.straggle.max(1));
             queue.push(at, Event::Packet { from, to, packet: packet.clone() });
         }
-        if self.dice.chance(self.profile.lost) {
+        if self.rng.chance(self.profile.lost) {
             return count("message_lost");
         }
-        if self.dice.chance(self.profile.duplicated) {
+        if self.rng.chance(self.profile.duplicated) {
             count("message_duplicated");
             queue.push(now.0 + self.delay(), Event::Packet { from, to, packet: packet.clone() });
         }
@@ -63,10 +63,10 @@ impl Network {
     }
 
     fn delay(&mut self) -> u64 {
-        if self.dice.chance(self.profile.slow) {
-            return self.dice.between(self.profile.shortest, self.profile.slowest);
+        if self.rng.chance(self.profile.slow) {
+            return self.rng.between(self.profile.shortest, self.profile.slowest);
         }
-        self.dice.between(self.profile.shortest, self.profile.longest)
+        self.rng.between(self.profile.shortest, self.profile.longest)
     }
 
     /// Cuts the ways from some places to others; heals by the number that is returned.
@@ -82,8 +82,8 @@ impl Network {
 
     /// Loses and delays much more than usual.
     pub(super) fn storm(&mut self) {
-        self.profile.lost = self.dice.between(100, 700);
-        self.profile.slow = self.dice.between(100, 700);
+        self.profile.lost = self.rng.between(100, 700);
+        self.profile.slow = self.rng.between(100, 700);
     }
 
     /// As usual again.

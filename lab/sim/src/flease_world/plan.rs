@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use centrifuge_core::flease::{Cell, FleaseConfig, PeerId};
 
-use crate::world::dice::Dice;
+use crate::world::rng::Rng;
 
 pub(super) const MILLISECOND: u64 = 1_000_000;
 
@@ -44,23 +44,23 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn draw(dice: &mut Dice) -> Plan {
-        let peers = dice.weighted(&[(3, 55), (4, 10), (5, 30), (1, 2), (2, 3)]);
-        let config = config(dice, peers);
+    pub(super) fn draw(rng: &mut Rng) -> Plan {
+        let peers = rng.weighted(&[(3, 55), (4, 10), (5, 30), (1, 2), (2, 3)]);
+        let config = config(rng, peers);
         let [lease, epsilon, round] = [config.lease, config.epsilon, config.round].map(nanos);
         let recovery = nanos(config.recovery);
-        let cells = (0..dice.between(1, 3)).map(|number| cell(dice, number, peers)).collect();
-        let faults_end = lease * dice.between(20, 60);
+        let cells = (0..rng.between(1, 3)).map(|number| cell(rng, number, peers)).collect();
+        let faults_end = lease * rng.between(20, 60);
         let settled = faults_end + recovery + 2 * lease + 4 * epsilon + 5 * lease;
         Plan {
             config,
             cells,
-            network: network(dice, round, recovery),
-            slowness: dice.spread(2, 40),
-            turn_every: dice.between(lease / 4, lease * 2),
-            fault_every: dice.between(lease / 3, lease * 4),
-            whim_every: dice.between(lease / 4, lease * 3),
-            ambush: dice.pick(&[0, 50, 300]),
+            network: network(rng, round, recovery),
+            slowness: rng.spread(2, 40),
+            turn_every: rng.between(lease / 4, lease * 2),
+            fault_every: rng.between(lease / 3, lease * 4),
+            whim_every: rng.between(lease / 4, lease * 3),
+            ambush: rng.pick(&[0, 50, 300]),
             faults_end,
             settled,
             end: settled + 10 * lease,
@@ -68,37 +68,37 @@ impl Plan {
     }
 }
 
-fn config(dice: &mut Dice, peers: u16) -> FleaseConfig {
-    let lease = dice.between(1_000, 10_000) * MILLISECOND;
-    let epsilon = lease / dice.between(4, 40);
+fn config(rng: &mut Rng, peers: u16) -> FleaseConfig {
+    let lease = rng.between(1_000, 10_000) * MILLISECOND;
+    let epsilon = lease / rng.between(4, 40);
     // What the bounds leave for a round, of which it takes some.
     let room = lease - 2 * epsilon;
-    let round = room * dice.between(20, 90) / 100;
+    let round = room * rng.between(20, 90) / 100;
     let [lease, epsilon, round] = [lease, epsilon, round].map(Duration::from_nanos);
     let config = FleaseConfig::new(PeerId(1), (1..=peers).map(PeerId));
     FleaseConfig { window: lease / 20, ..config.with_times(lease, epsilon, round) }
 }
 
 /// Most cells are for all peers; some name a part of them.
-fn cell(dice: &mut Dice, number: u64, peers: u16) -> Cell {
+fn cell(rng: &mut Rng, number: u64, peers: u16) -> Cell {
     let cell = Cell::new(&format!("cell-{number}")).expect("a name");
-    if peers < 4 || !dice.chance(250) {
+    if peers < 4 || !rng.chance(250) {
         return cell;
     }
-    let leave_out = PeerId(dice.between(1, u64::from(peers)) as u16);
+    let leave_out = PeerId(rng.between(1, u64::from(peers)) as u16);
     cell.among((1..=peers).map(PeerId).filter(|peer| *peer != leave_out))
 }
 
-fn network(dice: &mut Dice, round: u64, recovery: u64) -> Profile {
-    let longest = (round / 8).min(dice.spread(2, 400) * MILLISECOND).max(MILLISECOND);
+fn network(rng: &mut Rng, round: u64, recovery: u64) -> Profile {
+    let longest = (round / 8).min(rng.spread(2, 400) * MILLISECOND).max(MILLISECOND);
     Profile {
         shortest: MILLISECOND / 2,
         longest,
-        slow: dice.pick(&[0, 20, 200]),
-        slowest: dice.pick(&[round * 2, round * 2, recovery * 2]),
-        lost: dice.pick(&[0, 10, 50, 150]),
-        duplicated: dice.pick(&[0, 20, 150]),
-        straggling: dice.pick(&[0, 20, 150]),
+        slow: rng.pick(&[0, 20, 200]),
+        slowest: rng.pick(&[round * 2, round * 2, recovery * 2]),
+        lost: rng.pick(&[0, 10, 50, 150]),
+        duplicated: rng.pick(&[0, 20, 150]),
+        straggling: rng.pick(&[0, 20, 150]),
         straggle: recovery * 2,
     }
 }

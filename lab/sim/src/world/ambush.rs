@@ -40,7 +40,7 @@ const MOMENTS: [Moment; 6] =
 impl World {
     /// Waits for one of the moments from now on.
     pub(super) fn arm_ambush(&mut self) -> bool {
-        self.ambush = Some(self.dice.pick(&MOMENTS));
+        self.ambush = Some(self.rng.pick(&MOMENTS));
         true
     }
 
@@ -59,10 +59,10 @@ impl World {
         self.ambush = None;
         self.tally.count(Fault::Ambush);
         // Without a store what is in flight when the leader dies is what only the Owners can tell.
-        if self.plan.diskless.is_some() && (moment == Moment::Lead || self.dice.chance(400)) {
+        if self.plan.diskless.is_some() && (moment == Moment::Lead || self.rng.chance(400)) {
             return self.ambush_leader();
         }
-        if self.dice.chance(600) {
+        if self.rng.chance(600) {
             return self.cut_off_from_managers(node);
         }
         self.queue.push(self.now.0, Event::Undo(Undo::Ambush { node, life: self.life(node) }));
@@ -104,17 +104,17 @@ impl World {
         self.ambush = None;
         self.tally.count(Fault::Ambush);
         let hold = self.hold();
-        let length = self.dice.between(hold, hold * 5 / 4);
+        let length = self.rng.between(hold, hold * 5 / 4);
         self.cut_owner_off(to, length);
-        if self.dice.chance(500) {
-            let length = self.dice.between(hold, hold * 5 / 4);
+        if self.rng.chance(500) {
+            let length = self.rng.between(hold, hold * 5 / 4);
             self.cut_owner_off(owner, length);
         } else {
             // It has spoken to this leader before, and speaks to the next without a lapse.
             let (begins, length) = (self.now.0 + hold * 7 / 10, hold * 4 / 10);
             self.queue.push(begins, Event::Undo(Undo::CutOff { owner, length }));
         }
-        let dies = self.now.0 + self.dice.between(hold * 97 / 100, hold * 11 / 10);
+        let dies = self.now.0 + self.rng.between(hold * 97 / 100, hold * 11 / 10);
         self.queue.push(dies, Event::Undo(Undo::KillLeader));
     }
 
@@ -132,7 +132,7 @@ impl World {
     }
 
     pub(super) fn strike_from_ambush(&mut self, node: Node) {
-        if self.dice.chance(500) {
+        if self.rng.chance(500) {
             self.kill(node, true);
         } else {
             self.pause(node);

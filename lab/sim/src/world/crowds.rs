@@ -22,7 +22,7 @@ impl World {
     }
 
     fn roll(&mut self, nodes: Vec<Node>) -> bool {
-        let pause = self.dice.spread(200 * MILLISECOND, 20 * SECOND);
+        let pause = self.rng.spread(200 * MILLISECOND, 20 * SECOND);
         for (turn, node) in nodes.iter().enumerate() {
             self.queue.push(self.now.0 + turn as u64 * pause, Event::Undo(Undo::Roll { node: *node }));
         }
@@ -41,13 +41,13 @@ impl World {
     /// Several Owners die at once and come back minutes later.
     pub(super) fn lose_rack(&mut self, namespace: usize) -> bool {
         let owners = self.running_owners(namespace);
-        let back = self.now.0 + self.dice.between(20 * SECOND, 120 * SECOND);
+        let back = self.now.0 + self.rng.between(20 * SECOND, 120 * SECOND);
         let lost = if owners.len() > LARGE { owners.len() / 5 } else { owners.len().div_ceil(2) };
         for owner in owners.iter().take(lost) {
             let node = Node::Owner(*owner);
             self.kill(node, false);
             self.tally.count(Fault::RackedOwner);
-            let at = back + self.dice.below(3 * SECOND);
+            let at = back + self.rng.below(3 * SECOND);
             self.queue.push(at, Event::Undo(Undo::Start { node }));
         }
         lost > 0
@@ -73,8 +73,8 @@ impl World {
     }
 
     fn plan_departure(&mut self, owner: usize) {
-        let (at, life) = (self.now.0 + self.dice.spread(SECOND, 150 * SECOND), self.owners[owner].life);
-        let undo = if self.dice.chance(500) {
+        let (at, life) = (self.now.0 + self.rng.spread(SECOND, 150 * SECOND), self.owners[owner].life);
+        let undo = if self.rng.chance(500) {
             Undo::Leave { owner, life }
         } else {
             Undo::Kill { node: Node::Owner(owner), life, restart: false }
@@ -106,7 +106,7 @@ impl World {
             return false;
         }
         self.start_owner(second);
-        let at = self.now.0 + self.dice.spread(SECOND, 150 * SECOND);
+        let at = self.now.0 + self.rng.spread(SECOND, 150 * SECOND);
         let kill = Undo::Kill { node: Node::Owner(second), life: self.owners[second].life, restart: false };
         self.queue.push(at, Event::Undo(kill));
         true

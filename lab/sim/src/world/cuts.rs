@@ -41,34 +41,34 @@ impl World {
     /// Cuts between a Manager, or an Owner, and somebody else.
     pub(super) fn cut_link(&mut self, both_ways: bool) -> bool {
         let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
-        let client = self.dice.pick(&clients);
-        let other = if is_owner(client) && self.dice.chance(400) {
-            Node::Owner(self.dice.below(self.owners.len() as u64) as usize)
+        let client = self.rng.pick(&clients);
+        let other = if is_owner(client) && self.rng.chance(400) {
+            Node::Owner(self.rng.below(self.owners.len() as u64) as usize)
         } else {
-            Node::Manager(self.dice.below(self.managers.len() as u64) as usize)
+            Node::Manager(self.rng.below(self.managers.len() as u64) as usize)
         };
         let (client, other) = (self.bit(client), self.bit(other));
-        let (from, to) = if self.dice.chance(500) { (client, other) } else { (other, client) };
+        let (from, to) = if self.rng.chance(500) { (client, other) } else { (other, client) };
         self.cut(from, to, both_ways);
         true
     }
 
     /// Cuts some nodes, of one kind or of several, off from all others.
     pub(super) fn isolate(&mut self) -> bool {
-        if self.dice.chance(400) {
+        if self.rng.chance(400) {
             return self.strike_one(is_lookup, World::isolate_lookup);
         }
-        let share = self.dice.pick(&[100, 300, 500]);
+        let share = self.rng.pick(&[100, 300, 500]);
         let nodes: Vec<Node> = self.nodes().collect();
-        let first = self.dice.pick(&nodes);
+        let first = self.rng.pick(&nodes);
         let mut group = self.bit(first);
         for node in nodes {
-            if self.dice.chance(share) {
+            if self.rng.chance(share) {
                 group = group | self.bit(node);
             }
         }
         let store = Places::only(self.network.layout.store());
-        let kept = if self.dice.chance(500) { group | store } else { group };
+        let kept = if self.rng.chance(500) { group | store } else { group };
         self.cut(group, !kept, true);
         true
     }
@@ -77,14 +77,14 @@ impl World {
     pub(super) fn cut_off_from_managers(&mut self, node: Node) {
         let managers = Places::below(self.managers.len());
         let others = if is_manager(node) { !self.bit(node) } else { managers };
-        let length = if self.dice.chance(700) { self.outlasting() } else { self.a_while() };
+        let length = if self.rng.chance(700) { self.outlasting() } else { self.a_while() };
         self.cut_for(length, self.bit(node), others, true);
     }
 
     /// Cuts a Lookup off, perhaps for so long that it must take everything for lost.
     fn isolate_lookup(&mut self, node: Node) {
         let lookup = self.bit(node);
-        let length = self.dice.between(20 * SECOND, 250 * SECOND);
+        let length = self.rng.between(20 * SECOND, 250 * SECOND);
         self.cut_for(length, lookup, !lookup, true);
         self.replay_to(node, length);
     }
@@ -96,20 +96,20 @@ impl World {
         let mut group = self.bit(Node::Manager(leader));
         let clients: Vec<Node> = self.nodes().filter(|node| !is_manager(*node)).collect();
         for client in clients {
-            if self.dice.chance(500) {
+            if self.rng.chance(500) {
                 group = group | self.bit(client);
             }
         }
-        let length = if self.dice.chance(500) { self.outlasting() } else { self.a_while() };
+        let length = if self.rng.chance(500) { self.outlasting() } else { self.a_while() };
         self.cut_for(length, group, !group, true);
         self.plan.diskless.is_some() || self.store.revoke()
     }
 
     pub(super) fn cut_store(&mut self) -> bool {
-        let manager = Node::Manager(self.dice.below(self.managers.len() as u64) as usize);
+        let manager = Node::Manager(self.rng.below(self.managers.len() as u64) as usize);
         let manager = self.bit(manager);
         let store = Places::only(self.network.layout.store());
-        match self.dice.below(3) {
+        match self.rng.below(3) {
             0 => self.cut(manager, store, false),
             1 => self.cut(store, manager, false),
             _ => self.cut(manager, store, true),
@@ -123,10 +123,10 @@ impl World {
 
     /// Packets fare badly for a while.
     pub(super) fn storm_of_packets(&mut self) -> bool {
-        let (lost, slow) = (self.dice.pick(&[0, 300, 700]), self.dice.pick(&[0, 500]));
-        let slowest = self.dice.pick(&[3, 15]) * SECOND;
+        let (lost, slow) = (self.rng.pick(&[0, 300, 700]), self.rng.pick(&[0, 500]));
+        let slowest = self.rng.pick(&[3, 15]) * SECOND;
         self.network.storm(|profile| *profile = Profile { lost, slow, slowest, ..*profile });
-        let at = self.now.0 + self.dice.spread(SECOND, 40 * SECOND);
+        let at = self.now.0 + self.rng.spread(SECOND, 40 * SECOND);
         self.queue.push(at, Event::Undo(Undo::Calm));
         let nodes: Vec<Node> = self.nodes().collect();
         nodes.into_iter().for_each(|node| self.show_disturbance(node, at + slowest));

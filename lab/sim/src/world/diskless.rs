@@ -10,7 +10,6 @@ use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager::ManagerConfig;
 use centrifuge_core::settings::{Drift, Settings};
 
-use crate::world::dice::Dice;
 use crate::world::draw::{
     Clocks, OTHER_TIMES, USUAL_TIMES, Whose, batch_beside, draw_races, shortest_lease, with_times,
 };
@@ -19,6 +18,7 @@ use crate::world::network::Profile;
 use crate::world::plan::{
     DisklessPlan, MILLISECOND, ManagerPlan, NamespacePlan, Plan, SECOND, convergence, longest_leader_hold,
 };
+use crate::world::rng::Rng;
 use crate::world::tally::Fault;
 
 /// What can only happen to a store, or is refused where there is none.
@@ -45,22 +45,22 @@ const OF_LEADERS: [(Fault, u64); 5] = [
 
 impl Plan {
     /// A usual plan, most often with shorter leases, so that more leaders come to learn more tables.
-    pub(crate) fn draw_diskless(dice: &mut Dice) -> Plan {
-        let mut plan = Plan::draw(dice);
+    pub(crate) fn draw_diskless(rng: &mut Rng) -> Plan {
+        let mut plan = Plan::draw(rng);
         for namespace in &mut plan.namespaces {
-            let times = if dice.chance(250) { USUAL_TIMES } else { dice.pick(&OTHER_TIMES) };
+            let times = if rng.chance(250) { USUAL_TIMES } else { rng.pick(&OTHER_TIMES) };
             namespace.settings = vec![Arc::new(with_times(&namespace.settings[0], times))];
         }
-        let count = dice.weighted(&[(3, 8), (5, 1), (1, 1)]);
-        let flease = draw_flease(dice, count);
+        let count = rng.weighted(&[(3, 8), (5, 1), (1, 1)]);
+        let flease = draw_flease(rng, count);
         plan.faults.mix.retain(|(fault, _)| !OF_STORES.contains(fault));
         if plan.races_only {
             plan.faults.mix.retain(|(fault, _)| !CHANGES_LEADER.contains(fault));
             if leaders_may_die(&plan, &flease) {
-                let_leaders_die(dice, &mut plan);
+                let_leaders_die(rng, &mut plan);
             }
         }
-        plan.managers = draw_managers(dice, count, &flease, &plan.namespaces);
+        plan.managers = draw_managers(rng, count, &flease, &plan.namespaces);
         plan.manager_ids = plan.managers.iter().map(|manager| manager.config.id.clone()).collect();
         plan.store.leader_holds = plan.managers.iter().map(|manager| manager.config.leader_hold).collect();
         for lookup in &mut plan.lookups {
@@ -69,19 +69,19 @@ impl Plan {
             lookup.config.check(longest_leader_hold(&plan.managers), election).expect("the times are valid");
         }
         if plan.races_only {
-            plan.network = draw_races(dice, &plan.namespaces);
+            plan.network = draw_races(rng, &plan.namespaces);
         } else {
-            let more = OF_LEADERS.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3])));
+            let more = OF_LEADERS.map(|(fault, weight)| (fault, weight * rng.pick(&[0, 1, 3])));
             plan.faults.mix.extend(more);
             // A leader that learns a table needs some time for it.
-            plan.faults.interval = dice.pick(&[2, 5, 12, 25]) * SECOND;
-            plan.faults.lulls = dice.pick(&[0, 30, 100]);
-            plan.kept = dice.pick(&[0, 60, 200]);
+            plan.faults.interval = rng.pick(&[2, 5, 12, 25]) * SECOND;
+            plan.faults.lulls = rng.pick(&[0, 30, 100]);
+            plan.kept = rng.pick(&[0, 60, 200]);
         }
         plan.convergence =
             convergence(&plan.managers, &plan.namespaces) + election_and_rebuild(&plan, &flease);
         plan.safety = (620 * SECOND).saturating_sub(plan.convergence).max(400 * SECOND);
-        plan.diskless = Some(draw_peers(dice, flease, plan.races_only));
+        plan.diskless = Some(draw_peers(rng, flease, plan.races_only));
         plan
     }
 }
@@ -94,13 +94,13 @@ fn leaders_may_die(plan: &Plan, flease: &FleaseConfig) -> bool {
 
 /// Leaders die and resign, and nothing else fails: ranges move and load is balanced meanwhile. Then a change of leader
 /// costs neither a lease nor state.
-fn let_leaders_die(dice: &mut Dice, plan: &mut Plan) {
+fn let_leaders_die(rng: &mut Rng, plan: &mut Plan) {
     let planned: u64 = plan.faults.mix.iter().map(|(_, weight)| weight).sum();
     plan.faults.mix.push((Fault::LeaderDies, planned / 4 + 1));
-    plan.faults.mix.push((Fault::Resign, dice.pick(&[0, 4])));
+    plan.faults.mix.push((Fault::Resign, rng.pick(&[0, 4])));
     plan.apps.loads = true;
     for namespace in &mut plan.namespaces {
-        let load_policy = dice.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
+        let load_policy = rng.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
         let settings = Settings { load_policy, ..Settings::clone(&namespace.settings[0]) };
         namespace.settings = vec![Arc::new(settings)];
     }
@@ -110,28 +110,28 @@ fn let_leaders_die(dice: &mut Dice, plan: &mut Plan) {
 const TIMES: [(u64, u64, u64, u64); 4] =
     [(5_000, 250, 1_000, 500), (10_000, 500, 2_000, 1_000), (3_000, 100, 500, 200), (4_000, 5, 500, 10)];
 
-fn draw_flease(dice: &mut Dice, count: usize) -> FleaseConfig {
-    let (lease, epsilon, round, window) = dice.pick(&TIMES);
+fn draw_flease(rng: &mut Rng, count: usize) -> FleaseConfig {
+    let (lease, epsilon, round, window) = rng.pick(&TIMES);
     let [lease, epsilon, round, window] = [lease, epsilon, round, window].map(Duration::from_millis);
     let peers = FleaseConfig::new(peer_of(0), (0..count).map(peer_of));
     FleaseConfig { window, ..peers.with_times(lease, epsilon, round) }
 }
 
 fn draw_managers(
-    dice: &mut Dice,
+    rng: &mut Rng,
     count: usize,
     flease: &FleaseConfig,
     namespaces: &[NamespacePlan],
 ) -> Vec<ManagerPlan> {
-    let clocks = Clocks::draw(dice);
+    let clocks = Clocks::draw(rng);
     let drift = Drift::default();
     let ids: Vec<_> = (0..count).map(|number| format!("manager-{number}").as_str().into()).collect();
     let usual = configured(namespaces, Arc::clone);
     // An operator is about to shorten leases: one Manager has the new ones already.
     let ahead = configured(namespaces, |settings| Arc::new(with_shortest_lease(settings)));
-    let has_shorter = dice.chance(200).then(|| dice.below(count as u64) as usize);
-    let campaigns = dice.between(4, 12) as u32;
-    let compact_every = dice.pick(&[8, 64]);
+    let has_shorter = rng.chance(200).then(|| rng.below(count as u64) as usize);
+    let campaigns = rng.between(4, 12) as u32;
+    let compact_every = rng.pick(&[8, 64]);
     let manager = |number: usize| {
         let election = election_config(flease, &ids, number);
         election.check().expect("the drawn times are valid");
@@ -147,7 +147,7 @@ fn draw_managers(
             max_batch: batch_beside(compact_every),
             diskless: Some(Arc::clone(if has_shorter == Some(number) { &ahead } else { &usual })),
         };
-        ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }
+        ManagerPlan { config, clock: clocks.clock(rng, Whose::Waiting) }
     };
     (0..count).map(manager).collect()
 }
@@ -172,24 +172,24 @@ fn election_and_rebuild(plan: &Plan, flease: &FleaseConfig) -> u64 {
     u64::try_from(local.as_nanos()).expect("minutes at most") * 25 / 24
 }
 
-fn draw_peers(dice: &mut Dice, flease: FleaseConfig, races_only: bool) -> DisklessPlan {
-    let longest = dice.pick(&[2, 20, 100]) * MILLISECOND;
+fn draw_peers(rng: &mut Rng, flease: FleaseConfig, races_only: bool) -> DisklessPlan {
+    let longest = rng.pick(&[2, 20, 100]) * MILLISECOND;
     let reliable = Profile::reliable(MILLISECOND / 10, longest);
     let lease = u64::try_from(flease.lease.as_nanos()).expect("a lease is minutes at most");
     let unkind = Profile {
-        slow: dice.pick(&[0, 0, 50]),
+        slow: rng.pick(&[0, 0, 50]),
         slowest: SECOND,
-        lost: dice.pick(&[0, 10, 50, 150]),
-        duplicated: dice.pick(&[0, 20, 200]),
-        straggling: dice.pick(&[0, 500]),
+        lost: rng.pick(&[0, 10, 50, 150]),
+        duplicated: rng.pick(&[0, 20, 200]),
+        straggling: rng.pick(&[0, 500]),
         straggle: 30 * SECOND,
         ..reliable
     };
-    let hiccups = dice.pick(&[(0, 0), (20, SECOND), (100, lease / 2), (30, 2 * lease)]);
+    let hiccups = rng.pick(&[(0, 0), (20, SECOND), (100, lease / 2), (30, 2 * lease)]);
     DisklessPlan {
         network: if races_only { reliable } else { unkind },
-        slowness: dice.spread(2, 40),
-        turn_every: dice.between(lease / 4, lease * 2),
+        slowness: rng.spread(2, 40),
+        turn_every: rng.between(lease / 4, lease * 2),
         hiccups: if races_only { (0, 0) } else { hiccups },
         flease,
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn every_plan_has_an_election_that_its_leaders_outlast() {
         for seed in 0..200 {
-            let plan = Plan::draw_diskless(&mut Dice::new(seed));
+            let plan = Plan::draw_diskless(&mut Rng::new(seed));
             let diskless = plan.diskless.as_ref().expect("it is one without a store");
             for manager in &plan.managers {
                 let config = &manager.config;

@@ -12,34 +12,33 @@ use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
-use crate::world::dice::Dice;
 use crate::world::network::Profile;
 use crate::world::plan::{
     AppPlan, FaultPlan, LookupPlan, MILLISECOND, ManagerPlan, NamespacePlan, OwnerPlan, Part, Plan, SECOND,
     StorePlan, convergence, longest_leader_hold,
 };
+use crate::world::rng::Rng;
 use crate::world::tally::Fault;
 
 impl Plan {
     /// What the seed draws for the usual world.
-    pub(crate) fn draw(dice: &mut Dice) -> Plan {
-        let races_only = dice.chance(200);
-        let clocks = Clocks::draw(dice);
-        let managers = draw_managers(dice, clocks);
+    pub(crate) fn draw(rng: &mut Rng) -> Plan {
+        let races_only = rng.chance(200);
+        let clocks = Clocks::draw(rng);
+        let managers = draw_managers(rng, clocks);
         let manager_ids: Arc<[ManagerId]> =
             managers.iter().map(|manager| manager.config.id.clone()).collect();
-        let count = if dice.chance(750) { 1 } else { 2 };
-        let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(dice, number, races_only)).collect();
-        let owners = draw_owners(dice, clocks, count, races_only);
-        let lookups = draw_lookups(dice, clocks, &namespaces, &manager_ids, &managers);
-        let store = draw_store(dice, clocks, &managers, races_only);
-        let network = if races_only { draw_races(dice, &namespaces) } else { draw_network(dice) };
-        let faults =
-            if races_only { operators_only(dice, &managers, &namespaces) } else { draw_faults(dice) };
-        let apps = draw_apps(dice, races_only);
-        let late_wakes = if races_only { (0, 0) } else { draw_late_wakes(dice) };
-        let kept = if races_only { 0 } else { dice.pick(&[0, 20, 60]) };
-        let misaddressed = if count == 2 && !races_only { dice.pick(&[0, 5, 30]) } else { 0 };
+        let count = if rng.chance(750) { 1 } else { 2 };
+        let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(rng, number, races_only)).collect();
+        let owners = draw_owners(rng, clocks, count, races_only);
+        let lookups = draw_lookups(rng, clocks, &namespaces, &manager_ids, &managers);
+        let store = draw_store(rng, clocks, &managers, races_only);
+        let network = if races_only { draw_races(rng, &namespaces) } else { draw_network(rng) };
+        let faults = if races_only { operators_only(rng, &managers, &namespaces) } else { draw_faults(rng) };
+        let apps = draw_apps(rng, races_only);
+        let late_wakes = if races_only { (0, 0) } else { draw_late_wakes(rng) };
+        let kept = if races_only { 0 } else { rng.pick(&[0, 20, 60]) };
+        let misaddressed = if count == 2 && !races_only { rng.pick(&[0, 5, 30]) } else { 0 };
         let convergence = convergence(&managers, &namespaces);
         let safety = (620 * SECOND).saturating_sub(convergence).max(400 * SECOND);
         Plan {
@@ -84,17 +83,17 @@ pub(super) enum Whose {
 }
 
 impl Clocks {
-    pub(super) fn draw(dice: &mut Dice) -> Clocks {
+    pub(super) fn draw(rng: &mut Rng) -> Clocks {
         let kinds = [(Clocks::Exact, 2), (Clocks::Anywhere, 3), (Clocks::Extreme, 2), (Clocks::Worst, 3)];
-        dice.weighted(&kinds)
+        rng.weighted(&kinds)
     }
 
-    pub(super) fn clock(self, dice: &mut Dice, whose: Whose) -> Clock {
-        let offset = if dice.chance(200) { 0 } else { dice.below(1_000_000 * SECOND) };
+    pub(super) fn clock(self, rng: &mut Rng, whose: Whose) -> Clock {
+        let offset = if rng.chance(200) { 0 } else { rng.below(1_000_000 * SECOND) };
         let (numerator, denominator) = match self {
             Clocks::Exact => (1, 1),
-            Clocks::Anywhere => (dice.between(24_000, 26_000), 25_000),
-            Clocks::Extreme => (dice.pick(&[24, 26]), 25),
+            Clocks::Anywhere => (rng.between(24_000, 26_000), 25_000),
+            Clocks::Extreme => (rng.pick(&[24, 26]), 25),
             Clocks::Worst => (if whose == Whose::Waiting { 26 } else { 24 }, 25),
         };
         Clock { offset, numerator, denominator, lost: 0 }
@@ -106,15 +105,15 @@ pub(super) fn batch_beside(compact_every: u64) -> usize {
     if compact_every == 8 { 5 } else { MAX_BATCH }
 }
 
-fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
-    let count = dice.weighted(&[(1, 2), (2, 4), (3, 4)]);
-    let usual = dice.pick(&[8, 15, 20]);
-    let differ = dice.chance(300);
+fn draw_managers(rng: &mut Rng, clocks: Clocks) -> Vec<ManagerPlan> {
+    let count = rng.weighted(&[(1, 2), (2, 4), (3, 4)]);
+    let usual = rng.pick(&[8, 15, 20]);
+    let differ = rng.chance(300);
     let manager = |number: u64| {
-        let lease = Duration::from_secs(if differ { dice.pick(&[5, 20]) } else { usual });
+        let lease = Duration::from_secs(if differ { rng.pick(&[5, 20]) } else { usual });
         let drift = Drift::default();
-        let campaign_interval = Duration::from_millis(dice.between(2_000, 5_000));
-        let compact_every = dice.pick(&[8, 64]);
+        let campaign_interval = Duration::from_millis(rng.between(2_000, 5_000));
+        let compact_every = rng.pick(&[8, 64]);
         let config = ManagerConfig {
             id: format!("manager-{number}").as_str().into(),
             leader_lease: lease,
@@ -126,18 +125,18 @@ fn draw_managers(dice: &mut Dice, clocks: Clocks) -> Vec<ManagerPlan> {
             max_batch: batch_beside(compact_every),
             diskless: None,
         };
-        ManagerPlan { config, clock: clocks.clock(dice, Whose::Waiting) }
+        ManagerPlan { config, clock: clocks.clock(rng, Whose::Waiting) }
     };
     (0..count).map(manager).collect()
 }
 
-fn draw_namespace(dice: &mut Dice, number: usize, races_only: bool) -> NamespacePlan {
+fn draw_namespace(rng: &mut Rng, number: usize, races_only: bool) -> NamespacePlan {
     let name = Namespace::new(["presence", "rooms"][number]).expect("a plain label");
-    let mut keys: Vec<Key> = (0..8).map(|_| Key(dice.next())).chain([Key::MIN, Key::MAX]).collect();
+    let mut keys: Vec<Key> = (0..8).map(|_| Key(rng.next())).chain([Key::MIN, Key::MAX]).collect();
     keys.sort_unstable();
-    let busiest = dice.below(keys.len() as u64) as usize;
-    let busy = dice.pick(&[0, 300, 700]);
-    NamespacePlan { name, keys, busiest, busy, settings: draw_settings(dice, races_only) }
+    let busiest = rng.below(keys.len() as u64) as usize;
+    let busy = rng.pick(&[0, 300, 700]);
+    NamespacePlan { name, keys, busiest, busy, settings: draw_settings(rng, races_only) }
 }
 
 /// Lease, hold, renewal and answer allowance in seconds.
@@ -146,27 +145,27 @@ pub(super) type Times = (u64, u64, u64, u64);
 pub(super) const USUAL_TIMES: Times = (60, 65, 15, 10);
 pub(super) const OTHER_TIMES: [Times; 3] = [(24, 26, 6, 4), (30, 35, 8, 3), (12, 13, 3, 1)];
 
-fn draw_settings(dice: &mut Dice, races_only: bool) -> Vec<Arc<Settings>> {
-    let usual = dice.chance(850);
-    let times = if usual { USUAL_TIMES } else { dice.pick(&OTHER_TIMES) };
+fn draw_settings(rng: &mut Rng, races_only: bool) -> Vec<Arc<Settings>> {
+    let usual = rng.chance(850);
+    let times = if usual { USUAL_TIMES } else { rng.pick(&OTHER_TIMES) };
     let shared = Settings {
         // Where nothing fails, a migration ends; races may take their time.
-        migration_timeout: Duration::from_secs(if races_only { 150 } else { dice.between(10, 40) }),
-        recall_timeout: Duration::from_secs(dice.between(4, 10)),
-        min_owners: dice.pick(&[1, 1, 2]),
-        settle: Duration::from_secs(dice.between(0, 10)),
-        max_moves: dice.pick(&[1, 2, 8, 256]),
-        virtual_nodes: u32::try_from(dice.between(1, 4)).expect("a small number"),
-        partitioner: dice.weighted(&[(PartitionerKind::ConsistentHash, 3), (PartitionerKind::Fixed, 1)]),
-        load_policy: dice.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]),
-        load_interval: Duration::from_secs(dice.between(20, 60)),
-        log_span: Duration::from_secs(dice.pick(&[20, 120, 300])),
-        heartbeat: Duration::from_secs(dice.between(8, 30)),
+        migration_timeout: Duration::from_secs(if races_only { 150 } else { rng.between(10, 40) }),
+        recall_timeout: Duration::from_secs(rng.between(4, 10)),
+        min_owners: rng.pick(&[1, 1, 2]),
+        settle: Duration::from_secs(rng.between(0, 10)),
+        max_moves: rng.pick(&[1, 2, 8, 256]),
+        virtual_nodes: u32::try_from(rng.between(1, 4)).expect("a small number"),
+        partitioner: rng.weighted(&[(PartitionerKind::ConsistentHash, 3), (PartitionerKind::Fixed, 1)]),
+        load_policy: rng.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]),
+        load_interval: Duration::from_secs(rng.between(20, 60)),
+        log_span: Duration::from_secs(rng.pick(&[20, 120, 300])),
+        heartbeat: Duration::from_secs(rng.between(8, 30)),
         ..Settings::default()
     };
-    let other = if usual { dice.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };
+    let other = if usual { rng.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };
     // Where nothing fails, leases are long most often, so that leaders may change.
-    let other = if races_only && dice.chance(700) { times } else { other };
+    let other = if races_only && rng.chance(700) { times } else { other };
     [times, other].into_iter().map(|times| Arc::new(with_times(&shared, times))).collect()
 }
 
@@ -182,18 +181,18 @@ pub(super) fn with_times(settings: &Settings, (lease, hold, renewal, allowance):
     settings
 }
 
-fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize, races_only: bool) -> Vec<OwnerPlan> {
+fn draw_owners(rng: &mut Rng, clocks: Clocks, namespaces: usize, races_only: bool) -> Vec<OwnerPlan> {
     let mut owners = Vec::new();
     for namespace in 0..namespaces {
-        let most = if dice.chance(30) { 10 } else { 8 - 2 * namespaces as u64 };
-        let regular = dice.between(2, most) as usize;
+        let most = if rng.chance(30) { 10 } else { 8 - 2 * namespaces as u64 };
+        let regular = rng.between(2, most) as usize;
         let first = owners.len();
         for _ in 0..regular {
-            owners.push(draw_owner(dice, clocks, owners.len(), namespace, Part::Regular));
+            owners.push(draw_owner(rng, clocks, owners.len(), namespace, Part::Regular));
         }
-        owners.push(draw_owner(dice, clocks, owners.len(), namespace, Part::Spare));
-        let of = first + dice.below(regular as u64) as usize;
-        let mut second = draw_owner(dice, clocks, owners.len(), namespace, Part::Second { of });
+        owners.push(draw_owner(rng, clocks, owners.len(), namespace, Part::Spare));
+        let of = first + rng.below(regular as u64) as usize;
+        let mut second = draw_owner(rng, clocks, owners.len(), namespace, Part::Second { of });
         second.name = owners[of].name.clone();
         owners.push(second);
     }
@@ -202,28 +201,28 @@ fn draw_owners(dice: &mut Dice, clocks: Clocks, namespaces: usize, races_only: b
 }
 
 /// Adds Owners of the first namespace until it has `count` regular ones, and takes all others away.
-pub(super) fn more_owners(dice: &mut Dice, owners: &mut Vec<OwnerPlan>, count: usize) {
+pub(super) fn more_owners(rng: &mut Rng, owners: &mut Vec<OwnerPlan>, count: usize) {
     owners.retain(|owner| owner.namespace == 0 && owner.part == Part::Regular);
-    let clocks = Clocks::draw(dice);
+    let clocks = Clocks::draw(rng);
     while owners.len() < count {
-        owners.push(draw_owner(dice, clocks, owners.len(), 0, Part::Regular));
+        owners.push(draw_owner(rng, clocks, owners.len(), 0, Part::Regular));
     }
 }
 
-fn draw_owner(dice: &mut Dice, clocks: Clocks, number: usize, namespace: usize, part: Part) -> OwnerPlan {
+fn draw_owner(rng: &mut Rng, clocks: Clocks, number: usize, namespace: usize, part: Part) -> OwnerPlan {
     OwnerPlan {
         namespace,
         name: OwnerName::new(&format!("owner-{number}")).expect("a plain name"),
         url: format!("node-{number}").as_str().into(),
-        weight: dice.pick(&[100, 100, 100, 50, 200]),
-        migrates: !dice.chance(60),
-        clock: clocks.clock(dice, Whose::Relying),
+        weight: rng.pick(&[100, 100, 100, 50, 200]),
+        migrates: !rng.chance(60),
+        clock: clocks.clock(rng, Whose::Relying),
         part,
     }
 }
 
 fn draw_lookups(
-    dice: &mut Dice,
+    rng: &mut Rng,
     clocks: Clocks,
     namespaces: &[NamespacePlan],
     managers: &Arc<[ManagerId]>,
@@ -231,37 +230,37 @@ fn draw_lookups(
 ) -> Vec<LookupPlan> {
     let mut lookups = Vec::new();
     for (namespace, plan) in namespaces.iter().enumerate() {
-        for _ in 0..dice.weighted(&[(1, 5), (2, 4), (3, 1)]) {
-            let (poll, contact_timeout) = dice.pick(&[(30, 90), (15, 60), (8, 45)]);
+        for _ in 0..rng.weighted(&[(1, 5), (2, 4), (3, 1)]) {
+            let (poll, contact_timeout) = rng.pick(&[(30, 90), (15, 60), (8, 45)]);
             let config = LookupConfig {
                 poll: Duration::from_secs(poll),
                 contact_timeout: Duration::from_secs(contact_timeout),
-                unowned_delay: Duration::from_secs(dice.between(5, 40)),
-                silence: Duration::from_secs(dice.between(3, 8)),
+                unowned_delay: Duration::from_secs(rng.between(5, 40)),
+                silence: Duration::from_secs(rng.between(3, 8)),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
             let election =
                 plans.iter().map(|manager| manager.config.campaign_interval).max().unwrap_or_default();
             config.check(longest_leader_hold(plans), election).expect("the drawn times are valid");
-            lookups.push(LookupPlan { namespace, config, clock: clocks.clock(dice, Whose::Relying) });
+            lookups.push(LookupPlan { namespace, config, clock: clocks.clock(rng, Whose::Relying) });
         }
     }
     lookups
 }
 
-fn draw_store(dice: &mut Dice, clocks: Clocks, managers: &[ManagerPlan], races_only: bool) -> StorePlan {
-    let longest = if races_only { 5 } else { dice.pick(&[2, 10, 60, 400]) };
+fn draw_store(rng: &mut Rng, clocks: Clocks, managers: &[ManagerPlan], races_only: bool) -> StorePlan {
+    let longest = if races_only { 5 } else { rng.pick(&[2, 10, 60, 400]) };
     StorePlan {
-        clock: clocks.clock(dice, Whose::Waiting),
+        clock: clocks.clock(rng, Whose::Waiting),
         delay: (MILLISECOND, longest * MILLISECOND),
-        slow: dice.pick(&[1, 4, 12]) * SECOND,
-        late: dice.pick(&[2, 8, 20]) * SECOND,
+        slow: rng.pick(&[1, 4, 12]) * SECOND,
+        late: rng.pick(&[2, 8, 20]) * SECOND,
         leader_holds: managers.iter().map(|manager| manager.config.leader_hold).collect(),
     }
 }
 
-fn draw_network(dice: &mut Dice) -> Profile {
-    let usual = match dice.below(6) {
+fn draw_network(rng: &mut Rng) -> Profile {
+    let usual = match rng.below(6) {
         0 => Profile::reliable(MILLISECOND, 5 * MILLISECOND),
         1 => Profile::reliable(MILLISECOND, 150 * MILLISECOND),
         // Longer than the store takes: an answer is overtaken by the push that follows its commit.
@@ -270,20 +269,20 @@ fn draw_network(dice: &mut Dice) -> Profile {
         _ => Profile { slow: 100, slowest: 8 * SECOND, ..Profile::reliable(20 * MILLISECOND, 2 * SECOND) },
     };
     Profile {
-        lost: dice.pick(&[0, 0, 10, 50, 150]),
-        duplicated: dice.pick(&[0, 20, 100, 300]),
-        straggling: dice.pick(&[0, 500, 900]),
-        straggle: dice.pick(&[30, 120, 300]) * SECOND,
+        lost: rng.pick(&[0, 0, 10, 50, 150]),
+        duplicated: rng.pick(&[0, 20, 100, 300]),
+        straggling: rng.pick(&[0, 500, 900]),
+        straggle: rng.pick(&[30, 120, 300]) * SECOND,
         ..usual
     }
 }
 
 /// Delays as long as the times after which both sides say it again; the longest round trip stays below an eighth of the
 /// lease, which is as far as backoffs go.
-pub(super) fn draw_races(dice: &mut Dice, namespaces: &[NamespacePlan]) -> Profile {
+pub(super) fn draw_races(rng: &mut Rng, namespaces: &[NamespacePlan]) -> Profile {
     let lease = u64::try_from(shortest_lease(namespaces).as_nanos()).expect("a lease is minutes at most");
-    let longest = lease / dice.pick(&[30, 40, 100, 300]);
-    Profile::reliable(dice.pick(&[MILLISECOND, longest / 4, longest]), longest)
+    let longest = lease / rng.pick(&[30, 40, 100, 300]);
+    Profile::reliable(rng.pick(&[MILLISECOND, longest / 4, longest]), longest)
 }
 
 pub(super) fn shortest_lease(namespaces: &[NamespacePlan]) -> Duration {
@@ -336,22 +335,22 @@ const USUAL_MIX: [(Fault, u64); 42] = [
     (Fault::Weight, 4),
 ];
 
-fn draw_faults(dice: &mut Dice) -> FaultPlan {
+fn draw_faults(rng: &mut Rng) -> FaultPlan {
     let mut mix: Vec<_> =
-        USUAL_MIX.iter().map(|(fault, weight)| (*fault, weight * dice.pick(&[0, 1, 1, 4]))).collect();
+        USUAL_MIX.iter().map(|(fault, weight)| (*fault, weight * rng.pick(&[0, 1, 1, 4]))).collect();
     if mix.iter().all(|(_, weight)| *weight == 0) {
         mix = USUAL_MIX.to_vec();
     }
-    let (interval, lulls) = dice.pick(&[(5_000, 0), (3_500, 15), (1_500, 30), (1_500, 60)]);
+    let (interval, lulls) = rng.pick(&[(5_000, 0), (3_500, 15), (1_500, 30), (1_500, 60)]);
     FaultPlan {
         mix,
         interval: interval * MILLISECOND,
-        first: dice.pick(&[1, 20, 60]) * SECOND,
+        first: rng.pick(&[1, 20, 60]) * SECOND,
         lulls,
-        longest: dice.pick(&[2, 10, 30, 60]) * SECOND,
-        outlasting: dice.pick(&[0, 50, 200]),
-        slowest_restart: dice.pick(&[1, 10, 60, 100]) * SECOND,
-        takeovers: dice.pick(&[0, 500, 900]),
+        longest: rng.pick(&[2, 10, 30, 60]) * SECOND,
+        outlasting: rng.pick(&[0, 50, 200]),
+        slowest_restart: rng.pick(&[1, 10, 60, 100]) * SECOND,
+        takeovers: rng.pick(&[0, 500, 900]),
     }
 }
 
@@ -377,20 +376,20 @@ const OUTLASTS_RESIGNATION: Duration = Duration::from_secs(30);
 /// The shortest that outlasts a leader that dies too, and the longest hold of such a leader.
 const OUTLASTS_DEATH: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(17));
 
-fn operators_only(dice: &mut Dice, managers: &[ManagerPlan], namespaces: &[NamespacePlan]) -> FaultPlan {
+fn operators_only(rng: &mut Rng, managers: &[ManagerPlan], namespaces: &[NamespacePlan]) -> FaultPlan {
     let mut mix: Vec<_> =
-        PLANNED_MIX.iter().map(|(fault, weight)| (*fault, weight * dice.pick(&[0, 1, 1, 3]))).collect();
+        PLANNED_MIX.iter().map(|(fault, weight)| (*fault, weight * rng.pick(&[0, 1, 1, 3]))).collect();
     mix.push((Fault::Move, 1));
     let lease = shortest_lease(namespaces);
     if lease >= OUTLASTS_RESIGNATION {
-        mix.push((Fault::Resign, dice.pick(&[0, 4, 12])));
+        mix.push((Fault::Resign, rng.pick(&[0, 4, 12])));
     }
     if lease >= OUTLASTS_DEATH.0 && longest_leader_hold(managers) <= OUTLASTS_DEATH.1 {
-        mix.extend(LEADER_CHANGES.map(|(fault, weight)| (fault, weight * dice.pick(&[0, 1, 3]))));
+        mix.extend(LEADER_CHANGES.map(|(fault, weight)| (fault, weight * rng.pick(&[0, 1, 3]))));
     }
     FaultPlan {
         mix,
-        interval: dice.between(500, 3_000) * MILLISECOND,
+        interval: rng.between(500, 3_000) * MILLISECOND,
         first: 40 * SECOND,
         lulls: 0,
         longest: SECOND,
@@ -400,20 +399,20 @@ fn operators_only(dice: &mut Dice, managers: &[ManagerPlan], namespaces: &[Names
     }
 }
 
-fn draw_apps(dice: &mut Dice, races_only: bool) -> AppPlan {
+fn draw_apps(rng: &mut Rng, races_only: bool) -> AppPlan {
     AppPlan {
-        interval: dice.between(3, 6) * SECOND,
-        lasting: dice.pick(&[0, 300, 700]),
-        longest: dice.pick(&[200, 2_000, 6_000]) * MILLISECOND,
-        hangs: if races_only { 0 } else { dice.pick(&[0, 0, 40]) },
-        fails: if races_only { 0 } else { dice.pick(&[0, 0, 100]) },
-        attempts: if races_only { 4 } else { dice.pick(&[1, 2, 4]) },
-        loads: dice.chance(300),
+        interval: rng.between(3, 6) * SECOND,
+        lasting: rng.pick(&[0, 300, 700]),
+        longest: rng.pick(&[200, 2_000, 6_000]) * MILLISECOND,
+        hangs: if races_only { 0 } else { rng.pick(&[0, 0, 40]) },
+        fails: if races_only { 0 } else { rng.pick(&[0, 0, 100]) },
+        attempts: if races_only { 4 } else { rng.pick(&[1, 2, 4]) },
+        loads: rng.chance(300),
     }
 }
 
-fn draw_late_wakes(dice: &mut Dice) -> (u64, u64) {
-    dice.pick(&[(0, 0), (0, 0), (30, SECOND), (100, 4 * SECOND), (60, 12 * SECOND)])
+fn draw_late_wakes(rng: &mut Rng) -> (u64, u64) {
+    rng.pick(&[(0, 0), (0, 0), (30, SECOND), (100, 4 * SECOND), (60, 12 * SECOND)])
 }
 
 #[cfg(test)]
@@ -423,7 +422,7 @@ mod tests {
     #[test]
     fn every_plan_lasts_ten_minutes_and_keeps_to_the_drift_bound() {
         for seed in 0..500 {
-            let plan = Plan::draw(&mut Dice::new(seed));
+            let plan = Plan::draw(&mut Rng::new(seed));
             assert!(plan.safety + plan.convergence >= 600 * SECOND);
             assert!(plan.clocks_within_bound());
             assert!(plan.layout().places() <= 64);
@@ -438,6 +437,6 @@ mod tests {
             };
             rate(24) && rate(26)
         };
-        assert!((0..50).any(|seed| at_bound(&Plan::draw(&mut Dice::new(seed)))));
+        assert!((0..50).any(|seed| at_bound(&Plan::draw(&mut Rng::new(seed)))));
     }
 }

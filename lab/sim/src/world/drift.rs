@@ -7,9 +7,9 @@ use std::time::Duration;
 use centrifuge_core::settings::Settings;
 
 use crate::clock::Clock;
-use crate::world::dice::{Dice, mix};
 use crate::world::network::Profile;
 use crate::world::plan::{FaultPlan, Part, Plan, SECOND};
+use crate::world::rng::{Rng, mix};
 use crate::world::tally::Fault;
 use crate::world::{Options, Outcome, World};
 
@@ -35,17 +35,17 @@ impl DriftOutcome {
 #[must_use]
 pub fn drift_control(seed: u64) -> DriftOutcome {
     let run = |numerator, denominator| {
-        let mut dice = Dice::new(mix(seed));
-        let plan = drift_plan(&mut dice, numerator, denominator);
-        World::from_plan(seed, plan, dice, Options::default()).run()
+        let mut rng = Rng::new(mix(seed));
+        let plan = drift_plan(&mut rng, numerator, denominator);
+        World::from_plan(seed, plan, rng, Options::default()).run()
     };
     DriftOutcome { at_bound: run(24, 25), beyond: run(2_400, 2_525) }
 }
 
 /// One Manager whose clock is as fast as any may be, Owners whose clocks are as slow as given, and no delay anywhere.
 /// The only fault cuts Owners off.
-fn drift_plan(dice: &mut Dice, numerator: u64, denominator: u64) -> Plan {
-    let mut plan = Plan::draw(dice);
+fn drift_plan(rng: &mut Rng, numerator: u64, denominator: u64) -> Plan {
+    let mut plan = Plan::draw(rng);
     let clock = |numerator, denominator| Clock { offset: 0, numerator, denominator, lost: 0 };
     plan.races_only = false;
     plan.managers.truncate(1);

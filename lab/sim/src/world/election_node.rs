@@ -103,10 +103,10 @@ impl World {
     /// A message between the parts of a process takes some time, and now and then a long one.
     fn hand_over_time(&mut self) -> u64 {
         let (hiccups, longest) = self.plan.diskless.as_ref().map_or((0, 0), |diskless| diskless.hiccups);
-        if self.faults_happen && self.dice.chance(hiccups) {
-            return self.dice.spread(MILLISECOND, longest);
+        if self.faults_happen && self.rng.chance(hiccups) {
+            return self.rng.spread(MILLISECOND, longest);
         }
-        self.dice.below(MILLISECOND)
+        self.rng.below(MILLISECOND)
     }
 
     fn answer_within_process(&mut self, manager: usize, answer: StoreAnswer) {
@@ -193,7 +193,7 @@ impl World {
             // It is found overdue when the process goes on.
             Ring::Due if stands_still => {}
             Ring::Due if !late && self.is_late() => {
-                let at = now.0 + self.dice.spread(1_000, self.plan.late_wakes.1);
+                let at = now.0 + self.rng.spread(1_000, self.plan.late_wakes.1);
                 self.with_election_alarm(manager, |alarm| alarm.plan_at(at));
                 self.plan_election_ring(manager, at, true);
             }
@@ -232,11 +232,11 @@ impl World {
             return;
         };
         let half = u64::try_from(flease.epsilon.as_nanos()).expect("epsilon is short") / 2;
-        let all = self.dice.chance(300);
-        let one = self.dice.below(self.synchronised.len() as u64) as usize;
+        let all = self.rng.chance(300);
+        let one = self.rng.below(self.synchronised.len() as u64) as usize;
         for manager in (0..self.synchronised.len()).filter(|manager| all || *manager == one) {
             self.tally.count(Fault::ClockTurned);
-            let target = offset(&mut self.dice, half);
+            let target = offset(&mut self.rng, half);
             let clock = &mut self.synchronised[manager];
             clock.slew(self.now, target, slowness);
             let (clock, now) = (*clock, self.now);
@@ -248,7 +248,7 @@ impl World {
                 self.plan_election_ring(manager, at, false);
             }
         }
-        let next = self.now.0 + self.dice.between(1, 2 * turn_every);
+        let next = self.now.0 + self.rng.between(1, 2 * turn_every);
         self.queue.push(next, Event::Turn);
     }
 

@@ -21,13 +21,13 @@ impl World {
         if !self.faults_happen {
             return;
         }
-        let pause = if self.dice.chance(self.plan.faults.lulls) {
+        let pause = if self.rng.chance(self.plan.faults.lulls) {
             self.outlasting()
         } else {
-            self.dice.below(2 * self.plan.faults.interval) + 1
+            self.rng.below(2 * self.plan.faults.interval) + 1
         };
         self.queue.push(self.now.0 + pause, Event::NextFault);
-        let fault = self.dice.weighted(&self.plan.faults.mix);
+        let fault = self.rng.weighted(&self.plan.faults.mix);
         if self.trace.is_on() {
             self.trace.line(self.now, format_args!("fault: {fault:?}"));
         }
@@ -39,7 +39,7 @@ impl World {
 
     /// Lets a fault happen; false if there was nobody to strike.
     fn strike(&mut self, fault: Fault) -> bool {
-        let namespace = self.dice.below(self.plan.namespaces.len() as u64) as usize;
+        let namespace = self.rng.below(self.plan.namespaces.len() as u64) as usize;
         match fault {
             Fault::CrashOwner => self.strike_one(is_owner, |world, node| world.kill(node, true)),
             Fault::CrashManager => self.strike_one(is_manager, |world, node| world.kill(node, true)),
@@ -102,23 +102,23 @@ impl World {
         if nodes.is_empty() {
             return false;
         }
-        let node = self.dice.pick(&nodes);
+        let node = self.rng.pick(&nodes);
         act(self, node);
         true
     }
 
     /// How long something lasts: milliseconds as often as seconds, and sometimes longer than any lease.
     pub(super) fn a_while(&mut self) -> u64 {
-        if self.dice.chance(self.plan.faults.outlasting) {
+        if self.rng.chance(self.plan.faults.outlasting) {
             return self.outlasting();
         }
-        self.dice.spread(5 * MILLISECOND, self.plan.faults.longest)
+        self.rng.spread(5 * MILLISECOND, self.plan.faults.longest)
     }
 
     /// A time in which a lease runs out, and not much more.
     pub(super) fn outlasting(&mut self) -> u64 {
         let hold = u64::try_from(self.plan.longest_hold().as_nanos()).expect("a hold is minutes at most");
-        self.dice.between(hold, hold / 2 * 3)
+        self.rng.between(hold, hold / 2 * 3)
     }
 
     /// Ends a process, and perhaps starts another in its place after a while.
@@ -133,7 +133,7 @@ impl World {
         }
         if restart {
             let slowest = if self.faults_happen { self.plan.faults.slowest_restart } else { 2 * SECOND };
-            let at = self.now.0 + self.dice.spread(50 * MILLISECOND, slowest);
+            let at = self.now.0 + self.rng.spread(50 * MILLISECOND, slowest);
             self.queue.push(at, Event::Undo(Undo::Start { node }));
         }
     }
@@ -180,7 +180,7 @@ impl World {
     /// Something is wrong with the store for a while.
     fn ail(&mut self, set: impl FnOnce(&mut Ailments, u64)) -> bool {
         let until =
-            self.now.0 + self.dice.spread(100 * MILLISECOND, self.plan.faults.longest.min(40 * SECOND));
+            self.now.0 + self.rng.spread(100 * MILLISECOND, self.plan.faults.longest.min(40 * SECOND));
         set(&mut self.store.ailments, until);
         for manager in 0..self.managers.len() {
             self.show_disturbance(Node::Manager(manager), until + self.plan.store.slow);
@@ -199,7 +199,7 @@ impl World {
 
     /// A process takes its stream to some Manager for broken.
     fn disconnect(&mut self, node: Node) {
-        let manager = self.dice.pick(&self.plan.manager_ids);
+        let manager = self.rng.pick(&self.plan.manager_ids);
         self.tell_disconnected(node, manager);
     }
 
@@ -216,7 +216,7 @@ impl World {
         let clients: Vec<_> =
             self.nodes().filter(|node| !is_manager(*node) && self.is_running(*node)).collect();
         for node in clients {
-            if self.dice.chance(500) {
+            if self.rng.chance(500) {
                 self.tell_disconnected(node, self.plan.manager_ids[manager].clone());
             }
         }
@@ -224,7 +224,7 @@ impl World {
 
     /// A process is told a list of Managers that lacks one, if there is more than one.
     fn hide_manager(&mut self, node: Node) {
-        let hidden = self.dice.below(self.managers.len() as u64) as usize;
+        let hidden = self.rng.below(self.managers.len() as u64) as usize;
         let ids = self.plan.manager_ids.iter().enumerate();
         let some: Arc<[ManagerId]> = ids.filter(|(at, _)| *at != hidden).map(|(_, id)| id.clone()).collect();
         if !some.is_empty() {
@@ -243,14 +243,14 @@ impl World {
     }
 
     fn change_weight(&mut self, node: Node) {
-        let weight = self.dice.pick(&[50, 100, 150, 300]);
+        let weight = self.rng.pick(&[50, 100, 150, 300]);
         if let Node::Owner(owner) = node {
             self.feed_owner(owner, OwnerEvent::Weight(weight));
         }
     }
 
     fn freeze_for_a_while(&mut self, namespace: usize) -> bool {
-        let at = self.now.0 + self.dice.between(5 * SECOND, 60 * SECOND);
+        let at = self.now.0 + self.rng.between(5 * SECOND, 60 * SECOND);
         self.queue.push(at, Event::Undo(Undo::Unfreeze { namespace }));
         self.freeze(namespace)
     }

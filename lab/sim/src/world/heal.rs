@@ -110,11 +110,11 @@ impl World {
             return;
         }
         if let Node::Manager(number) = node
-            && self.dice.chance(500)
+            && self.rng.chance(500)
         {
             self.feed_manager(number, ManagerEvent::Resign);
             let life = self.managers[number].life;
-            let at = self.now.0 + self.dice.spread(MILLISECOND, SECOND);
+            let at = self.now.0 + self.rng.spread(MILLISECOND, SECOND);
             return self.queue.push(at, Event::Undo(Undo::Kill { node, life, restart: true }));
         }
         self.kill(node, true);
@@ -152,7 +152,7 @@ impl World {
                 waiting
             }
         };
-        let timers_first = self.dice.chance(500);
+        let timers_first = self.rng.chance(500);
         if timers_first {
             self.catch_up(node);
         }
@@ -189,7 +189,7 @@ impl World {
 
     /// Some that are dead, and some that die now, never come back; of each kind and namespace one lives on.
     fn choose_who_stays_dead(&mut self) {
-        if self.plan.races_only || self.dice.chance(400) {
+        if self.plan.races_only || self.rng.chance(400) {
             return;
         }
         for namespace in 0..self.plan.namespaces.len() {
@@ -198,12 +198,12 @@ impl World {
                     && self.plan.owners[*owner].part == Part::Regular
             };
             let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
-            let dead = Node::Owner(self.dice.pick(&owners));
+            let dead = Node::Owner(self.rng.pick(&owners));
             self.stay_dead.push(dead);
             self.kill(dead, false);
         }
-        if self.managers.len() > 1 && self.dice.chance(500) {
-            let dead = Node::Manager(self.dice.below(self.managers.len() as u64) as usize);
+        if self.managers.len() > 1 && self.rng.chance(500) {
+            let dead = Node::Manager(self.rng.below(self.managers.len() as u64) as usize);
             self.stay_dead.push(dead);
             self.kill(dead, false);
         }

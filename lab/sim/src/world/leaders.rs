@@ -57,15 +57,15 @@ impl World {
 
     /// An Owner dies or is cut off, and the leader dies at once or soon after.
     pub(super) fn strike_leader_and_owner(&mut self) -> bool {
-        let struck = if self.dice.chance(500) {
+        let struck = if self.rng.chance(500) {
             self.strike_one(is_owner, |world, node| world.kill(node, true))
         } else {
             self.strike_one(is_owner, World::cut_off_from_managers)
         };
-        if self.dice.chance(500) {
+        if self.rng.chance(500) {
             self.replay_reports(20 * SECOND);
         }
-        let at = self.now.0 + self.dice.spread(1, 2 * SECOND);
+        let at = self.now.0 + self.rng.spread(1, 2 * SECOND);
         self.queue.push(at, Event::Undo(Undo::KillLeader));
         struck
     }
@@ -83,15 +83,15 @@ impl World {
             self.plan.owners[*owner].namespace == namespace && self.owners[*owner].is_running()
         };
         let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
-        let in_a_row = self.dice.chance(400);
+        let in_a_row = self.rng.chance(400);
         let cut = |world: &mut World, node| world.cut_off_lookup(node, if in_a_row { 3 } else { 2 });
         if owners.is_empty() || !self.strike_one(is_lookup, cut) {
             return false;
         }
-        let owner = Node::Owner(self.dice.pick(&owners));
+        let owner = Node::Owner(self.rng.pick(&owners));
         self.kill(owner, true);
         let hold = self.hold();
-        let dies = self.now.0 + self.dice.between(hold * 9 / 10, hold * 5 / 4);
+        let dies = self.now.0 + self.rng.between(hold * 9 / 10, hold * 5 / 4);
         let undo = if in_a_row { Undo::KillLeaders { until: dies + ROW } } else { Undo::KillLeader };
         self.queue.push(dies, Event::Undo(undo));
         true
@@ -103,7 +103,7 @@ impl World {
             return;
         }
         self.kill_leader();
-        let next = self.now.0 + self.dice.spread(100 * MILLISECOND, self.hold() / 3);
+        let next = self.now.0 + self.rng.spread(100 * MILLISECOND, self.hold() / 3);
         self.queue.push(next, Event::Undo(Undo::KillLeaders { until }));
     }
 
@@ -114,7 +114,7 @@ impl World {
     /// Cuts a Lookup off from all Managers for about as long as a lease takes to run out, and a leader to be found.
     fn cut_off_lookup(&mut self, node: Node, most: u64) {
         let hold = self.hold();
-        let length = self.dice.between(hold, hold * most);
+        let length = self.rng.between(hold, hold * most);
         let managers = Places::below(self.managers.len());
         self.cut_for(length, self.bit(node), managers, true);
     }
@@ -122,8 +122,8 @@ impl World {
     /// Cuts between two Managers, one way or both.
     pub(super) fn cut_peers(&mut self) -> bool {
         let count = self.managers.len() as u64;
-        let (one, other) = (self.dice.below(count) as usize, self.dice.below(count) as usize);
-        let both_ways = self.dice.chance(500);
+        let (one, other) = (self.rng.below(count) as usize, self.rng.below(count) as usize);
+        let both_ways = self.rng.chance(500);
         let (from, to) = (self.bit(Node::Manager(one)), self.bit(Node::Manager(other)));
         self.cut(from, to, both_ways);
         one != other
@@ -132,11 +132,11 @@ impl World {
     /// A leader that an ambush waited for goes on for a moment, and dies while it learns the table; or resigns at once, and
     /// perhaps the next one too, so that terms follow each other as fast as they can.
     pub(super) fn ambush_leader(&mut self) {
-        if self.dice.chance(400) {
+        if self.rng.chance(400) {
             self.ambush = Some(Moment::Lead);
             return self.queue.push(self.now.0, Event::Undo(Undo::Resign));
         }
-        let at = self.now.0 + self.dice.spread(MILLISECOND, 10 * SECOND);
+        let at = self.now.0 + self.rng.spread(MILLISECOND, 10 * SECOND);
         self.queue.push(at, Event::Undo(Undo::KillLeader));
     }
 }

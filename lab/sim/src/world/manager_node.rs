@@ -88,8 +88,8 @@ impl World {
 
     /// Some watches end, soon or when the Lookup has long asked again by another, whether the Lookup lives or not.
     fn plan_end_of_watch(&mut self, manager: usize, from: usize, request: &LookupRequest) {
-        if self.faults_happen && self.dice.chance(ENDING_WATCHES) {
-            let at = self.now.0 + self.dice.spread(MILLISECOND, 2 * 60 * SECOND);
+        if self.faults_happen && self.rng.chance(ENDING_WATCHES) {
+            let at = self.now.0 + self.rng.spread(MILLISECOND, 2 * 60 * SECOND);
             let watch = EndedWatch {
                 from: way_back(from, request.seq),
                 namespace: request.namespace.clone(),
@@ -188,7 +188,7 @@ impl World {
         if let Some(process) = &mut host.process {
             process.asked.push((number, asked));
         }
-        let timeout = self.dice.between(2 * SECOND, 6 * SECOND);
+        let timeout = self.rng.between(2 * SECOND, 6 * SECOND);
         self.queue.push(self.now.0 + timeout, Event::StoreTimeout { manager, life, number });
         number
     }

@@ -5,7 +5,6 @@ mod ambush;
 mod app;
 mod crowds;
 mod cuts;
-pub(crate) mod dice;
 mod diskless;
 mod draw;
 mod drift;
@@ -27,6 +26,7 @@ mod planned;
 mod queue;
 mod rack;
 mod replay;
+pub(crate) mod rng;
 mod store;
 mod tally;
 mod timers;
@@ -45,7 +45,6 @@ use crate::seen::{Node, Seen, TrueTime, Violation};
 use crate::trace::Trace;
 
 use ambush::Moment;
-use dice::{Dice, mix};
 use host::Host;
 use lookup_node::LookupProcess;
 use manager_node::ManagerProcess;
@@ -53,6 +52,7 @@ use network::{Network, Packet};
 use owner_node::OwnerProcess;
 use plan::{Plan, SECOND};
 use queue::{Event, Queue, Undo};
+use rng::{Rng, mix};
 use store::Store;
 use tally::Tally;
 use witness::Witness;
@@ -122,7 +122,7 @@ pub struct World {
     bug: Option<Bug>,
     now: TrueTime,
     queue: Queue,
-    dice: Dice,
+    rng: Rng,
     network: Network,
     store: Store,
     /// By Manager that has no store: its synchronised clock.
@@ -154,20 +154,20 @@ impl World {
     /// The world of a seed.
     #[must_use]
     pub fn new(seed: u64, options: Options) -> World {
-        let mut dice = Dice::new(mix(seed));
+        let mut rng = Rng::new(mix(seed));
         let plan = match options.size {
-            Size::Usual => Plan::draw(&mut dice),
-            Size::Rack => Plan::draw_rack(&mut dice),
-            Size::Diskless => Plan::draw_diskless(&mut dice),
+            Size::Usual => Plan::draw(&mut rng),
+            Size::Rack => Plan::draw_rack(&mut rng),
+            Size::Diskless => Plan::draw_diskless(&mut rng),
         };
-        World::from_plan(seed, plan, dice, options)
+        World::from_plan(seed, plan, rng, options)
     }
 
-    fn from_plan(seed: u64, plan: Plan, mut dice: Dice, options: Options) -> World {
+    fn from_plan(seed: u64, plan: Plan, mut rng: Rng, options: Options) -> World {
         let probes = plan.namespaces.iter().map(|space| (space.name.clone(), space.keys.clone())).collect();
         let oracle = Oracle::new(probes, witness::limits(&plan));
-        let network = Network::new(plan.layout(), plan.network, dice.fork());
-        let store = Store::new(plan.store.clone(), plan.manager_ids.clone(), dice.fork());
+        let network = Network::new(plan.layout(), plan.network, rng.fork());
+        let store = Store::new(plan.store.clone(), plan.manager_ids.clone(), rng.fork());
         World {
             seed,
             bug: options.bug,
@@ -201,7 +201,7 @@ impl World {
             at_once: 0,
             digest: seed,
             plan,
-            dice,
+            rng,
         }
     }
 
@@ -260,7 +260,7 @@ impl World {
     }
 
     fn plan_start(&mut self, node: Node, within: u64) {
-        let at = self.now.0 + self.dice.below(within);
+        let at = self.now.0 + self.rng.below(within);
         self.queue.push(at, Event::Undo(Undo::Start { node }));
     }
 
@@ -315,7 +315,7 @@ impl World {
         } else {
             self.plan.kept
         };
-        if self.faults_happen && self.dice.chance(kept) {
+        if self.faults_happen && self.rng.chance(kept) {
             self.keep_for_replay(&packet);
         }
         match packet.to {
@@ -332,7 +332,7 @@ impl World {
 
     /// A generator for one process: no two lives share theirs.
     fn random(&mut self) -> Random {
-        Random::from_number(self.dice.next())
+        Random::from_number(self.rng.next())
     }
 
     /// Adds something to what stands for the whole run.

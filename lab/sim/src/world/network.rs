@@ -5,9 +5,9 @@ use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, O
 
 use crate::seen::{Node, TrueTime};
 use crate::world::app::{Copy, CopyAnswer};
-use crate::world::dice::Dice;
 use crate::world::places::Places;
 use crate::world::queue::{Event, Queue};
+use crate::world::rng::Rng;
 use crate::world::tally::{Fault, Tally};
 
 /// Something on its way from one node to another. Whoever runs at the node when it arrives gets it.
@@ -99,7 +99,7 @@ struct Cut {
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) layout: Layout,
-    dice: Dice,
+    rng: Rng,
     usual: Profile,
     profile: Profile,
     /// How packets between Managers fare usually, and now.
@@ -114,12 +114,12 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(layout: Layout, profile: Profile, dice: Dice) -> Network {
+    pub(crate) fn new(layout: Layout, profile: Profile, rng: Rng) -> Network {
         let places = layout.places();
         assert!(places <= Places::MOST, "a set of places has a bit for each");
         Network {
             layout,
-            dice,
+            rng,
             usual: profile,
             profile,
             usual_peers: profile,
@@ -143,12 +143,12 @@ impl Network {
             return tally.count(Fault::CutOff);
         }
         let profile = if matches!(packet.body, Body::Flease(_)) { self.peers } else { self.profile };
-        if self.dice.chance(profile.duplicated) {
+        if self.rng.chance(profile.duplicated) {
             tally.count(Fault::Duplicated);
             let due = packet.sent.0 + self.duplicate_delay(profile);
             queue.push(due, Event::Packet(Box::new(packet.clone())));
         }
-        if self.dice.chance(profile.lost) {
+        if self.rng.chance(profile.lost) {
             return tally.count(Fault::Lost);
         }
         let due = packet.sent.0 + self.delay(profile);
@@ -162,14 +162,14 @@ impl Network {
 
     fn delay(&mut self, profile: Profile) -> u64 {
         let Profile { shortest, longest, slow, slowest, .. } = profile;
-        let most = if self.dice.chance(slow) { slowest } else { longest };
-        if shortest >= most { shortest } else { self.dice.between(shortest, most) }
+        let most = if self.rng.chance(slow) { slowest } else { longest };
+        if shortest >= most { shortest } else { self.rng.between(shortest, most) }
     }
 
     fn duplicate_delay(&mut self, profile: Profile) -> u64 {
         let straggle = profile.straggle;
-        if straggle > 0 && self.dice.chance(profile.straggling) {
-            return self.dice.spread(straggle / 64, straggle);
+        if straggle > 0 && self.rng.chance(profile.straggling) {
+            return self.rng.spread(straggle / 64, straggle);
         }
         self.delay(profile) + self.delay(profile)
     }
@@ -230,7 +230,7 @@ mod tests {
     const LAYOUT: Layout = Layout { managers: 1, owners: 2, lookups: 0 };
 
     fn network(profile: Profile) -> Network {
-        Network::new(LAYOUT, profile, Dice::new(1))
+        Network::new(LAYOUT, profile, Rng::new(1))
     }
 
     fn arrivals(network: &mut Network, from: Node, to: Node) -> usize {

@@ -13,7 +13,7 @@ use crate::world::queue::Event;
 impl World {
     /// A caller wants an operation on some key, somewhere.
     pub(super) fn operation(&mut self, namespace: usize) {
-        let next = self.now.0 + self.dice.below(2 * self.plan.apps.interval) + 1;
+        let next = self.now.0 + self.rng.below(2 * self.plan.apps.interval) + 1;
         self.queue.push(next, Event::Operation { namespace });
         let probe = self.some_probe(namespace);
         if let Some(owner) = self.route(namespace, probe)
@@ -26,13 +26,13 @@ impl World {
     /// Where a caller sends an operation: mostly where a Lookup says, sometimes where the key really is, and
     /// sometimes anywhere.
     fn route(&mut self, namespace: usize, probe: usize) -> Option<usize> {
-        let draw = self.dice.below(100);
+        let draw = self.rng.below(100);
         let here = |owner: &usize| self.plan.owners[*owner].namespace == namespace;
         let owners: Vec<usize> = (0..self.owners.len()).filter(here).collect();
         match draw {
             0..50 => self.route_by_lookup(namespace, probe),
             50..85 => self.route_by_table(namespace, probe),
-            _ => Some(self.dice.pick(&owners)),
+            _ => Some(self.rng.pick(&owners)),
         }
     }
 
@@ -44,7 +44,7 @@ impl World {
         if lookups.is_empty() {
             return None;
         }
-        let lookup = self.dice.pick(&lookups);
+        let lookup = self.rng.pick(&lookups);
         let process = self.lookups[lookup].process.as_ref()?;
         let route = process.machine.lookup(self.plan.namespaces[namespace].keys[probe])?;
         let url = &route.owner?.url;
@@ -68,10 +68,10 @@ impl World {
         let host = &mut self.owners[owner];
         let Some(process) = &mut host.process else { return };
         let Ok(generation) = process.machine.check_lease_now(host.clock.read(self.now), key) else { return };
-        if !self.dice.chance(self.plan.apps.lasting) {
+        if !self.rng.chance(self.plan.apps.lasting) {
             return self.finish_operation(owner, probe, generation);
         }
-        let end = self.now.0 + self.dice.spread(SECOND / 1_000, self.plan.apps.longest);
+        let end = self.now.0 + self.rng.spread(SECOND / 1_000, self.plan.apps.longest);
         process.app.begin(probe, end);
         self.plan_for_app(owner, end, AppEvent::EndOperation { probe, generation });
     }
@@ -115,8 +115,8 @@ impl World {
                 continue;
             }
             let Some(process) = &self.owners[owner].process else { continue };
-            let dice = &mut self.dice;
-            let load = |(range, _)| RangeLoad { range, load: dice.spread(1, 1_000), hottest: None };
+            let rng = &mut self.rng;
+            let load = |(range, _)| RangeLoad { range, load: rng.spread(1, 1_000), hottest: None };
             let loads = process.machine.leases().iter().map(load).collect();
             self.feed_owner(owner, OwnerEvent::Load(loads));
         }

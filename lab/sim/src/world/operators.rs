@@ -95,9 +95,9 @@ impl World {
 
     pub(super) fn configure(&mut self, number: usize) -> bool {
         let plan = &self.plan.namespaces[number];
-        let (namespace, settings) = (plan.name.clone(), self.dice.pick(&plan.settings));
+        let (namespace, settings) = (plan.name.clone(), self.rng.pick(&plan.settings));
         // Some operators say what they have seen, which may not be so any more.
-        let expected = self.dice.chance(300).then(|| self.dice.pick(&plan.settings));
+        let expected = self.rng.chance(300).then(|| self.rng.pick(&plan.settings));
         self.ask_leader(AdminCommand::Configure { namespace, settings, expected })
     }
 
@@ -134,14 +134,14 @@ impl World {
     pub(super) fn move_range(&mut self, number: usize) -> bool {
         let namespace = self.plan.namespaces[number].name.clone();
         let range = self.some_range(number);
-        let to = if self.dice.chance(200) { None } else { Some(self.some_owner_name(number)) };
+        let to = if self.rng.chance(200) { None } else { Some(self.some_owner_name(number)) };
         self.ask_leader(AdminCommand::Move { namespace, range, to, why: "better there".into() })
     }
 
     /// Moves a range to an Owner and back, several times, faster than migrations end.
     pub(super) fn dither(&mut self, number: usize) -> bool {
         let (range, to) = (self.some_range(number), self.some_owner_name(number));
-        let times = self.dice.between(3, 8) as u32;
+        let times = self.rng.between(3, 8) as u32;
         self.dither_on(number, range, to, times);
         true
     }
@@ -153,7 +153,7 @@ impl World {
         let namespace = self.plan.namespaces[number].name.clone();
         let to = times.is_multiple_of(2).then(|| owner.clone());
         self.ask_leader(AdminCommand::Move { namespace, range, to, why: "or rather there".into() });
-        let next = self.now.0 + self.dice.spread(SECOND / 4, 12 * SECOND);
+        let next = self.now.0 + self.rng.spread(SECOND / 4, 12 * SECOND);
         let again = Undo::Dither { namespace: number, range, owner, times: times - 1 };
         self.queue.push(next, Event::Undo(again));
     }
@@ -166,16 +166,16 @@ impl World {
 
     pub(super) fn some_owner_name(&mut self, number: usize) -> OwnerName {
         let here: Vec<_> = self.plan.owners.iter().filter(|owner| owner.namespace == number).collect();
-        self.dice.pick(&here).name.clone()
+        self.rng.pick(&here).name.clone()
     }
 
     /// A probe key, by its place: often the busiest.
     pub(super) fn some_probe(&mut self, number: usize) -> usize {
         let plan = &self.plan.namespaces[number];
-        if self.dice.chance(plan.busy) {
+        if self.rng.chance(plan.busy) {
             plan.busiest
         } else {
-            self.dice.below(plan.keys.len() as u64) as usize
+            self.rng.below(plan.keys.len() as u64) as usize
         }
     }
 
@@ -183,12 +183,12 @@ impl World {
     fn some_range(&mut self, number: usize) -> KeyRange {
         let one = self.some_probe(number);
         let keys = &self.plan.namespaces[number].keys;
-        let (one, two) = (keys[one], self.dice.pick(keys));
-        match self.dice.below(3) {
+        let (one, two) = (keys[one], self.rng.pick(keys));
+        match self.rng.below(3) {
             0 => KeyRange::one(one),
             1 => KeyRange::new(one.min(two), one.max(two)).expect("the keys are in order"),
             _ => {
-                let width = self.dice.spread(1, u64::MAX / 8);
+                let width = self.rng.spread(1, u64::MAX / 8);
                 let last = Key(one.0.saturating_add(width));
                 KeyRange::new(one, last).expect("the keys are in order")
             }

@@ -29,7 +29,7 @@ pub(crate) struct OwnerProcess {
 
 impl World {
     pub(super) fn start_owner(&mut self, number: usize) {
-        let takes_over = self.may_take_over(number) && self.dice.chance(self.plan.faults.takeovers);
+        let takes_over = self.may_take_over(number) && self.rng.chance(self.plan.faults.takeovers);
         let plan = &self.plan.owners[number];
         let namespace = plan.namespace;
         let config = OwnerConfig {
@@ -191,7 +191,7 @@ impl World {
     fn send_to_manager(&mut self, number: usize, to: usize, message: OwnerToManager) {
         let (from, to) = (Node::Owner(number), Node::Manager(to));
         self.watch_report(number, &message);
-        if self.faults_happen && self.dice.chance(self.plan.misaddressed) {
+        if self.faults_happen && self.rng.chance(self.plan.misaddressed) {
             self.tally.count(Fault::Misaddressed);
             let other = 1 - self.plan.owners[number].namespace;
             let mut message = message.clone();
@@ -225,7 +225,7 @@ impl World {
     }
 
     fn app_time(&mut self) -> u64 {
-        self.dice.spread(MILLISECOND, self.plan.apps.longest)
+        self.rng.spread(MILLISECOND, self.plan.apps.longest)
     }
 
     fn begin_transfer(&mut self, number: usize, transfer: Transfer) {
@@ -243,7 +243,7 @@ impl World {
 
     /// Plans what an application does next; false if it never will.
     fn plan_unless_hung(&mut self, number: usize, at: u64, event: AppEvent) -> bool {
-        let hangs = self.faults_happen && self.dice.chance(self.plan.apps.hangs);
+        let hangs = self.faults_happen && self.rng.chance(self.plan.apps.hangs);
         if hangs {
             self.tally.count(Fault::Hang);
         } else {
@@ -301,14 +301,14 @@ impl World {
             Some((_, None)) => self.plan_for_app(number, self.now.0 + 50 * MILLISECOND, again(attempt)),
             Some((transfer, Some(copy))) => {
                 self.send(Node::Owner(number), Node::Owner(transfer.to), Body::Copy(copy));
-                let retry = self.now.0 + self.dice.between(SECOND, 5 * SECOND);
+                let retry = self.now.0 + self.rng.between(SECOND, 5 * SECOND);
                 self.plan_for_app(number, retry, again(attempt + 1));
             }
         }
     }
 
     fn cannot_send(&mut self) -> bool {
-        self.faults_happen && self.dice.chance(self.plan.apps.fails)
+        self.faults_happen && self.rng.chance(self.plan.apps.fails)
     }
 
     /// Takes state in, tells the library, and only then the sender.
@@ -358,7 +358,7 @@ impl World {
     /// An application that asked to be emptied, and is, leaves.
     fn leave_soon(&mut self, number: usize) {
         let life = self.owners[number].life;
-        let at = self.now.0 + self.dice.below(SECOND);
+        let at = self.now.0 + self.rng.below(SECOND);
         self.queue.push(at, Event::Undo(Undo::Leave { owner: number, life }));
     }
 

@@ -17,10 +17,10 @@ impl World {
         if owners.is_empty() {
             return false;
         }
-        let owner = self.dice.pick(&owners);
+        let owner = self.rng.pick(&owners);
         self.feed_owner(owner, OwnerEvent::Drain);
         if !self.plan.races_only {
-            let at = self.now.0 + self.dice.between(10 * SECOND, 90 * SECOND);
+            let at = self.now.0 + self.rng.between(10 * SECOND, 90 * SECOND);
             self.queue.push(at, Event::Undo(Undo::Leave { owner, life: self.owners[owner].life }));
         }
         true
@@ -33,19 +33,19 @@ impl World {
         if owners.is_empty() {
             return false;
         }
-        let owner = self.dice.pick(&owners);
+        let owner = self.rng.pick(&owners);
         let (namespace, name) =
             (self.plan.namespaces[number].name.clone(), self.plan.owners[owner].name.clone());
         if self.plan.races_only {
-            let at = self.now.0 + self.dice.spread(100 * MILLISECOND, 60 * SECOND);
-            let undo = if self.dice.chance(500) {
+            let at = self.now.0 + self.rng.spread(100 * MILLISECOND, 60 * SECOND);
+            let undo = if self.rng.chance(500) {
                 Undo::Undrain { namespace: number, owner }
             } else {
                 Undo::Replace { node: Node::Owner(owner) }
             };
             self.queue.push(at, Event::Undo(undo));
-        } else if self.dice.chance(500) {
-            let at = self.now.0 + self.dice.spread(100 * MILLISECOND, 60 * SECOND);
+        } else if self.rng.chance(500) {
+            let at = self.now.0 + self.rng.spread(100 * MILLISECOND, 60 * SECOND);
             self.queue.push(at, Event::Undo(Undo::Undrain { namespace: number, owner }));
         }
         self.ask_leader(AdminCommand::Drain { namespace, owner: name, why: "maintenance".into() })
@@ -88,13 +88,13 @@ impl World {
     /// The Owners of a namespace are replaced one after the other; their drains may overlap.
     pub(super) fn replace_owners(&mut self, namespace: usize) -> bool {
         let owners = self.running_owners(namespace);
-        let pause = self.dice.spread(200 * MILLISECOND, 40 * SECOND);
+        let pause = self.rng.spread(200 * MILLISECOND, 40 * SECOND);
         self.replace_in_turn(owners.into_iter().map(Node::Owner), pause)
     }
 
     /// The Managers are replaced one after the other, slowly enough for every Owner to find the next leader.
     pub(super) fn replace_managers(&mut self) -> bool {
-        let pause = self.dice.between(35 * SECOND, 60 * SECOND);
+        let pause = self.rng.between(35 * SECOND, 60 * SECOND);
         self.replace_in_turn((0..self.managers.len()).map(Node::Manager), pause)
     }
 
@@ -135,7 +135,7 @@ impl World {
         let node = Node::Manager(number);
         if self.leader() == Some(number) {
             if self.resign_leader() {
-                let at = self.now.0 + self.dice.between(SECOND, 2 * SECOND);
+                let at = self.now.0 + self.rng.between(SECOND, 2 * SECOND);
                 self.queue.push(at, Event::Undo(Undo::Replace { node }));
             }
         } else if !self.plan.races_only || self.can_spare_standby() {

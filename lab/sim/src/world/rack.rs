@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use centrifuge_core::settings::Settings;
 
-use crate::world::dice::Dice;
 use crate::world::draw::more_owners;
 use crate::world::plan::{FaultPlan, Plan, SECOND};
+use crate::world::rng::Rng;
 use crate::world::tally::Fault;
 
 /// How many Owners there are.
@@ -14,13 +14,13 @@ const OWNERS: usize = 250;
 
 impl Plan {
     /// A usual plan with many Owners and few faults: racks mostly, and what may happen beside them.
-    pub(crate) fn draw_rack(dice: &mut Dice) -> Plan {
-        let mut plan = Plan::draw(dice);
+    pub(crate) fn draw_rack(rng: &mut Rng) -> Plan {
+        let mut plan = Plan::draw(rng);
         plan.races_only = false;
         plan.namespaces.truncate(1);
         plan.lookups.retain(|lookup| lookup.namespace == 0);
         plan.misaddressed = 0;
-        more_owners(dice, &mut plan.owners, OWNERS);
+        more_owners(rng, &mut plan.owners, OWNERS);
         for settings in &mut plan.namespaces[0].settings {
             let large =
                 Settings { max_moves: 256, virtual_nodes: 4, min_owners: 1, ..Settings::clone(settings) };
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn every_plan_has_the_papers_owners_and_fits_the_network() {
         for seed in 0..50 {
-            let plan = Plan::draw_rack(&mut Dice::new(seed));
+            let plan = Plan::draw_rack(&mut Rng::new(seed));
             assert_eq!(plan.owners.len(), OWNERS);
             assert!(plan.layout().places() <= Places::MOST);
             assert!(plan.faults.mix.iter().any(|(fault, _)| *fault == Fault::Rack));

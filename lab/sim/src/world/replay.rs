@@ -18,7 +18,7 @@ impl World {
         if self.kept.len() < MOST_KEPT {
             return self.kept.push(packet.clone());
         }
-        let place = self.dice.below(MOST_KEPT as u64) as usize;
+        let place = self.rng.below(MOST_KEPT as u64) as usize;
         self.kept[place] = packet.clone();
     }
 
@@ -27,10 +27,10 @@ impl World {
         if self.kept.is_empty() {
             return false;
         }
-        let packet = self.dice.pick(&self.kept);
+        let packet = self.rng.pick(&self.kept);
         let mut at = self.now.0;
-        for _ in 0..self.dice.between(1, 5) {
-            at += self.dice.spread(MILLISECOND, 20 * SECOND);
+        for _ in 0..self.rng.between(1, 5) {
+            at += self.rng.spread(MILLISECOND, 20 * SECOND);
             self.arrive_again(at, packet.clone());
         }
         true
@@ -40,11 +40,11 @@ impl World {
     pub(super) fn replay_to(&mut self, node: Node, length: u64) {
         let kept: Vec<Packet> = self.kept.iter().filter(|packet| packet.to == node).cloned().collect();
         let end = self.now.0 + length;
-        let mut at = self.now.0 + self.dice.below(30 * SECOND);
+        let mut at = self.now.0 + self.rng.below(30 * SECOND);
         while at < end && !kept.is_empty() {
-            let packet = self.dice.pick(&kept);
+            let packet = self.rng.pick(&kept);
             self.arrive_again(at, packet);
-            at += self.dice.between(5 * SECOND, 30 * SECOND);
+            at += self.rng.between(5 * SECOND, 30 * SECOND);
         }
     }
 
@@ -54,7 +54,7 @@ impl World {
             |packet: &&Packet| matches!(packet.body, Body::OwnerToManager(OwnerToManager::Report(_)));
         let reports: Vec<Packet> = self.kept.iter().filter(is_report).cloned().collect();
         for packet in reports {
-            let at = self.now.0 + self.dice.below(within);
+            let at = self.now.0 + self.rng.below(within);
             self.arrive_again(at, packet);
         }
     }

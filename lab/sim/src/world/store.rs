@@ -11,8 +11,8 @@ use centrifuge_core::time::Instant;
 
 use crate::clock::Clock;
 use crate::seen::TrueTime;
-use crate::world::dice::Dice;
 use crate::world::plan::StorePlan;
+use crate::world::rng::Rng;
 
 /// What a Manager's driver asks of the store.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ pub(crate) struct Ailments {
 #[derive(Debug)]
 pub(crate) struct Store {
     clock: Clock,
-    dice: Dice,
+    rng: Rng,
     plan: StorePlan,
     managers: Arc<[ManagerId]>,
     log: Vec<Arc<Batch>>,
@@ -118,11 +118,11 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(plan: StorePlan, managers: Arc<[ManagerId]>, dice: Dice) -> Store {
+    pub(crate) fn new(plan: StorePlan, managers: Arc<[ManagerId]>, rng: Rng) -> Store {
         assert_eq!(plan.leader_holds.len(), managers.len());
         Store {
             clock: plan.clock,
-            dice,
+            rng,
             plan,
             managers,
             log: Vec::new(),
@@ -146,9 +146,9 @@ impl Store {
     /// How long a request, or an answer, takes to get through.
     pub(crate) fn delay(&mut self, now: TrueTime) -> u64 {
         let (shortest, longest) = self.plan.delay;
-        let delay = self.dice.between(shortest, longest);
+        let delay = self.rng.between(shortest, longest);
         if now.0 < self.ailments.slow_until {
-            return delay + self.dice.spread(self.plan.slow / 64, self.plan.slow);
+            return delay + self.rng.spread(self.plan.slow / 64, self.plan.slow);
         }
         delay
     }
@@ -248,10 +248,10 @@ impl Store {
     /// The Manager is told that nothing is known; the batch is in at once, or later, or never.
     fn append_with_unknown_outcome(&mut self, number: u64, append: Append) -> Handled {
         let unknown = Handled::store(number, StoreEvent::Unknown { index: append.index });
-        match self.dice.below(3) {
+        match self.rng.below(3) {
             0 => Handled { committed: self.append(append).1, ..unknown },
             1 => {
-                let delay = self.dice.spread(self.plan.late / 256, self.plan.late);
+                let delay = self.rng.spread(self.plan.late / 256, self.plan.late);
                 Handled { later: Some((delay, append)), ..unknown }
             }
             _ => unknown,
@@ -277,7 +277,7 @@ mod tests {
         let clock = Clock { offset: 0, numerator: 1, denominator: 1, lost: 0 };
         let leader_holds = vec![Duration::from_nanos(HOLD); 2];
         let plan = StorePlan { clock, delay: (1, 5), slow: 64, late: 256, leader_holds };
-        Store::new(plan, ["m0".into(), "m1".into()].into(), Dice::new(1))
+        Store::new(plan, ["m0".into(), "m1".into()].into(), Rng::new(1))
     }
 
     fn elected(store: &mut Store, at: u64, from: usize) -> Option<Term> {
@@ -355,7 +355,7 @@ mod tests {
         let (mut at_once, mut later, mut never) = (0, 0, 0);
         for seed in 0..60 {
             let mut store = store();
-            store.dice = Dice::new(seed);
+            store.rng = Rng::new(seed);
             elected(&mut store, 0, 0);
             store.ailments.unknown_until = 100;
             let append = Append { term: Term(1), index: Index(1), batch: batch(1) };

@@ -21,7 +21,7 @@ impl World {
             // It is found overdue when the process goes on.
             Ring::Due if stands_still => {}
             Ring::Due if !late && self.is_late() => {
-                let at = now.0 + self.dice.spread(1_000, self.plan.late_wakes.1);
+                let at = now.0 + self.rng.spread(1_000, self.plan.late_wakes.1);
                 self.show_disturbance(node, at);
                 self.with_alarm(node, |alarm| alarm.plan_at(at));
                 self.plan_ring(node, at, true);
@@ -31,7 +31,7 @@ impl World {
     }
 
     pub(super) fn is_late(&mut self) -> bool {
-        let late = self.faults_happen && self.dice.chance(self.plan.late_wakes.0);
+        let late = self.faults_happen && self.rng.chance(self.plan.late_wakes.0);
         if late {
             self.tally.count(Fault::LateWake);
         }
@@ -54,13 +54,13 @@ impl World {
 
     /// A wake that comes before its time must change nothing.
     pub(super) fn wake_somebody_early(&mut self) {
-        let next = self.now.0 + self.dice.between(5 * SECOND, 30 * SECOND);
+        let next = self.now.0 + self.rng.between(5 * SECOND, 30 * SECOND);
         self.queue.push(next, Event::WakeEarly);
         let nodes = self.running_nodes();
         if nodes.is_empty() {
             return;
         }
-        let node = self.dice.pick(&nodes);
+        let node = self.rng.pick(&nodes);
         let wanted = self.with_alarm(node, |alarm| alarm.wanted());
         if wanted.is_some_and(|wanted| self.read_clock(node) < wanted) {
             self.tally.count(Fault::EarlyWake);

@@ -3,16 +3,16 @@
 /// Splitmix64 (Steele, Lea and Flood 2014). Machines draw from their own generator, so that a change of the world's
 /// choices leaves theirs alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed)
     }
 
     /// Another generator that shares nothing with this one from here on.
-    pub(crate) fn fork(&mut self) -> Dice {
-        Dice(self.next())
+    pub(crate) fn fork(&mut self) -> Rng {
+        Rng(self.next())
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -73,16 +73,16 @@ mod tests {
 
     #[test]
     fn draws_stay_within_their_bounds_and_reach_them() {
-        let mut dice = Dice::new(7);
-        let draws: Vec<u64> = (0..1_000).map(|_| dice.between(3, 5)).collect();
+        let mut rng = Rng::new(7);
+        let draws: Vec<u64> = (0..1_000).map(|_| rng.between(3, 5)).collect();
         assert_eq!((draws.iter().min(), draws.iter().max()), (Some(&3), Some(&5)));
-        assert!((0..1_000).all(|_| (10..=100_000).contains(&dice.spread(10, 100_000))));
-        assert!((0..1_000).all(|_| dice.weighted(&[("never", 0), ("always", 1)]) == "always"));
+        assert!((0..1_000).all(|_| (10..=100_000).contains(&rng.spread(10, 100_000))));
+        assert!((0..1_000).all(|_| rng.weighted(&[("never", 0), ("always", 1)]) == "always"));
     }
 
     #[test]
     fn the_same_seed_draws_the_same() {
-        let (mut one, mut two) = (Dice::new(1), Dice::new(1));
+        let (mut one, mut two) = (Rng::new(1), Rng::new(1));
         assert!((0..100).all(|_| one.next() == two.next()));
         assert_ne!(one.fork().next(), one.next());
     }

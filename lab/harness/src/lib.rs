@@ -1,6 +1,7 @@
 //! What tests, measurements and fault runs share: processes, Managers, etcd nodes, ports, waits and seeds.
 
 pub mod etcd;
+pub mod http;
 pub mod managers;
 pub mod ports;
 pub mod process;

@@ -53,8 +53,6 @@ impl ManagerProcess {
 
     /// Bytes of memory that it has.
     pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+        self.process.resident_bytes().expect("it runs")
     }
 }

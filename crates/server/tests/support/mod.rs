@@ -13,6 +13,7 @@ use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedWhy};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
+use centrifuge_harness::http;
 pub use centrifuge_harness::wait::{eventually, within};
 use centrifuge_net::credential;
 use centrifuge_net::driver::{Driver, Host};
@@ -101,21 +102,12 @@ pub fn watch_request(namespace: &str, number: u8) -> v1::WatchRequest {
 
 /// A page of the Manager's HTTP port: its status line and its body.
 pub async fn page(at: SocketAddr, path: &str) -> (String, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(at).await.expect("connected");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("asked");
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await.expect("answered");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+    within(http::page(at, path)).await.expect("answered")
 }
 
 /// The value of a metric, by its name with labels; 0 if nothing was counted.
 pub async fn metric(at: SocketAddr, name: &str) -> f64 {
-    let (_, text) = page(at, "/metrics").await;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-    line.unwrap_or(0.0)
+    http::metric(&page(at, "/metrics").await.1, name).unwrap_or(0.0)
 }
 
 /// What an Owner is, after its latest step.

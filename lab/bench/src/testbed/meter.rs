@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use centrifuge_harness::http::page;
 
 use crate::Failure;
 
@@ -60,7 +59,7 @@ impl Meter {
     }
 
     pub(crate) async fn read(&self) -> Result<Reading, Failure> {
-        let text = self.scrape().await.map_err(|error| {
+        let (_, text) = page(self.http, "/metrics").await.map_err(|error| {
             Failure::from(format!("the Manager's metrics at {} cannot be read: {error}", self.http))
         })?;
         Ok(Reading {
@@ -69,15 +68,6 @@ impl Meter {
             resident_bytes: self.resident_bytes()?,
             counts: Counts::parse(&text),
         })
-    }
-
-    async fn scrape(&self) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(self.http).await?;
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
-        stream.write_all(request.as_bytes()).await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Ok(text)
     }
 
     fn ticks(&self) -> Result<u64, Failure> {

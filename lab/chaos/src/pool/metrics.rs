@@ -1,13 +1,11 @@
 //! Reads the Managers' metrics: messages dropped because they crossed another, and how many Lookups watch.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use centrifuge_harness::http::{metric, page};
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// The metrics, as they stand in the text.
 const RACES: &str = "centrifuge_messages_skipped_total{why=\"race\"}";
@@ -33,9 +31,8 @@ impl RaceDrops {
     /// Asks each of them; one that does not answer is asked again another time.
     pub(crate) async fn look(&mut self, managers: &[SocketAddr]) {
         for manager in managers {
-            let read = tokio::time::timeout(ANSWER_TIMEOUT, fetch(*manager)).await;
-            if let Ok(Ok(text)) = read
-                && let Some(count) = value(&text, RACES)
+            if let Some(text) = fetch(*manager).await
+                && let Some(count) = metric(&text, RACES)
             {
                 self.note(*manager, count);
             }
@@ -49,18 +46,10 @@ impl RaceDrops {
     }
 }
 
-async fn fetch(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n\r\n").await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    Ok(text)
-}
-
-/// What a metric's line says.
-fn value(text: &str, metric: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '))?;
-    rest.trim().parse().ok()
+/// A Manager's metrics; `None` if it does not answer.
+async fn fetch(manager: SocketAddr) -> Option<String> {
+    let fetched = tokio::time::timeout(ANSWER_TIMEOUT, page(manager, "/metrics")).await;
+    Some(fetched.ok()?.ok()?.1)
 }
 
 /// What a Manager says of the Lookups that watch it.
@@ -77,16 +66,15 @@ pub(crate) struct Watched {
 impl Watched {
     /// Asks a Manager; `None` if it does not answer.
     pub(crate) async fn of(manager: SocketAddr) -> Option<Watched> {
-        let text = tokio::time::timeout(ANSWER_TIMEOUT, fetch(manager)).await.ok()?.ok()?;
-        Some(Watched::read(&text))
+        fetch(manager).await.map(|text| Watched::read(&text))
     }
 
     fn read(text: &str) -> Watched {
-        let leads = value(text, LEADING).is_some_and(|leading| leading == 1);
+        let leads = metric(text, LEADING) == Some(1);
         Watched {
-            leads: value(text, TERM).filter(|_| leads),
-            lookups: value(text, LOOKUPS).unwrap_or(0),
-            requests: value(text, REQUESTS).unwrap_or(0),
+            leads: metric(text, TERM).filter(|_| leads),
+            lookups: metric(text, LOOKUPS).unwrap_or(0),
+            requests: metric(text, REQUESTS).unwrap_or(0),
         }
     }
 }
@@ -103,8 +91,8 @@ mod tests {
             drops.note(manager, count);
         }
         assert_eq!(drops.total(), 9);
-        assert_eq!(value("# HELP x\ncentrifuge_messages_skipped_total{why=\"race\"} 7\n", RACES), Some(7));
-        assert_eq!(value("centrifuge_messages_skipped_total{why=\"old\"} 7\n", RACES), None);
+        assert_eq!(metric("# HELP x\ncentrifuge_messages_skipped_total{why=\"race\"} 7\n", RACES), Some(7));
+        assert_eq!(metric::<u64>("centrifuge_messages_skipped_total{why=\"old\"} 7\n", RACES), None);
     }
 
     #[test]

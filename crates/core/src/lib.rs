@@ -7,6 +7,7 @@ pub mod flease;
 pub mod id;
 pub mod injected_bug;
 pub mod key;
+pub mod label;
 pub mod load;
 pub mod lookup;
 pub mod machine;

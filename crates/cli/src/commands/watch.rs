@@ -108,15 +108,15 @@ fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
 }
 
 fn tell_loss(output: Output, loss: &Loss) {
-    let (why, words) = match loss.why {
-        LossWhy::StateBeganAnew => ("state-began-anew", "a new owner began without it"),
-        LossWhy::Unowned => ("unowned", "nobody has owned it for too long"),
-        LossWhy::OutOfContact => ("out-of-contact", "no Manager was heard for so long that nobody can know"),
-        LossWhy::Missed => ("missed", "this reader was too slow to be told which keys"),
+    let words = match loss.why {
+        LossWhy::StateBeganAnew => "a new owner began without it",
+        LossWhy::Unowned => "nobody has owned it for too long",
+        LossWhy::OutOfContact => "no Manager was heard for so long that nobody can know",
+        LossWhy::Missed => "this reader was too slow to be told which keys",
     };
     let keys: Vec<String> = loss.keys.iter().map(|range| range.to_string()).collect();
     line(&match output {
-        Output::Json => json!({ "event": "loss", "keys": keys, "why": why }).to_string(),
+        Output::Json => json!({ "event": "loss", "keys": keys, "why": loss.why.as_str() }).to_string(),
         Output::Table => format!("the state of {} is lost: {words}", keys.join(", ")),
     });
 }

@@ -40,7 +40,7 @@ impl<L: Links> LookupHost<L> {
             }
             LookupAction::Loss { keys, why } => {
                 // Without readers nobody wants to know.
-                let _ = self.shared.losses.send(Loss { keys, why: why.into() });
+                let _ = self.shared.losses.send(Loss { keys, why });
             }
             LookupAction::Contact(is_in_contact) => {
                 self.shared.status.send_modify(|status| status.is_in_contact = is_in_contact);

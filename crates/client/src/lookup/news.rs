@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+pub use centrifuge_core::lookup::LossWhy;
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
 use tokio::sync::{broadcast, watch};
@@ -22,29 +23,6 @@ pub struct Loss {
     pub keys: RangeSet,
     /// How that is known.
     pub why: LossWhy,
-}
-
-/// How a loss is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LossWhy {
-    /// The range has a new owner, and its state began empty there.
-    StateBeganAnew,
-    /// The range has been without an owner for too long.
-    Unowned,
-    /// The Lookup has been out of contact with a leader for too long to know.
-    OutOfContact,
-    /// The reader was too slow to be told which keys.
-    Missed,
-}
-
-impl From<centrifuge_core::lookup::LossWhy> for LossWhy {
-    fn from(why: centrifuge_core::lookup::LossWhy) -> LossWhy {
-        match why {
-            centrifuge_core::lookup::LossWhy::StateBeganAnew => LossWhy::StateBeganAnew,
-            centrifuge_core::lookup::LossWhy::Unowned => LossWhy::Unowned,
-            centrifuge_core::lookup::LossWhy::OutOfContact => LossWhy::OutOfContact,
-        }
-    }
 }
 
 /// Losses as they are raised.

@@ -61,4 +61,6 @@ pub enum LossWhy {
     Unowned,
     /// The Lookup has been out of contact for too long to know.
     OutOfContact,
+    /// The reader was too slow to be told which keys. No Lookup raises it: a driver that drops losses does.
+    Missed,
 }

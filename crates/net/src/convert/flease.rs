@@ -4,8 +4,8 @@ use centrifuge_core::flease::{Ballot, Body, Cell, Holder, Lease, Message, Packet
 use centrifuge_core::id::NameError;
 use centrifuge_core::time::Instant;
 
-use super::{Converted, Problem, read_in, read_list, read_nonce, read_required, refuse, write_nonce};
-use crate::convert::ConvertError;
+use super::error::{ConvertError, Converted, Problem, refuse};
+use super::field::*;
 use crate::limits;
 use crate::proto::v1;
 
@@ -115,12 +115,12 @@ fn read_body(wire: v1::flease_message::Body) -> Converted<Body> {
 }
 
 fn read_read_ack(wire: v1::FleaseReadAck) -> Converted<Body> {
-    let written = wire.written.map(|written| read_in("written", written, read_ballot)).transpose()?;
+    let written = read_optional("written", wire.written, read_ballot)?;
     Ok(Body::ReadAck { written: written.unwrap_or(Ballot::ZERO), lease: read_lease_in(wire.lease)? })
 }
 
 fn read_lease_in(wire: Option<v1::FleaseLease>) -> Converted<Option<Lease>> {
-    wire.map(|lease| read_in("lease", lease, read_lease)).transpose()
+    read_optional("lease", wire, read_lease)
 }
 
 fn write_lease(lease: Lease) -> v1::FleaseLease {

@@ -20,7 +20,6 @@ use crate::peers::Sent;
 use crate::shared::Shared;
 use crate::store::{Command, StoreHandle};
 use crate::view::{Overview, RoleView};
-use crate::words;
 
 /// How old what readers see of sessions and Lookups may become while something happens.
 const OVERVIEW_EVERY: Duration = Duration::from_secs(1);
@@ -168,7 +167,7 @@ impl ManagerHost {
             info!(term = term.0, why, "this Manager does not lead any more");
         } else {
             let leader = leader.as_ref().map(tracing::field::display);
-            info!(role = words::role(*role), leader, "the role changed");
+            info!(role = role.as_str(), leader, "the role changed");
         }
     }
 
@@ -176,7 +175,7 @@ impl ManagerHost {
         for (why, count) in &machine.counters().skipped {
             let seen = self.skipped.entry(*why).or_default();
             if *seen < *count {
-                let label = words::message_skip(*why);
+                let label = why.as_str();
                 self.shared.metrics.messages_skipped.with([label]).inc_by(*count - *seen);
                 *seen = *count;
             }
@@ -216,14 +215,14 @@ impl Host<ManagerMachine> for ManagerHost {
                 self.resigned &= role == RoleName::Standby;
             }
             ManagerAction::Skip(Skip::Claim { namespace, session, range, generation, why }) => {
-                let why = words::claim_skip(why);
+                let why = why.as_str();
                 self.shared.metrics.claims_refused.with([namespace.as_str(), why]).inc();
                 if let Some(suppressed) = self.shared.quiet.admit("claim-refused") {
                     warn!(%namespace, %session, %range, generation = generation.0, why, suppressed, "a claim was refused");
                 }
             }
             ManagerAction::Skip(skip) => {
-                if let Some(by) = words::put_off(&skip) {
+                if let Some(by) = skip.put_off() {
                     self.shared.metrics.decisions_waiting.with(by.into()).inc();
                 }
             }

@@ -9,7 +9,6 @@ use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use tracing::{debug, info};
 
 use crate::metrics::Metrics;
-use crate::words;
 
 /// The names of sessions.
 pub type Names = BTreeMap<SessionId, OwnerName>;
@@ -66,7 +65,7 @@ pub fn note(batch: &Batch, before: Option<&ManagerState>, names: &Names, metrics
 }
 
 fn count(namespace: &Namespace, change: &Change, reason: &Reason, metrics: &Metrics) {
-    let by = [namespace.as_str(), words::reason(reason)];
+    let by = [namespace.as_str(), reason.as_str()];
     match change {
         Change::SessionStarted { .. } => {
             metrics.sessions_started.with([namespace.as_str()]).inc();
@@ -95,7 +94,7 @@ fn count(namespace: &Namespace, change: &Change, reason: &Reason, metrics: &Metr
 
 /// Logs what happens rarely, a line each.
 fn log_one(namespace: &Namespace, change: &Change, reason: &Reason, names: &Names) {
-    let why = words::reason(reason);
+    let why = reason.as_str();
     let operator = match reason {
         Reason::Operator(words) => Some(tracing::field::display(words)),
         _ => None,
@@ -181,7 +180,7 @@ impl Many {
             Change::Recalled { range, generation, .. } => (What::Recalled, holder(*range), *generation),
             _ => return false,
         };
-        let line = Line { what, namespace: namespace.clone(), owner, why: words::reason(reason) };
+        let line = Line { what, namespace: namespace.clone(), owner, why: reason.as_str() };
         let leases = self.0.entry(line).or_default();
         leases.ranges += 1;
         leases.highest = leases.highest.max(generation);

@@ -24,7 +24,6 @@ pub mod stop;
 pub mod store;
 mod term_watch;
 pub mod view;
-pub mod words;
 
 pub use config::{Config, ConfigArgs, ConfigError};
 pub use manager::{Manager, RunningManager, StartError};

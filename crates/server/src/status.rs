@@ -8,7 +8,6 @@ use centrifuge_net::clock;
 use serde::Serialize;
 
 use crate::shared::Shared;
-use crate::words;
 
 /// The Manager's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,7 +92,7 @@ impl Status {
         Status {
             manager: shared.manager.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            role: words::role(role.role),
+            role: role.role.as_str(),
             term: role.term.max(store.term).0,
             leader: role.leader.map(|leader| leader.to_string()),
             uptime_seconds: shared.started_at.elapsed().as_secs(),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::partition::PartitionerKind;
 use centrifuge_net::proto::v1;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -311,19 +313,11 @@ fn describe_state(space: &v1::NamespaceStatus) -> String {
 }
 
 fn partitioner(settings: &v1::Settings) -> &'static str {
-    match settings.partitioner() {
-        v1::Partitioner::ConsistentHash => "consistent-hash",
-        v1::Partitioner::Fixed => "fixed",
-        v1::Partitioner::Unspecified => "",
-    }
+    PartitionerKind::try_from(settings.partitioner()).map_or("", |kind| kind.as_str())
 }
 
 fn load_policy(settings: &v1::Settings) -> &'static str {
-    match settings.load_policy() {
-        v1::LoadPolicy::TenPercent => "ten-percent",
-        v1::LoadPolicy::Off => "off",
-        v1::LoadPolicy::Unspecified => "",
-    }
+    LoadPolicyKind::try_from(settings.load_policy()).map_or("", |kind| kind.as_str())
 }
 
 fn object(space: &v1::NamespaceStatus) -> Value {

@@ -1,9 +1,13 @@
 //! The namespaces of Managers without a store, which every term begins with.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use centrifuge_core::id::Namespace;
+use centrifuge_core::label::UnknownLabel;
+use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
 use centrifuge_net::convert::read_settings;
 use centrifuge_net::proto::v1;
@@ -93,8 +97,8 @@ impl NamespaceArgs {
             max_moves: self.max_moves,
             max_owners: self.max_owners,
             virtual_nodes: self.virtual_nodes,
-            partitioner: self.partitioner.as_deref().map(partitioner).transpose()?,
-            load_policy: self.load_policy.as_deref().map(load_policy).transpose()?,
+            partitioner: kind::<PartitionerKind, v1::Partitioner>("partitioner", &self.partitioner)?,
+            load_policy: kind::<LoadPolicyKind, v1::LoadPolicy>("load_policy", &self.load_policy)?,
             load_interval_ms: millis("load_interval", &self.load_interval)?,
             max_load_changes: self.max_load_changes,
             log_span_ms: millis("log_span", &self.log_span)?,
@@ -110,18 +114,13 @@ fn millis(setting: &str, text: &Option<String>) -> Result<Option<u64>, String> {
     Ok(Some(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)))
 }
 
-fn partitioner(name: &str) -> Result<i32, String> {
-    match name {
-        "consistent-hash" => Ok(v1::Partitioner::ConsistentHash.into()),
-        "fixed" => Ok(v1::Partitioner::Fixed.into()),
-        _ => Err(format!("partitioner: {name:?} is neither consistent-hash nor fixed")),
-    }
-}
-
-fn load_policy(name: &str) -> Result<i32, String> {
-    match name {
-        "ten-percent" => Ok(v1::LoadPolicy::TenPercent.into()),
-        "off" => Ok(v1::LoadPolicy::Off.into()),
-        _ => Err(format!("load_policy: {name:?} is neither ten-percent nor off")),
-    }
+/// A label of a kind, as the wire has the kind.
+fn kind<K, W>(setting: &str, label: &Option<String>) -> Result<Option<i32>, String>
+where
+    K: FromStr<Err = UnknownLabel>,
+    W: From<K> + Into<i32>,
+{
+    let Some(label) = label else { return Ok(None) };
+    let kind: K = label.parse().map_err(|error| format!("{setting}: {error}"))?;
+    Ok(Some(W::from(kind).into()))
 }

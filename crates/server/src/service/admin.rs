@@ -24,7 +24,6 @@ use crate::inbox::Inbox;
 use crate::shared::Shared;
 use crate::store::backup::encode_backup;
 use crate::store::{StoreCopier, StoreError};
-use crate::words;
 
 /// The largest request of an operator: a name, settings and a few words.
 const LARGEST_REQUEST: usize = 16 << 10;
@@ -159,7 +158,7 @@ impl AdminService {
     }
 
     fn answer(&self, command: &AdminCommand, result: Result<(), AdminError>) -> Result<(), Status> {
-        self.shared.metrics.admin_requests.with([words::command(command), words::outcome(&result)]).inc();
+        self.shared.metrics.admin_requests.with([command.as_str(), AdminError::outcome(&result)]).inc();
         result.map_err(|error| admin_status(&error, named(command)))
     }
 

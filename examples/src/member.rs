@@ -166,11 +166,11 @@ impl Joined {
 }
 
 /// Waits until the Owner has left through no wish of this server, and says why.
-async fn gone(owner: &Owner) -> centrifuge::owner::LeftWhy {
+async fn gone(owner: &Owner) -> centrifuge::owner::LeftReason {
     let mut changes = owner.changes();
     loop {
         match owner.left() {
-            Some(centrifuge::owner::LeftWhy::Asked) => std::future::pending().await,
+            Some(centrifuge::owner::LeftReason::Asked) => std::future::pending().await,
             Some(why) => return why,
             None => {
                 changes.next().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use centrifuge::leased_map::{Json, LeasedMap};
-use centrifuge::lookup::LossWhy;
+use centrifuge::lookup::LossReason;
 use centrifuge::test_cluster::{TestCluster, TestLookup, TestOwner};
 use centrifuge::{Key, NotOwner};
 
@@ -122,7 +122,7 @@ fn a_crash_is_told_and_its_keys_begin_empty_elsewhere() {
         }
     }
     assert_eq!((began_anew, kept), (stayed, moved));
-    assert!(lost.iter().all(|loss| loss.why == LossWhy::StateBeganAnew), "{lost:?}");
+    assert!(lost.iter().all(|loss| loss.why == LossReason::StateBeganAnew), "{lost:?}");
 }
 
 #[test]

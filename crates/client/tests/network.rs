@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge::lookup::ConnectError;
-use centrifuge::owner::{BoxError, Change, JoinError, LeftWhy, NotDrained, OwnerBuilder, OwnerGone};
+use centrifuge::owner::{BoxError, Change, JoinError, LeftReason, NotDrained, OwnerBuilder, OwnerGone};
 use centrifuge::router::{Refusal, Router, RouterError};
 use centrifuge::{Key, KeyRange, LeasedMap, Lookup, Managers, NotOwner, Owner};
 use centrifuge_harness::wait::{TIMEOUT, within};
@@ -96,7 +96,7 @@ async fn state_moves_between_servers_and_is_told_lost_only_where_it_was() {
         assert_eq!(rooms.get(name), Err(NotOwner::NoLease));
     }
     within(a.leave(TIMEOUT)).await.expect("confirmed");
-    assert_eq!(a.left(), Some(LeftWhy::Asked));
+    assert_eq!(a.left(), Some(LeftReason::Asked));
 
     let session = b.session();
     let routed_to = |key: Key| lookup.lookup(key).map(|route| route.session());
@@ -182,7 +182,7 @@ async fn a_silent_application_gives_its_leases_up() {
     })
     .await;
     eventually("a has left", || a.left().is_some()).await;
-    assert_eq!(a.left(), Some(LeftWhy::Heartbeat));
+    assert_eq!(a.left(), Some(LeftReason::Heartbeat));
     assert_eq!(a.leases(), []);
     manager.shutdown().await;
 }
@@ -300,9 +300,9 @@ async fn an_evicted_process_knows_it_and_holds_nothing() {
     let mut admin = Dialer::new().admin(&manager.id()).expect("an address");
     admin.evict(request).await.expect("evicted");
     eventually("a knows", || a.left().is_some()).await;
-    assert_eq!(a.left(), Some(LeftWhy::Evicted));
+    assert_eq!(a.left(), Some(LeftReason::Evicted));
     assert_eq!(a.leases(), []);
-    assert!(a.drain().await == Err(NotDrained::Gone(OwnerGone { why: LeftWhy::Evicted })));
+    assert!(a.drain().await == Err(NotDrained::Gone(OwnerGone { why: LeftReason::Evicted })));
     let again = within(builder(&manager, "a").wait_for_name().join()).await.expect("a new process may join");
     eventually("the new process holds everything", || holds_everything(&again)).await;
     manager.shutdown().await;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::load::LoadPolicyKind;
-use crate::lookup::LossWhy;
+use crate::lookup::LossReason;
 use crate::manager::{AdminCommand, AdminError, ClaimSkip, MessageSkip, RoleName, Skip};
 use crate::partition::PartitionerKind;
 use crate::record::{Change, Reason, Record};
@@ -68,11 +68,11 @@ parsed_labels!(LoadPolicyKind {
     Off => "off",
 });
 
-labels!(LossWhy {
-    LossWhy::StateBeganAnew => "state-began-anew",
-    LossWhy::Unowned => "unowned",
-    LossWhy::OutOfContact => "out-of-contact",
-    LossWhy::Missed => "missed",
+labels!(LossReason {
+    LossReason::StateBeganAnew => "state-began-anew",
+    LossReason::Unowned => "unowned",
+    LossReason::OutOfContact => "out-of-contact",
+    LossReason::Missed => "missed",
 });
 
 labels!(Record {

@@ -214,13 +214,13 @@ pub struct Refused {
     /// The Manager's term.
     pub term: Term,
     /// Why.
-    pub why: RefusedWhy,
+    pub why: RefusedReason,
 }
 
 /// Why a hello is refused, and so what its sender should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum RefusedWhy {
+pub enum RefusedReason {
     /// Another process of that name was heard from within the hold: choose another name, or wait.
     NameInUse,
     /// There is no such namespace: create it first.

@@ -4,7 +4,7 @@ mod support;
 
 use centrifuge_core::id::{Generation, Lsn};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::LossWhy;
+use centrifuge_core::lookup::LossReason;
 use centrifuge_core::message::{Position, UpdateBody};
 use centrifuge_core::owner::OwnerEvent;
 use centrifuge_core::range_set::RangeSet;
@@ -75,7 +75,7 @@ fn centrifuge_2_2_a_new_lease_without_its_state_is_a_loss() {
     assert!(cluster.holds(a, high));
     assert!(cluster.entry(Key::MAX).state_since > known, "which is how it is told");
     let [(at, keys, why)] = cluster.losses(lookup, mark)[..] else { panic!("one loss") };
-    assert_eq!((keys, why), (&RangeSet::from_ranges([high]), LossWhy::StateBeganAnew));
+    assert_eq!((keys, why), (&RangeSet::from_ranges([high]), LossReason::StateBeganAnew));
     assert_eq!(cluster.route(lookup, Key::MAX), Some(a), "when there is somebody to publish to");
     assert!(at.since(mark) <= secs(65));
 }

@@ -10,7 +10,7 @@ use centrifuge_core::id::{Generation, Seq, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::MessageSkip;
 use centrifuge_core::message::{HeldLease, LeaseOrder, OrderKind, Refusal, Release};
-use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent, Revocation, RevokedWhy};
+use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent, Revocation, RevokedReason};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Change, Reason, Record};
 use centrifuge_core::time::Instant;
@@ -177,7 +177,7 @@ fn centrifuge_2_3_messages_carry_the_complete_set_both_ways() {
     answer.assign().orders = orders.into();
     let mark = cluster.mark();
     cluster.deliver(answer);
-    let why = RevokedWhy::Withdrawn;
+    let why = RevokedReason::Withdrawn;
     let revoked = Revocation { range: suppressed.range, generation: suppressed.generation, why };
     assert_eq!(cluster.upcalls(a, mark), [&OwnerAction::Revoked(vec![revoked])]);
     let rest = cluster.keys_of(a).difference(&RangeSet::from_ranges([suppressed.range]));

@@ -8,10 +8,10 @@ use centrifuge_core::fence::Fence;
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
-use centrifuge_core::lookup::LossWhy;
+use centrifuge_core::lookup::LossReason;
 use centrifuge_core::manager::MessageSkip;
-use centrifuge_core::message::{HeldLease, Refusal, RefusedWhy, Release};
-use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent, RevokedWhy};
+use centrifuge_core::message::{HeldLease, Refusal, RefusedReason, Release};
+use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent, RevokedReason};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
 use support::*;
@@ -85,7 +85,7 @@ fn centrifuge_3_1_a_crashed_owner_gets_its_ranges_back_under_new_generations() {
         let again = cluster.owner_with("a", Clock::TRUE, |config| config.takes_over_previous = vouches);
         if !vouches {
             // Nothing proves that the first process is dead: the second one waits for the hold to run out.
-            let refused = OwnerAction::JoinRefused(RefusedWhy::NameInUse);
+            let refused = OwnerAction::JoinRefused(RefusedReason::NameInUse);
             assert!(cluster.upcalls(again, mark).contains(&&refused));
             assert!(cluster.held_keys(again).is_empty());
             cluster.run_for(secs(75));
@@ -118,7 +118,7 @@ fn centrifuge_3_1_every_lookup_raises_the_loss_on_the_right_ranges() {
     assert!(cluster.stored().lsn > had, "the crash is in the change log");
     for lookup in lookups {
         assert_eq!(cluster.lost_keys(lookup, mark), lost, "{lookup:?}");
-        assert!(cluster.losses(lookup, mark).iter().all(|(_, _, why)| *why == LossWhy::StateBeganAnew));
+        assert!(cluster.losses(lookup, mark).iter().all(|(_, _, why)| *why == LossReason::StateBeganAnew));
     }
 }
 
@@ -332,7 +332,7 @@ fn centrifuge_3_2_ownership_changes_name_what_was_granted_and_taken() {
             reasons.extend(revoked.iter().map(|revocation| revocation.why));
         }
     }
-    let seen = [RevokedWhy::Moved, RevokedWhy::Expired, RevokedWhy::GivenBack];
+    let seen = [RevokedReason::Moved, RevokedReason::Expired, RevokedReason::GivenBack];
     assert!(seen.iter().all(|why| reasons.contains(why)), "keys were taken in all these ways");
 }
 
@@ -367,5 +367,5 @@ fn centrifuge_3_2_checks_do_not_wait_for_the_upcall() {
     // The report comes when it comes.
     cluster.resume(a);
     let OwnerAction::Revoked(revoked) = cluster.upcalls(a, mark)[0] else { panic!("first of all, the loss") };
-    assert_eq!((revoked[0].range, revoked[0].why), (halves().0, RevokedWhy::Expired));
+    assert_eq!((revoked[0].range, revoked[0].why), (halves().0, RevokedReason::Expired));
 }

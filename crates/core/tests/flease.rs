@@ -5,7 +5,7 @@ mod flease_peers;
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    Ballot, Body, Cell, EndedWhy, FleaseAction, FleaseConfigError, FleaseEvent, Message, Packet, PeerId,
+    Ballot, Body, Cell, EndedReason, FleaseAction, FleaseConfigError, FleaseEvent, Message, Packet, PeerId,
 };
 use centrifuge_core::machine::Machine;
 
@@ -125,7 +125,7 @@ fn a_lease_that_ran_out_is_acquired_anew_under_a_higher_epoch() {
     peers.deliver();
     let first = peers.epoch(0, &cell).expect("it is held");
     peers.pass_among(LEASE + SECOND, |place| place == 0);
-    let ended = FleaseAction::Ended { cell: cell.clone(), epoch: first, why: EndedWhy::Expired };
+    let ended = FleaseAction::Ended { cell: cell.clone(), epoch: first, why: EndedReason::Expired };
     assert!(peers.done.contains(&(0, ended)), "{:?}", peers.done);
     peers.pass(LEASE);
     assert!(peers.epoch(0, &cell) > Some(first));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use centrifuge_core::change_log::ChangeLog;
 use centrifuge_core::id::{Generation, Lsn, ManagerId, Namespace, Nonce, Seq, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine, LossWhy, Row};
+use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine, LossReason, Row};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
 use centrifuge_core::random::Random;
@@ -302,7 +302,7 @@ fn an_unknown_namespace_does_not_vouch_for_a_table() {
         let lookup = world.machine.nonce();
         raised.extend(world.hear(ManagerToLookup::UnknownNamespace { term: Term(1), lookup, echo }));
     }
-    assert_eq!(losses(&raised), [(RangeSet::all(), LossWhy::OutOfContact)]);
+    assert_eq!(losses(&raised), [(RangeSet::all(), LossReason::OutOfContact)]);
 }
 
 // ---- what it applies
@@ -464,7 +464,7 @@ fn prs_2_1_out_of_contact_everything_is_lost_again_and_again() {
     let mut world = World::with_table();
     let actions = world.run_until(at(300));
     let raised: Vec<_> = actions.iter().filter(|(_, action)| !is_request(action)).collect();
-    let loss = LookupAction::Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact };
+    let loss = LookupAction::Loss { keys: RangeSet::all(), why: LossReason::OutOfContact };
     let expected = [
         (at(90), LookupAction::Contact(false)),
         (at(90), loss.clone()),
@@ -505,7 +505,7 @@ fn who_was_paused_and_drains_old_heartbeats_is_not_in_contact() {
     let heartbeat = world.update(UpdateBody::Heartbeat { lsn: Lsn(1) });
     world.now = at(200);
     let actions = world.hear(ManagerToLookup::Update(heartbeat.clone()));
-    let loss = LookupAction::Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact };
+    let loss = LookupAction::Loss { keys: RangeSet::all(), why: LossReason::OutOfContact };
     assert_eq!(actions[..2], [LookupAction::Contact(false), loss]);
     assert!(!world.machine.in_contact(world.now));
     assert_eq!(world.hear(ManagerToLookup::Update(heartbeat)), [], "a later echo is needed");
@@ -519,7 +519,7 @@ fn an_old_answer_is_judged_by_the_clock_before_it_is_applied() {
     let actions = world.change(&[owned(0, 7, 'b', 2, 2)]);
     assert_eq!(
         losses(&actions),
-        [(RangeSet::all(), LossWhy::OutOfContact), (RangeSet::all(), LossWhy::StateBeganAnew)]
+        [(RangeSet::all(), LossReason::OutOfContact), (RangeSet::all(), LossReason::StateBeganAnew)]
     );
     assert!(!world.machine.in_contact(world.now), "the request it answers is 95 seconds old");
 }
@@ -543,7 +543,7 @@ fn heartbeats_that_show_that_changes_are_missing_keep_no_contact() {
         raised.extend(world.wake());
         raised.extend(world.heartbeat(2));
     }
-    assert_eq!(losses(&raised), [(RangeSet::all(), LossWhy::OutOfContact)]);
+    assert_eq!(losses(&raised), [(RangeSet::all(), LossReason::OutOfContact)]);
 }
 
 #[test]
@@ -561,7 +561,7 @@ fn what_was_missed_out_of_contact_is_raised_by_the_next_table() {
     let mut world = World::with_table();
     world.run_until(at(100));
     let actions = world.snapshot(&[owned(0, 3, 'a', 1, 1), owned(4, 7, 'b', 2, 2)]);
-    assert_eq!(losses(&actions), [(keys(4, 7), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(keys(4, 7), LossReason::StateBeganAnew)]);
 }
 
 // ---- what it raises
@@ -588,7 +588,7 @@ fn centrifuge_2_2_a_new_beginning_is_raised_as_one_set() {
     let mut world = World::with_table();
     let actions = world.change(&[owned(0, 1, 'b', 2, 2), owned(4, 5, 'b', 3, 1), owned(6, 7, 'b', 4, 4)]);
     let lost = keys(0, 1).union(&keys(6, 7));
-    assert_eq!(losses(&actions), [(lost, LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(lost, LossReason::StateBeganAnew)]);
     assert_eq!(actions[0], LookupAction::TableChanged(position(2)), "the new route is there first");
 }
 
@@ -598,7 +598,7 @@ fn prs_4_2_a_snapshot_is_compared_with_what_was_known() {
     world.change(&[owned(0, 3, 'b', 2, 2)]);
     // Blocks 0-1 moved cleanly, 2-3 were lost since, 4-7 were lost and then moved cleanly.
     let table = [owned(0, 1, 'c', 5, 2), owned(2, 3, 'c', 4, 4), owned(4, 7, 'd', 6, 3)];
-    assert_eq!(losses(&world.snapshot(&table)), [(keys(2, 7), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&world.snapshot(&table)), [(keys(2, 7), LossReason::StateBeganAnew)]);
     assert_eq!(losses(&world.snapshot(&table)), []);
 }
 
@@ -609,7 +609,7 @@ fn a_lost_range_without_an_owner_waits_for_its_next() {
     assert_eq!(world.machine.pending_losses(), keys(0, 3));
     world.advance(secs(20));
     let actions = world.change(&[owned(0, 1, 'b', 2, 2)]);
-    assert_eq!(losses(&actions), [(keys(0, 1), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(keys(0, 1), LossReason::StateBeganAnew)]);
     assert_eq!(world.machine.pending_losses(), keys(2, 3));
 }
 
@@ -621,13 +621,13 @@ fn after_the_delay_the_loss_is_raised_once_and_again_with_the_next_owner() {
     world.advance(secs(1));
     world.change(&[unowned(4, 7, 1, 1)]);
     let actions = world.run_in_contact(at(200));
-    let expected = [(at(35), keys(0, 3), LossWhy::Unowned), (at(36), keys(4, 7), LossWhy::Unowned)];
+    let expected = [(at(35), keys(0, 3), LossReason::Unowned), (at(36), keys(4, 7), LossReason::Unowned)];
     assert_eq!(losses_in(&actions), expected);
     assert_eq!(losses(&world.snapshot(&[unowned(0, 7, 1, 1)])), []);
     assert_eq!(losses_in(&world.run_in_contact(at(300))), [], "still the same vacancy");
     assert_eq!(
         losses(&world.change(&[owned(0, 7, 'b', 2, 2)])),
-        [(RangeSet::all(), LossWhy::StateBeganAnew)]
+        [(RangeSet::all(), LossReason::StateBeganAnew)]
     );
 }
 
@@ -637,7 +637,10 @@ fn the_delay_is_judged_by_the_clock_before_an_event() {
     world.change(&[unowned(0, 3, 1, 1)]);
     world.advance(secs(31));
     let actions = world.change(&[owned(0, 3, 'b', 2, 2)]);
-    assert_eq!(losses(&actions), [(keys(0, 3), LossWhy::Unowned), (keys(0, 3), LossWhy::StateBeganAnew)]);
+    assert_eq!(
+        losses(&actions),
+        [(keys(0, 3), LossReason::Unowned), (keys(0, 3), LossReason::StateBeganAnew)]
+    );
 }
 
 #[test]
@@ -647,7 +650,7 @@ fn an_owner_in_between_that_a_snapshot_hides_does_not_put_the_delay_off() {
     world.advance(secs(20));
     assert_eq!(losses(&world.snapshot(&[unowned(0, 7, 2, 2)])), []);
     let raised = losses_in(&world.run_in_contact(at(100)));
-    assert_eq!(raised, [(at(30), RangeSet::all(), LossWhy::Unowned)]);
+    assert_eq!(raised, [(at(30), RangeSet::all(), LossReason::Unowned)]);
 }
 
 #[test]
@@ -657,7 +660,7 @@ fn an_owner_in_between_that_a_snapshot_hides_starts_the_delay_anew_once_it_was_r
     world.run_in_contact(at(40));
     world.snapshot(&[unowned(0, 7, 2, 2)]);
     let raised = losses_in(&world.run_in_contact(at(100)));
-    assert_eq!(raised, [(at(70), RangeSet::all(), LossWhy::Unowned)]);
+    assert_eq!(raised, [(at(70), RangeSet::all(), LossReason::Unowned)]);
 }
 
 #[test]
@@ -666,7 +669,7 @@ fn a_loss_behind_an_unowned_entry_is_raised_by_the_same_lease() {
     world.snapshot(&[unowned(0, 7, 2, 2)]);
     // What the application knew was lease 1; that the table has said 2 in between does not matter.
     let actions = world.change(&[owned(0, 7, 'b', 2, 2)]);
-    assert_eq!(losses(&actions), [(RangeSet::all(), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(RangeSet::all(), LossReason::StateBeganAnew)]);
 }
 
 #[test]
@@ -676,7 +679,7 @@ fn a_vacancy_heard_of_late_is_raised_no_later_than_the_loss_of_contact_would_hav
     world.run_until(at(80));
     world.change(&[unowned(0, 3, 1, 1)]);
     let raised = losses_in(&world.run_in_contact(at(150)));
-    assert_eq!(raised, [(at(90), keys(0, 3), LossWhy::Unowned)]);
+    assert_eq!(raised, [(at(90), keys(0, 3), LossReason::Unowned)]);
 }
 
 #[test]
@@ -686,7 +689,7 @@ fn the_first_grant_of_a_key_is_raised_because_a_snapshot_could_hide_an_earlier_o
     world.snapshot(&[unowned(0, 7, 0, 0)]);
     assert_eq!(losses_in(&world.run_in_contact(at(80))), []);
     let actions = world.change(&[owned(0, 7, 'a', 1, 1)]);
-    assert_eq!(losses(&actions), [(RangeSet::all(), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(RangeSet::all(), LossReason::StateBeganAnew)]);
 }
 
 #[test]
@@ -696,9 +699,9 @@ fn generations_that_went_backwards_are_another_life_of_the_namespace() {
     world.wake();
     world.log = Nonce(8);
     let actions = world.snapshot(&[owned(0, 3, 'a', 5, 5), unowned(4, 7, 0, 0)]);
-    assert_eq!(losses(&actions), [(keys(0, 3), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(keys(0, 3), LossReason::StateBeganAnew)]);
     let actions = world.change(&[owned(4, 7, 'a', 6, 6)]);
-    assert_eq!(losses(&actions), [(keys(4, 7), LossWhy::StateBeganAnew)]);
+    assert_eq!(losses(&actions), [(keys(4, 7), LossReason::StateBeganAnew)]);
 }
 
 // ---- changes and snapshots (S7)
@@ -794,7 +797,7 @@ impl Model {
 /// A Lookup of the model, with all that it raised.
 struct Follower {
     world: World,
-    raised: Vec<(Instant, RangeSet, LossWhy)>,
+    raised: Vec<(Instant, RangeSet, LossReason)>,
 }
 
 impl Follower {
@@ -1028,7 +1031,7 @@ mod injected_bugs {
         assert_eq!(losses(&caught_up), []);
         world.lsn = 3;
         let actions = world.change(&[owned(4, 7, 'b', 3, 3)]);
-        assert_eq!(losses(&actions), [(keys(4, 7), LossWhy::StateBeganAnew)]);
+        assert_eq!(losses(&actions), [(keys(4, 7), LossReason::StateBeganAnew)]);
     }
 
     #[test]
@@ -1115,7 +1118,7 @@ fn sent(action: &LookupAction) -> Option<(&str, &LookupRequest)> {
     }
 }
 
-fn losses(actions: &[LookupAction]) -> Vec<(RangeSet, LossWhy)> {
+fn losses(actions: &[LookupAction]) -> Vec<(RangeSet, LossReason)> {
     let loss = |action: &LookupAction| match action {
         LookupAction::Loss { keys, why } => Some((keys.clone(), *why)),
         _ => None,
@@ -1123,7 +1126,7 @@ fn losses(actions: &[LookupAction]) -> Vec<(RangeSet, LossWhy)> {
     actions.iter().filter_map(loss).collect()
 }
 
-fn losses_in(trace: &[(Instant, LookupAction)]) -> Vec<(Instant, RangeSet, LossWhy)> {
+fn losses_in(trace: &[(Instant, LookupAction)]) -> Vec<(Instant, RangeSet, LossReason)> {
     let loss = |(at, action): &(Instant, LookupAction)| match action {
         LookupAction::Loss { keys, why } => Some((*at, keys.clone(), *why)),
         _ => None,

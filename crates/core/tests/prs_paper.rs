@@ -9,7 +9,7 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
-use centrifuge_core::lookup::{LookupAction, LossWhy};
+use centrifuge_core::lookup::{LookupAction, LossReason};
 use centrifuge_core::manager::{AdminCommand, ManagerAction, ManagerEvent, RoleName};
 use centrifuge_core::message::{ManagerToOwner, UpdateBody};
 use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent};
@@ -174,7 +174,10 @@ fn prs_2_1_a_lookup_out_of_contact_raises_a_loss_on_everything() {
     cluster.isolate(lookup);
     let mark = cluster.mark();
     cluster.run_until(secs(91), |cluster| !cluster.losses(lookup, mark).is_empty());
-    assert_eq!(cluster.losses(lookup, mark), [(asked + secs(90), &RangeSet::all(), LossWhy::OutOfContact)]);
+    assert_eq!(
+        cluster.losses(lookup, mark),
+        [(asked + secs(90), &RangeSet::all(), LossReason::OutOfContact)]
+    );
     assert!(cluster.raised.contains(&(cluster.now, lookup, LookupAction::Contact(false))));
     assert!(cluster.check_continuous(a, Key::MIN, lease), "though nothing was lost");
 }

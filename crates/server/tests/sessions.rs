@@ -3,7 +3,7 @@
 mod support;
 
 use centrifuge_core::id::Secret;
-use centrifuge_core::message::{ManagerToLookup, RefusedWhy, Update, UpdateBody};
+use centrifuge_core::message::{ManagerToLookup, RefusedReason, Update, UpdateBody};
 use centrifuge_net::convert::write_session;
 use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
@@ -85,7 +85,7 @@ async fn a_namespace_that_does_not_exist_is_refused_in_clear_words() {
     let manager = start(folder.path(), config()).await;
     let at = manager.grpc_addr();
     let mut owner = TestOwner::start(at, "nowhere", "alpha");
-    owner.until(|seen| seen.refused == Some(RefusedWhy::UnknownNamespace)).await;
+    owner.until(|seen| seen.refused == Some(RefusedReason::UnknownNamespace)).await;
 
     let mut watch = lookup(at).await.watch(watch_request("nowhere", 1)).await.expect("watched").into_inner();
     let reply = within(watch.message()).await.expect("a stream").expect("a reply");

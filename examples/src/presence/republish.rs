@@ -266,7 +266,7 @@ impl User {
 #[cfg(test)]
 mod tests {
     use centrifuge::KeyRange;
-    use centrifuge::lookup::LossWhy;
+    use centrifuge::lookup::LossReason;
     use centrifuge_core::range_set::RangeSet;
 
     use super::*;
@@ -285,7 +285,7 @@ mod tests {
 
     fn loss_of(user: &str) -> Loss {
         let keys = RangeSet::from_ranges([KeyRange::one(Key::of(user.as_bytes()))]);
-        Loss { keys, why: LossWhy::StateBeganAnew }
+        Loss { keys, why: LossReason::StateBeganAnew }
     }
 
     fn due(kept: &Kept) -> Option<(String, u64)> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use centrifuge::lookup::LossWhy;
+use centrifuge::lookup::LossReason;
 use centrifuge::{Generation, Key, Lookup};
 
 use super::bells::Bells;
@@ -73,7 +73,7 @@ async fn follow(lookup: Lookup, alarm: Arc<AtomicU64>, bells: Arc<Bells>) {
     loop {
         tokio::select! {
             loss = losses.next() => match loss {
-                Some(loss) if loss.why == LossWhy::OutOfContact => alarm.store(wall_ms(), Ordering::Relaxed),
+                Some(loss) if loss.why == LossReason::OutOfContact => alarm.store(wall_ms(), Ordering::Relaxed),
                 Some(_) => {}
                 None => return,
             },

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-use centrifuge::lookup::LossWhy;
+use centrifuge::lookup::LossReason;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -105,13 +105,13 @@ pub(crate) enum Why {
     Missed,
 }
 
-impl From<LossWhy> for Why {
-    fn from(why: LossWhy) -> Why {
+impl From<LossReason> for Why {
+    fn from(why: LossReason) -> Why {
         match why {
-            LossWhy::StateBeganAnew => Why::BeganAnew,
-            LossWhy::Unowned => Why::Unowned,
-            LossWhy::OutOfContact => Why::OutOfContact,
-            LossWhy::Missed => Why::Missed,
+            LossReason::StateBeganAnew => Why::BeganAnew,
+            LossReason::Unowned => Why::Unowned,
+            LossReason::OutOfContact => Why::OutOfContact,
+            LossReason::Missed => Why::Missed,
         }
     }
 }

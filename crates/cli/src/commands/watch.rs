@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use centrifuge::lookup::{Loss, LossWhy};
+use centrifuge::lookup::{Loss, LossReason};
 use centrifuge::{Key, Lookup, NoOwner};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::range_map::RangeMap;
@@ -109,10 +109,10 @@ fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
 
 fn tell_loss(output: Output, loss: &Loss) {
     let words = match loss.why {
-        LossWhy::StateBeganAnew => "a new owner began without it",
-        LossWhy::Unowned => "nobody has owned it for too long",
-        LossWhy::OutOfContact => "no Manager was heard for so long that nobody can know",
-        LossWhy::Missed => "this reader was too slow to be told which keys",
+        LossReason::StateBeganAnew => "a new owner began without it",
+        LossReason::Unowned => "nobody has owned it for too long",
+        LossReason::OutOfContact => "no Manager was heard for so long that nobody can know",
+        LossReason::Missed => "this reader was too slow to be told which keys",
     };
     let keys: Vec<String> = loss.keys.iter().map(|range| range.to_string()).collect();
     line(&match output {

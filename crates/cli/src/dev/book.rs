@@ -103,13 +103,13 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
-    use centrifuge::lookup::LossWhy;
+    use centrifuge::lookup::LossReason;
     use centrifuge_core::range_set::RangeSet;
 
     use super::*;
 
     fn everything() -> Loss {
-        Loss { keys: RangeSet::all(), why: LossWhy::StateBeganAnew }
+        Loss { keys: RangeSet::all(), why: LossReason::StateBeganAnew }
     }
 
     #[test]

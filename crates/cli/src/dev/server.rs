@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use centrifuge::owner::{BoxError, LeftWhy};
+use centrifuge::owner::{BoxError, LeftReason};
 use centrifuge::{LeasedMap, NotOwner, Owner};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ impl Server {
     }
 
     /// Waits until this server is not a member any more, through no wish of its own, and says why.
-    pub(super) async fn gone(&self) -> LeftWhy {
+    pub(super) async fn gone(&self) -> LeftReason {
         let mut changes = self.owner.changes();
         loop {
             if let Some(why) = self.owner.left() {

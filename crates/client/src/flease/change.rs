@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use centrifuge_core::flease::{Ballot, Cell, EndedWhy, Lease};
+use centrifuge_core::flease::{Ballot, Cell, EndedReason, Lease};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -107,12 +107,12 @@ pub enum LeaseEnd {
     Stopped,
 }
 
-impl From<EndedWhy> for LeaseEnd {
-    fn from(why: EndedWhy) -> LeaseEnd {
+impl From<EndedReason> for LeaseEnd {
+    fn from(why: EndedReason) -> LeaseEnd {
         match why {
-            EndedWhy::Expired => LeaseEnd::Expired,
-            EndedWhy::Released => LeaseEnd::Released,
-            EndedWhy::Clock => LeaseEnd::Clock,
+            EndedReason::Expired => LeaseEnd::Expired,
+            EndedReason::Released => LeaseEnd::Released,
+            EndedReason::Clock => LeaseEnd::Clock,
         }
     }
 }
@@ -122,7 +122,7 @@ impl Change {
         Change::Acquired { cell: cell.name().to_owned(), epoch: Epoch(epoch) }
     }
 
-    pub(super) fn ended(cell: &Cell, epoch: Ballot, why: EndedWhy) -> Change {
+    pub(super) fn ended(cell: &Cell, epoch: Ballot, why: EndedReason) -> Change {
         Change::Ended { cell: cell.name().to_owned(), epoch: Epoch(epoch), why: why.into() }
     }
 

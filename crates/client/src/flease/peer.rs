@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use centrifuge_core::flease::{
-    Ballot, Cell, EndedWhy, FleaseAction, FleaseEvent, FleaseMachine, Lease, Packet, PeerId,
+    Ballot, Cell, EndedReason, FleaseAction, FleaseEvent, FleaseMachine, Lease, Packet, PeerId,
 };
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::time::Instant;
@@ -214,7 +214,7 @@ impl Peer {
             }
             FleaseAction::Ended { cell, epoch, why } => {
                 step.actions.push(PeerAction::Tell(Change::ended(&cell, epoch, why)));
-                if why != EndedWhy::Released {
+                if why != EndedReason::Released {
                     self.lose(step, cell, why);
                 }
             }
@@ -240,9 +240,9 @@ impl Peer {
     }
 
     /// Whoever held the cell hears of it; the machine does not go for it again.
-    fn lose(&mut self, step: &mut Step, cell: Cell, why: EndedWhy) {
+    fn lose(&mut self, step: &mut Step, cell: Cell, why: EndedReason) {
         if let Some(want) = self.wants.remove(&cell) {
-            let why = if why == EndedWhy::Clock { Over::Clock } else { Over::Expired };
+            let why = if why == EndedReason::Clock { Over::Clock } else { Over::Expired };
             step.actions.push(PeerAction::End { want, why });
             step.lost.push(cell);
         }

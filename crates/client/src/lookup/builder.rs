@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 
 use super::host::LookupHost;
 use super::links::WatchLinks;
-use super::news::{BACKLOG, Loss, LossWhy, Losses};
+use super::news::{BACKLOG, Loss, LossReason, Losses};
 use super::{Inner, Lookup, Shared, Status};
 use crate::hot::HotRoutes;
 use crate::managers::{self, Managers, ManagersError};
@@ -267,7 +267,7 @@ impl Drop for LastWord {
         if std::thread::panicking() {
             self.0.status.send_modify(|status| status.is_in_contact = false);
             // Without readers nobody wants to know.
-            let _ = self.0.losses.send(Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact });
+            let _ = self.0.losses.send(Loss { keys: RangeSet::all(), why: LossReason::OutOfContact });
         }
     }
 }
@@ -333,7 +333,7 @@ mod tests {
             panic!("on purpose");
         });
         assert!(driver.await.is_err_and(|error| error.is_panic()));
-        let everything = Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact };
+        let everything = Loss { keys: RangeSet::all(), why: LossReason::OutOfContact };
         assert_eq!(losses.next().await, Some(everything));
         assert!(!shared.status.borrow().is_in_contact);
     }

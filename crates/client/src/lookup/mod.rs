@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::AbortHandle;
 
 pub use self::builder::{ConnectError, LookupBuilder};
-pub use self::news::{Loss, LossWhy, Losses, Positions};
+pub use self::news::{Loss, LossReason, Losses, Positions};
 use crate::hot::{HotRoutes, NoOwner, Route};
 use crate::managers::Managers;
 

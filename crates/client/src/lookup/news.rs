@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-pub use centrifuge_core::lookup::LossWhy;
+pub use centrifuge_core::lookup::LossReason;
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
 use tokio::sync::{broadcast, watch};
@@ -22,7 +22,7 @@ pub struct Loss {
     /// The keys.
     pub keys: RangeSet,
     /// How that is known.
-    pub why: LossWhy,
+    pub why: LossReason,
 }
 
 /// Losses as they are raised.
@@ -50,7 +50,7 @@ impl Stream for Losses {
             next.map(|loss| match loss {
                 Ok(loss) => loss,
                 Err(BroadcastStreamRecvError::Lagged(_)) => {
-                    Loss { keys: RangeSet::all(), why: LossWhy::Missed }
+                    Loss { keys: RangeSet::all(), why: LossReason::Missed }
                 }
             })
         })

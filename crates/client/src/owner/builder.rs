@@ -19,7 +19,7 @@ use centrifuge_net::record::Recorder;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::change::{BACKLOG, Change, Changes, LeftWhy};
+use super::change::{BACKLOG, Change, Changes, LeftReason};
 use super::heartbeat::{self, Probe};
 use super::host::{LONGEST_SLACK, OwnerHost, Recording, Watched};
 use super::join::JoinError;
@@ -367,7 +367,7 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
 /// Upcalls have a task of their own, so that a slow one holds up nothing but the next.
 async fn call(on_change: OnChange, mut changes: Changes) {
     while let Some(change) = changes.next().await {
-        let is_last = matches!(change, Change::Left(LeftWhy::Stopped));
+        let is_last = matches!(change, Change::Left(LeftReason::Stopped));
         on_change(change).await;
         if is_last {
             return;

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::message::RefusedWhy;
-use centrifuge_core::owner::{RevokedWhy, TransferId};
+use centrifuge_core::message::RefusedReason;
+use centrifuge_core::owner::{RevokedReason, TransferId};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -42,7 +42,7 @@ pub enum Change {
         /// The lease that ended.
         generation: Generation,
         /// Why.
-        why: RevokedWhy,
+        why: RevokedReason,
     },
     /// A copy that was imported will not be needed: forget the one of that transfer, and no newer one.
     ImportDiscarded {
@@ -56,18 +56,18 @@ pub enum Change {
     /// The Owner has a conversation with a leader, for the first time or again.
     Joined,
     /// A Manager does not take the Owner; it asks again by itself.
-    Refused(RefusedWhy),
+    Refused(RefusedReason),
     /// The drain is over: nothing is held any more.
     Drained,
     /// The Owner holds nothing and will not hold anything again.
-    Left(LeftWhy),
+    Left(LeftReason),
     /// The reader was slow, and this many changes passed it by: compare with `Owner::leases`.
     Missed(u64),
 }
 
 /// Why an Owner left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum LeftWhy {
+pub enum LeftReason {
     /// The application wanted it.
     #[error("the application left")]
     Asked,

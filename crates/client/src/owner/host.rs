@@ -7,7 +7,7 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
+use centrifuge_core::message::{Destination, OwnerToManager, RefusedReason};
 use centrifuge_core::owner::{
     Grant, OwnerAction, OwnerEvent, OwnerMachine, Renumbered, Revocation, TransferId,
 };
@@ -21,7 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::book::LeaseBook;
 use super::builder::MigrateOut;
-use super::change::{Change, LeftWhy};
+use super::change::{Change, LeftReason};
 use super::migration::{MigrationOut, MigrationVoid};
 use super::{Shared, Status};
 use crate::hot::{Lease, LeaseTable, Validity};
@@ -192,7 +192,7 @@ impl<L: Links> OwnerHost<L> {
             }
             OwnerAction::Left => self.shared.left(),
             OwnerAction::JoinRefused(why) => {
-                if why == RefusedWhy::StaleTerm {
+                if why == RefusedReason::StaleTerm {
                     tracing::warn!(
                         "refused by a Manager whose term is lower than one seen before: it has been replaced and will notice, or \
                          Managers without disk had their clocks set back: their status says what to do"
@@ -200,7 +200,7 @@ impl<L: Links> OwnerHost<L> {
                 }
                 self.shared.tell(Change::Refused(why));
                 self.shared.status.send_modify(|status| status.refused = Some(why));
-                if why == RefusedWhy::Evicted && !self.is_evicted {
+                if why == RefusedReason::Evicted && !self.is_evicted {
                     self.is_evicted = true;
                     // If there is no room, the leases run out by themselves: nobody renews them.
                     let _ = self.events.try_send(OwnerEvent::Leave);
@@ -305,7 +305,7 @@ impl<L: Links> Host<Watched> for OwnerHost<L> {
             });
         }
         if self.is_evicted && watched.machine.leases().is_empty() {
-            self.shared.gone(LeftWhy::Evicted);
+            self.shared.gone(LeftReason::Evicted);
         }
         (0..heard).for_each(|_| self.shared.imports.heard());
     }
@@ -316,7 +316,7 @@ impl<L> Drop for OwnerHost<L> {
     fn drop(&mut self) {
         self.shared.hot.clear();
         self.transfers.values().for_each(|running| running.task.abort());
-        self.shared.gone(LeftWhy::Stopped);
+        self.shared.gone(LeftReason::Stopped);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use centrifuge_core::id::NameError;
-use centrifuge_core::message::RefusedWhy;
+use centrifuge_core::message::RefusedReason;
 use centrifuge_net::record::RecordError;
 
 use super::{Owner, Status};
@@ -79,9 +79,9 @@ impl Owner {
     /// Waits for a conversation with a leader, or for a refusal that waiting does not mend.
     pub(super) async fn joined(&self, waits_for_name: bool) -> Result<(), JoinError> {
         let is_final = |why| match why {
-            RefusedWhy::StaleTerm => false,
-            RefusedWhy::NameInUse => !waits_for_name,
-            RefusedWhy::UnknownNamespace | RefusedWhy::Evicted | RefusedWhy::TooManyOwners => true,
+            RefusedReason::StaleTerm => false,
+            RefusedReason::NameInUse => !waits_for_name,
+            RefusedReason::UnknownNamespace | RefusedReason::Evicted | RefusedReason::TooManyOwners => true,
         };
         let mut status = self.inner.shared.status.subscribe();
         let decided = |status: &Status| {
@@ -97,19 +97,19 @@ impl Owner {
 
     pub(super) fn not_joined_within(&self, within: Duration, managers: String) -> JoinError {
         let refused = self.inner.shared.status.borrow().refused;
-        match refused.filter(|why| *why != RefusedWhy::StaleTerm) {
+        match refused.filter(|why| *why != RefusedReason::StaleTerm) {
             Some(why) => self.refused(why),
             None => JoinError::NoLeader { managers, within },
         }
     }
 
-    fn refused(&self, why: RefusedWhy) -> JoinError {
+    fn refused(&self, why: RefusedReason) -> JoinError {
         match why {
-            RefusedWhy::NameInUse => JoinError::NameInUse(self.inner.name.to_string()),
-            RefusedWhy::UnknownNamespace => JoinError::UnknownNamespace(self.inner.namespace.to_string()),
-            RefusedWhy::Evicted => JoinError::Evicted,
-            RefusedWhy::TooManyOwners => JoinError::TooManyOwners,
-            RefusedWhy::StaleTerm => JoinError::Stopped,
+            RefusedReason::NameInUse => JoinError::NameInUse(self.inner.name.to_string()),
+            RefusedReason::UnknownNamespace => JoinError::UnknownNamespace(self.inner.namespace.to_string()),
+            RefusedReason::Evicted => JoinError::Evicted,
+            RefusedReason::TooManyOwners => JoinError::TooManyOwners,
+            RefusedReason::StaleTerm => JoinError::Stopped,
         }
     }
 }

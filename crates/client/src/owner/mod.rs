@@ -22,7 +22,7 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
-use centrifuge_core::message::RefusedWhy;
+use centrifuge_core::message::RefusedReason;
 use centrifuge_core::owner::OwnerEvent;
 use centrifuge_net::clock;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -30,7 +30,7 @@ use tokio::task::AbortHandle;
 
 pub(crate) use self::book::LeaseBook;
 pub use self::builder::OwnerBuilder;
-pub use self::change::{Change, Changes, LeftWhy};
+pub use self::change::{Change, Changes, LeftReason};
 pub(crate) use self::in_flight::InFlight;
 pub use self::join::JoinError;
 use self::load::LoadMeter;
@@ -99,11 +99,11 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default)]
 struct Status {
     is_joined: bool,
-    refused: Option<RefusedWhy>,
+    refused: Option<RefusedReason>,
     is_drained: bool,
     /// How many times a drain of its own was ended.
     undrains: u64,
-    left: Option<LeftWhy>,
+    left: Option<LeftReason>,
 }
 
 impl Shared {
@@ -131,11 +131,11 @@ impl Shared {
 
     fn left(&self) {
         let gives_up = self.gives_up.load(Ordering::Relaxed);
-        self.gone(if gives_up { LeftWhy::Heartbeat } else { LeftWhy::Asked });
+        self.gone(if gives_up { LeftReason::Heartbeat } else { LeftReason::Asked });
     }
 
     /// The first reason stays.
-    fn gone(&self, why: LeftWhy) {
+    fn gone(&self, why: LeftReason) {
         let first = self.status.send_if_modified(|status| {
             let first = status.left.is_none();
             status.left.get_or_insert(why);
@@ -273,8 +273,8 @@ impl Owner {
         match over {
             Ok(status) if status.undrains != undrains => Err(NotDrained::Undrained),
             Ok(Status { is_drained: true, .. }) => Ok(()),
-            Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftWhy::Stopped) }.into()),
-            Err(_) => Err(OwnerGone { why: LeftWhy::Stopped }.into()),
+            Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftReason::Stopped) }.into()),
+            Err(_) => Err(OwnerGone { why: LeftReason::Stopped }.into()),
         }
     }
 
@@ -288,8 +288,8 @@ impl Owner {
         let is_over = |status: &Status| status.undrains != undrains || status.left.is_some();
         match status.wait_for(is_over).await.map(|status| *status) {
             Ok(status) if status.undrains != undrains => Ok(()),
-            Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftWhy::Stopped) }),
-            Err(_) => Err(OwnerGone { why: LeftWhy::Stopped }),
+            Ok(Status { left, .. }) => Err(OwnerGone { why: left.unwrap_or(LeftReason::Stopped) }),
+            Err(_) => Err(OwnerGone { why: LeftReason::Stopped }),
         }
     }
 
@@ -302,14 +302,14 @@ impl Owner {
     /// Gives everything up at once, without its state, and goes. Waits for a Manager to confirm it; without a
     /// confirmation nothing is held here any more all the same, and others get the ranges after the hold.
     pub async fn leave(&self, patience: Duration) -> Result<(), Unconfirmed> {
-        if self.left().is_some_and(|why| why != LeftWhy::Stopped) {
+        if self.left().is_some_and(|why| why != LeftReason::Stopped) {
             return Ok(());
         }
         self.feed(OwnerEvent::Leave).await.map_err(|_| Unconfirmed)?;
         let mut status = self.inner.shared.status.subscribe();
         let left = status.wait_for(|status| status.left.is_some());
         match tokio::time::timeout(patience, left).await {
-            Ok(Ok(status)) if status.left != Some(LeftWhy::Stopped) => Ok(()),
+            Ok(Ok(status)) if status.left != Some(LeftReason::Stopped) => Ok(()),
             _ => Err(Unconfirmed),
         }
     }
@@ -326,7 +326,7 @@ impl Owner {
 
     /// Why the Owner has left, if it has.
     #[must_use]
-    pub fn left(&self) -> Option<LeftWhy> {
+    pub fn left(&self) -> Option<LeftReason> {
         self.inner.shared.status.borrow().left
     }
 
@@ -335,7 +335,7 @@ impl Owner {
             return Err(OwnerGone { why });
         }
         let sent = self.inner.events.send(event).await;
-        sent.map_err(|_| OwnerGone { why: self.left().unwrap_or(LeftWhy::Stopped) })
+        sent.map_err(|_| OwnerGone { why: self.left().unwrap_or(LeftReason::Stopped) })
     }
 }
 
@@ -353,7 +353,7 @@ impl fmt::Debug for Owner {
 #[error("the Owner is gone: {why}")]
 pub struct OwnerGone {
     /// Why it left.
-    pub why: LeftWhy,
+    pub why: LeftReason,
 }
 
 /// Why a drain ended before the Owner was empty.

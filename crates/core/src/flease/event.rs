@@ -53,7 +53,7 @@ pub enum FleaseAction {
         /// The epoch of the lease that ended.
         epoch: Ballot,
         /// Why.
-        why: EndedWhy,
+        why: EndedReason,
     },
     /// A round found that another one holds the cell. The peer goes on waiting for it.
     HeldByOther {
@@ -78,7 +78,7 @@ pub enum FleaseAction {
 
 /// Why a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EndedWhy {
+pub enum EndedReason {
     /// It was not renewed in time.
     Expired,
     /// The application released it.

@@ -6,7 +6,7 @@ use super::message::{Ballot, Body, Cell, Lease, PeerId};
 use super::register::{Order, Register};
 use super::round::{Progress, Round};
 use super::seeker::{Aim, Finding, Held, Seeker};
-use super::{EndedWhy, FleaseAction, FleaseMachine, Step, TICK};
+use super::{EndedReason, FleaseAction, FleaseMachine, Step, TICK};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::time::Instant;
@@ -59,13 +59,13 @@ impl FleaseMachine {
     pub(super) fn expire(&mut self, step: &mut Step, cell: &Cell) {
         let held = self.seeker(cell).and_then(|seeker| seeker.held);
         if held.is_some_and(|held| held.until <= step.now) {
-            self.end(step, cell, EndedWhy::Expired);
+            self.end(step, cell, EndedReason::Expired);
         }
     }
 
-    pub(super) fn end(&mut self, step: &mut Step, cell: &Cell, why: EndedWhy) {
+    pub(super) fn end(&mut self, step: &mut Step, cell: &Cell, why: EndedReason) {
         let Some(held) = self.seeker(cell).and_then(|seeker| seeker.held.take()) else { return };
-        self.counters.lost += u64::from(why != EndedWhy::Released);
+        self.counters.lost += u64::from(why != EndedReason::Released);
         step.actions.push(FleaseAction::Ended { cell: cell.clone(), epoch: held.epoch, why });
     }
 

@@ -247,7 +247,7 @@ impl FleaseMachine {
     }
 
     fn release(&mut self, step: &mut Step, cell: &Cell) {
-        self.end(step, cell, EndedWhy::Released);
+        self.end(step, cell, EndedReason::Released);
         let Some(seeker) = self.seeker(cell) else {
             return step.actions.push(FleaseAction::Released(cell.clone()));
         };
@@ -259,7 +259,7 @@ impl FleaseMachine {
     /// The clock cannot be trusted: nothing is held, promised or known, as after a restart.
     fn give_up(&mut self, step: &mut Step) {
         for cell in self.cells.keys().cloned().collect::<Vec<_>>() {
-            self.end(step, &cell, EndedWhy::Clock);
+            self.end(step, &cell, EndedReason::Clock);
             let Some(state) = self.cells.get_mut(&cell) else { continue };
             state.register = Register::default();
             if state.seeker.take_if(|seeker| seeker.aim == Aim::Release).is_some() {

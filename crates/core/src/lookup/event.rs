@@ -44,7 +44,7 @@ pub enum LookupAction {
         /// The keys.
         keys: RangeSet,
         /// How the Lookup knows.
-        why: LossWhy,
+        why: LossReason,
     },
     /// Contact with the leader is lost or regained.
     Contact(bool),
@@ -54,7 +54,7 @@ pub enum LookupAction {
 
 /// How a Lookup knows of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LossWhy {
+pub enum LossReason {
     /// The range's state began anew after the lease the Lookup knew.
     StateBeganAnew,
     /// The range has been without an owner for too long.

@@ -386,12 +386,12 @@ impl LookupMachine {
             }
             if self.position.is_some() && !injected(Bug::SilentWhenOutOfContact) {
                 self.counters.out_of_contact += 1;
-                actions.push(LookupAction::Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact });
+                actions.push(LookupAction::Loss { keys: RangeSet::all(), why: LossReason::OutOfContact });
             }
         }
         let keys = self.losses.overdue(now);
         if !keys.is_empty() {
-            actions.push(LookupAction::Loss { keys, why: LossWhy::Unowned });
+            actions.push(LookupAction::Loss { keys, why: LossReason::Unowned });
         }
     }
 

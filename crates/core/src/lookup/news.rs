@@ -1,7 +1,7 @@
 //! Which messages a Lookup believes, and how their news become its table.
 
 use super::losses::{Judge, Source};
-use super::{Actions, LookupAction, LookupMachine, LossWhy, Row};
+use super::{Actions, LookupAction, LookupMachine, LossReason, Row};
 use crate::id::{Lsn, Nonce, Seq, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
@@ -118,7 +118,7 @@ impl LookupMachine {
         self.position = Some(end);
         actions.push(LookupAction::TableChanged(end));
         if !keys.is_empty() {
-            actions.push(LookupAction::Loss { keys, why: LossWhy::StateBeganAnew });
+            actions.push(LookupAction::Loss { keys, why: LossReason::StateBeganAnew });
         }
     }
 }

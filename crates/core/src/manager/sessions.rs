@@ -9,7 +9,7 @@ use crate::key::{Key, KeyRange};
 use crate::manager_state::ManagerState;
 use crate::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, OrderKind, RecallOrder,
-    Refused, RefusedWhy, Release, Report, Welcome,
+    Refused, RefusedReason, Release, Report, Welcome,
 };
 use crate::range_set::RangeSet;
 use crate::table::{Entry, LeaseNumbers};
@@ -37,8 +37,8 @@ impl Leader {
     pub(super) fn on_hello(&mut self, from: Peer, hello: Hello, context: &mut Context<'_>) {
         if let Some(why) = self.refusal(&hello, context) {
             match why {
-                RefusedWhy::StaleTerm => count(context, MessageSkip::StaleTerm),
-                RefusedWhy::UnknownNamespace => count(context, MessageSkip::UnknownNamespace),
+                RefusedReason::StaleTerm => count(context, MessageSkip::StaleTerm),
+                RefusedReason::UnknownNamespace => count(context, MessageSkip::UnknownNamespace),
                 _ => {}
             }
             let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
@@ -82,26 +82,26 @@ impl Leader {
         context.send_owner(from, ManagerToOwner::Welcome(welcome));
     }
 
-    fn refusal(&self, hello: &Hello, context: &Context<'_>) -> Option<RefusedWhy> {
+    fn refusal(&self, hello: &Hello, context: &Context<'_>) -> Option<RefusedReason> {
         if hello.term > self.lead.term {
-            return Some(RefusedWhy::StaleTerm);
+            return Some(RefusedReason::StaleTerm);
         }
         let (Some(stored), Some(runtime)) =
             (self.committed.namespaces.get(&hello.namespace), self.runtimes.get(&hello.namespace))
         else {
-            return Some(RefusedWhy::UnknownNamespace);
+            return Some(RefusedReason::UnknownNamespace);
         };
         let known = stored.sessions.get(&hello.session);
         // One that still has leases may say that it gives them back.
         let is_emptied = known.is_some_and(|info| info.evicted) && !stored.table.has_any(hello.session);
         if is_emptied || stored.evicted.contains(&hello.session) {
-            return Some(RefusedWhy::Evicted);
+            return Some(RefusedReason::Evicted);
         }
         // Whoever speaks without becoming a member is forgotten after a hold.
         let is_full = stored.sessions.len() >= stored.settings.max_owners
             || runtime.conversations.open.len() >= stored.settings.max_owners * 2;
         if known.is_none() && is_full {
-            return Some(RefusedWhy::TooManyOwners);
+            return Some(RefusedReason::TooManyOwners);
         }
         let namesake = stored.session_named(&hello.name).filter(|session| *session != hello.session);
         let in_use = namesake.is_some_and(|session| !runtime.holds.is_over(session, context.now));
@@ -110,7 +110,7 @@ impl Leader {
         let is_itself = namesake.is_some() && namesake == hello.formerly;
         let takes =
             (hello.takes_over_previous && covered) || is_itself || injected(Bug::SecondProcessTakesLeases);
-        (in_use && !takes).then_some(RefusedWhy::NameInUse)
+        (in_use && !takes).then_some(RefusedReason::NameInUse)
     }
 
     /// Takes a report: extends the hold whatever it says, and acts on it only if it acknowledges the latest message.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::id::{Credential, Generation, ManagerId, SessionId, Term};
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
-use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedWhy};
+use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedReason};
 
 /// Names one attempt to give a range back; rises with every attempt of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,7 +139,7 @@ pub enum OwnerAction {
     /// The Owner has left.
     Left,
     /// A Manager refused the hello; the Owner asks again later.
-    JoinRefused(RefusedWhy),
+    JoinRefused(RefusedReason),
     /// The Owner has a conversation with a leader.
     Joined,
 }
@@ -176,12 +176,12 @@ pub struct Revocation {
     /// The lease.
     pub generation: Generation,
     /// Why.
-    pub why: RevokedWhy,
+    pub why: RevokedReason,
 }
 
 /// Why a lease is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RevokedWhy {
+pub enum RevokedReason {
     /// It ran out.
     Expired,
     /// The Manager does not list it any more.

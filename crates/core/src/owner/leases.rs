@@ -11,7 +11,7 @@ use crate::range_set::RangeSet;
 use crate::table::LeaseNumbers;
 use crate::time::Instant;
 
-use super::event::{Grant, Renumbered, Revocation, RevokedWhy, TransferId};
+use super::event::{Grant, Renumbered, Revocation, RevokedReason, TransferId};
 
 /// One lease on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,11 +121,11 @@ impl Leases {
 
     /// Gives up what has expired by `now`.
     pub fn expire(&mut self, now: Instant) -> Vec<Revocation> {
-        if now < self.expiry { Vec::new() } else { self.drop_all(RevokedWhy::Expired) }
+        if now < self.expiry { Vec::new() } else { self.drop_all(RevokedReason::Expired) }
     }
 
     /// Gives up everything.
-    pub fn drop_all(&mut self, why: RevokedWhy) -> Vec<Revocation> {
+    pub fn drop_all(&mut self, why: RevokedReason) -> Vec<Revocation> {
         let revoke =
             |(range, lease): (KeyRange, &Lease)| Revocation { range, generation: lease.generation, why };
         let revoked = self.held.iter().map(revoke).collect();
@@ -137,7 +137,7 @@ impl Leases {
     /// Gives up everything and accepts nothing any more.
     pub fn close(&mut self) -> Vec<Revocation> {
         self.closed = true;
-        self.drop_all(RevokedWhy::GivenBack)
+        self.drop_all(RevokedReason::GivenBack)
     }
 
     /// Gives up one piece.
@@ -270,7 +270,7 @@ impl Leases {
         }
         for (range, generation) in gone {
             self.drop_piece(range);
-            applied.revoked.push(Revocation { range, generation, why: RevokedWhy::Withdrawn });
+            applied.revoked.push(Revocation { range, generation, why: RevokedReason::Withdrawn });
         }
     }
 

@@ -8,7 +8,7 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedWhy, TransferId};
+pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedReason, TransferId};
 pub use leases::{Lease, Leases};
 
 use crate::id::{
@@ -18,7 +18,7 @@ use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 use crate::machine::{Machine, Output};
-use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, RefusedWhy, Release};
+use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, RefusedReason, Release};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::round_trip::RoundTrip;
@@ -244,7 +244,7 @@ impl OwnerMachine {
             ManagerToOwner::Refused(refused) => {
                 if self.awaits(refused.session, refused.number) {
                     match refused.why {
-                        RefusedWhy::Evicted => self.on_locked_out(out),
+                        RefusedReason::Evicted => self.on_locked_out(out),
                         why => out.push(OwnerAction::JoinRefused(why)),
                     }
                 }
@@ -346,7 +346,7 @@ impl OwnerMachine {
         if revoked.is_empty() {
             return;
         }
-        self.counters.expired += revoked.iter().filter(|r| r.why == RevokedWhy::Expired).count() as u64;
+        self.counters.expired += revoked.iter().filter(|r| r.why == RevokedReason::Expired).count() as u64;
         for stopped in self.transfers.void(&self.leases) {
             out.push(OwnerAction::StopTransfer(stopped));
         }
@@ -370,7 +370,7 @@ impl OwnerMachine {
     /// An operator does not want this process any more: it gives everything back and never asks again, whoever leads.
     fn on_evicted(&mut self, out: &mut Vec<OwnerAction>) {
         if !std::mem::replace(&mut self.evicted, true) {
-            out.push(OwnerAction::JoinRefused(RefusedWhy::Evicted));
+            out.push(OwnerAction::JoinRefused(RefusedReason::Evicted));
             self.give_up_all(out);
         }
     }
@@ -462,12 +462,12 @@ impl Machine for OwnerMachine {
             }
             OwnerEvent::Leave => self.leave(now, &mut out),
             OwnerEvent::ClockJumped { fresh } => {
-                let dropped = self.leases.drop_all(RevokedWhy::ClockJumped);
+                let dropped = self.leases.drop_all(RevokedReason::ClockJumped);
                 self.revoked(dropped, &mut out);
                 self.start_over(now, fresh, &mut out);
             }
             OwnerEvent::Cloned { fresh } => {
-                let dropped = self.leases.drop_all(RevokedWhy::Cloned);
+                let dropped = self.leases.drop_all(RevokedReason::Cloned);
                 self.revoked(dropped, &mut out);
                 self.start_over_beside_a_copy(now, fresh, &mut out);
             }

@@ -9,7 +9,7 @@ use crate::key::KeyRange;
 use crate::message::{Destination, LeaseOrder, Release};
 use crate::time::Instant;
 
-use super::event::{OwnerAction, Revocation, RevokedWhy, TransferId};
+use super::event::{OwnerAction, Revocation, RevokedReason, TransferId};
 use super::leases::{Leases, Recalled, same_process};
 use super::{OwnerMachine, Timer};
 
@@ -197,7 +197,7 @@ impl OwnerMachine {
         let warrant = lease.filter(|_| clean_to.is_some()).and_then(|lease| lease.warrant);
         self.leases.drop_piece(range);
         self.released.add(Release { range, generation, clean_to, state_since, warrant });
-        let why = if clean_to.is_some() { RevokedWhy::Moved } else { RevokedWhy::GivenBack };
+        let why = if clean_to.is_some() { RevokedReason::Moved } else { RevokedReason::GivenBack };
         out.push(OwnerAction::Revoked(vec![Revocation { range, generation, why }]));
         self.tell(now, out);
     }

@@ -7,7 +7,7 @@ use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{
     Assign, Destination, ImportedCopy, LeaseOrder, ManagerToOwner, MovedLease, OrderKind, OwnerToManager,
-    RecallOrder, Refused, RefusedWhy, Warrant, Welcome,
+    RecallOrder, Refused, RefusedReason, Warrant, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 use centrifuge_core::random::Random;
@@ -333,11 +333,11 @@ fn transfer(words: &mut Words) -> Result<TransferId, String> {
     number.map(TransferId).ok_or_else(|| format!("{word} is not a transfer"))
 }
 
-fn refusal(word: &str) -> Result<RefusedWhy, String> {
+fn refusal(word: &str) -> Result<RefusedReason, String> {
     Ok(match word {
-        "name-in-use" => RefusedWhy::NameInUse,
-        "unknown-namespace" => RefusedWhy::UnknownNamespace,
-        "evicted" => RefusedWhy::Evicted,
+        "name-in-use" => RefusedReason::NameInUse,
+        "unknown-namespace" => RefusedReason::UnknownNamespace,
+        "evicted" => RefusedReason::Evicted,
         _ => return Err(format!("{word} is no refusal")),
     })
 }

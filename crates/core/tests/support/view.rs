@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, ManagerId, Namespace, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy, Row};
+use centrifuge_core::lookup::{LookupAction, LookupMachine, LossReason, Row};
 use centrifuge_core::manager::ManagerMachine;
 use centrifuge_core::manager_state::NamespaceState;
 use centrifuge_core::message::{LeaseOrder, OrderKind};
@@ -149,7 +149,7 @@ impl Cluster {
     }
 
     /// The losses that a Lookup raised from an instant on.
-    pub fn losses(&self, lookup: Node, from: Instant) -> Vec<(Instant, &RangeSet, LossWhy)> {
+    pub fn losses(&self, lookup: Node, from: Instant) -> Vec<(Instant, &RangeSet, LossReason)> {
         let raised = self.raised.iter().filter(|(at, node, _)| *node == lookup && *at >= from);
         let losses = raised.filter_map(|(at, _, action)| match action {
             LookupAction::Loss { keys, why } => Some((*at, keys, *why)),

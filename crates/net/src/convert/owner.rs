@@ -7,7 +7,7 @@ use centrifuge_core::key::Key;
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, MovedLease, OrderKind,
-    OwnerToManager, RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Warrant, Welcome,
+    OwnerToManager, RecallOrder, Refusal, Refused, RefusedReason, Release, Report, Warrant, Welcome,
 };
 use prost::bytes::Bytes;
 
@@ -342,8 +342,8 @@ fn read_refused(wire: v1::Refused) -> Converted<Refused> {
 }
 
 enumeration!(
-    RefusedWhy,
-    RefusedWhy,
+    RefusedReason,
+    RefusedReason,
     "why",
     read_refused_why { NameInUse, UnknownNamespace, Evicted, TooManyOwners, StaleTerm }
 );

@@ -8,7 +8,7 @@ use centrifuge_core::key::Key;
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, MovedLease, OrderKind, OwnerToManager,
-    RecallOrder, Refusal, Refused, RefusedWhy, Release, Report, Warrant, Welcome,
+    RecallOrder, Refusal, Refused, RefusedReason, Release, Report, Warrant, Welcome,
 };
 use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
@@ -21,11 +21,11 @@ pub(super) fn check(golden: &mut Golden) {
     up(golden, "owner-report", OwnerToManager::Report(report()));
     down(golden, "owner-welcome", ManagerToOwner::Welcome(welcome()));
     let reasons = [
-        ("name-in-use", RefusedWhy::NameInUse),
-        ("unknown-namespace", RefusedWhy::UnknownNamespace),
-        ("evicted", RefusedWhy::Evicted),
-        ("too-many-owners", RefusedWhy::TooManyOwners),
-        ("stale-term", RefusedWhy::StaleTerm),
+        ("name-in-use", RefusedReason::NameInUse),
+        ("unknown-namespace", RefusedReason::UnknownNamespace),
+        ("evicted", RefusedReason::Evicted),
+        ("too-many-owners", RefusedReason::TooManyOwners),
+        ("stale-term", RefusedReason::StaleTerm),
     ];
     for (word, why) in reasons {
         let refused = Refused { session: session(1), number: 3, term: Term(7), why };

@@ -10,7 +10,7 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
-    MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedWhy, Release,
+    MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedReason, Release,
     Report, Update, UpdateBody, Warrant, Welcome,
 };
 use centrifuge_core::partition::PartitionerKind;
@@ -201,11 +201,11 @@ fn welcome() -> impl Strategy<Value = Welcome> {
 
 fn refused() -> impl Strategy<Value = Refused> {
     let why = prop::sample::select(vec![
-        RefusedWhy::NameInUse,
-        RefusedWhy::UnknownNamespace,
-        RefusedWhy::Evicted,
-        RefusedWhy::TooManyOwners,
-        RefusedWhy::StaleTerm,
+        RefusedReason::NameInUse,
+        RefusedReason::UnknownNamespace,
+        RefusedReason::Evicted,
+        RefusedReason::TooManyOwners,
+        RefusedReason::StaleTerm,
     ]);
     (session(), any::<u64>(), term(), why).prop_map(|(session, number, term, why)| Refused {
         session,

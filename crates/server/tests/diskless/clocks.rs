@@ -5,7 +5,7 @@ use std::time::Duration;
 use centrifuge::Owner;
 use centrifuge::owner::Change;
 use centrifuge_core::id::{Generation, Term};
-use centrifuge_core::message::RefusedWhy;
+use centrifuge_core::message::RefusedReason;
 use centrifuge_server::RunningManager;
 use centrifuge_server::config::read_duration;
 
@@ -61,7 +61,7 @@ async fn clients_refuse_managers_whose_clocks_were_set_back_and_the_operator_is_
     let second = leader(&managers).await;
     assert!(managers[second].view().role().term < ahead, "terms come from the clock");
     for changes in &mut changes {
-        let refused = Change::Refused(RefusedWhy::StaleTerm);
+        let refused = Change::Refused(RefusedReason::StaleTerm);
         while within(changes.next()).await.expect("it runs") != refused {}
     }
     let refused = "centrifuge_messages_skipped_total{why=\"stale-term\"}";

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use centrifuge::lookup::{Loss, LossWhy};
+use centrifuge::lookup::{Loss, LossReason};
 use centrifuge::{Key, Managers, Owner};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_harness::wait::TIMEOUT;
@@ -99,7 +99,7 @@ async fn an_outage_longer_than_a_lease_ends_everything_and_all_begins_again() {
     eventually(async || keys.iter().all(|key| held(*key).is_none()).then_some(())).await;
     for losses in &mut losses {
         let loss = within(losses.next()).await.expect("it runs");
-        assert_eq!(loss, Loss { keys: RangeSet::all(), why: LossWhy::OutOfContact });
+        assert_eq!(loss, Loss { keys: RangeSet::all(), why: LossReason::OutOfContact });
     }
     assert!(clients.lookups.iter().all(|lookup| !lookup.in_contact()));
     assert!(keys.iter().all(|key| held(*key).is_none()), "nobody answers for anything");

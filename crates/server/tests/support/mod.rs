@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedWhy};
+use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedReason};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
@@ -117,7 +117,7 @@ pub struct Seen {
     pub granted: usize,
     pub revoked: usize,
     pub joined: usize,
-    pub refused: Option<RefusedWhy>,
+    pub refused: Option<RefusedReason>,
 }
 
 impl Seen {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge::lookup::LossWhy;
+use centrifuge::lookup::LossReason;
 use centrifuge::{Lookup, Managers};
 use centrifuge_server::descriptors::raise_limit;
 use centrifuge_server::stop::told_to_stop;
@@ -41,7 +41,7 @@ pub(super) async fn run(role: &LookupFleetRole) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn note(journal: &Journal, why: LossWhy) {
+fn note(journal: &Journal, why: LossReason) {
     // No keys: nothing is looked up.
     let line = CallerLine::Lost { why: why.into(), keys: Vec::new(), at: true_now() };
     if let Err(error) = journal.write(&[line]) {

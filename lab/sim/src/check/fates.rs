@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::message::{Assign, OrderKind, OwnerToManager};
-use centrifuge_core::owner::{Grant, Renumbered, Revocation, RevokedWhy};
+use centrifuge_core::owner::{Grant, Renumbered, Revocation, RevokedReason};
 use centrifuge_core::record::{Change, Record};
 use centrifuge_core::table::Entry;
 
@@ -58,9 +58,9 @@ impl Fates {
     pub(super) fn revoke(&mut self, slot: usize, revoked: &[Revocation], moved_to: Option<SessionId>) {
         for Revocation { range, generation, why } in revoked {
             let fate = match why {
-                RevokedWhy::Expired | RevokedWhy::ClockJumped | RevokedWhy::Cloned => Fate::Ended,
-                RevokedWhy::Moved => Fate::Moved(slot, moved_to),
-                RevokedWhy::Withdrawn | RevokedWhy::GivenBack => Fate::GivenUp,
+                RevokedReason::Expired | RevokedReason::ClockJumped | RevokedReason::Cloned => Fate::Ended,
+                RevokedReason::Moved => Fate::Moved(slot, moved_to),
+                RevokedReason::Withdrawn | RevokedReason::GivenBack => Fate::GivenUp,
             };
             for (probe, _) in probes_in(*range) {
                 self.leases.insert((probe, *generation), fate);

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    Body, Cell, EndedWhy, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, Held, PeerId,
+    Body, Cell, EndedReason, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, Held, PeerId,
 };
 use centrifuge_core::injected_bug::{Bug, inject};
 use centrifuge_core::machine::{Machine, Output};
@@ -293,7 +293,7 @@ impl FleaseWorld {
                     let to = self.plan.config.peers.binary_search(&to).expect("it is a peer");
                     self.network.send(self.now, (peer, to), packet, &mut self.queue, &mut self.tally);
                 }
-                FleaseAction::Ended { cell, why: EndedWhy::Expired, .. } => {
+                FleaseAction::Ended { cell, why: EndedReason::Expired, .. } => {
                     let verdict = self.acquired.lost(self.now, &cell, peer);
                     self.violation = self.violation.take().or(verdict.err());
                     self.count("expired");

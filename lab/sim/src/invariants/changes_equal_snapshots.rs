@@ -7,7 +7,7 @@
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
+use centrifuge_core::lookup::{LookupAction, LookupMachine, LossReason};
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
 
@@ -207,7 +207,7 @@ impl Raised {
             let LookupAction::Loss { keys, why } = action else { continue };
             let all = raised.get_or_insert_default();
             all.any = all.any.union(keys);
-            if *why == LossWhy::StateBeganAnew {
+            if *why == LossReason::StateBeganAnew {
                 all.anew = all.anew.union(keys);
             }
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupMachine;
-use centrifuge_core::message::{OwnerToManager, Position, RefusedWhy};
+use centrifuge_core::message::{OwnerToManager, Position, RefusedReason};
 use centrifuge_core::owner::OwnerAction;
 use centrifuge_core::record::Record;
 
@@ -78,7 +78,7 @@ impl EveryKeyGetsAnOwner {
             OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
                 report.draining || report.leaving
             }
-            OwnerAction::Left | OwnerAction::JoinRefused(RefusedWhy::Evicted) => true,
+            OwnerAction::Left | OwnerAction::JoinRefused(RefusedReason::Evicted) => true,
             _ => return,
         };
         *slot(&mut self.declines, node) = declines;

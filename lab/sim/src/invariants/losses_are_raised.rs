@@ -247,7 +247,7 @@ mod tests {
         space_name,
     };
     use centrifuge_core::id::Term;
-    use centrifuge_core::lookup::LossWhy;
+    use centrifuge_core::lookup::LossReason;
 
     /// With the limits of [`Scene`] a loss must be raised within this many seconds.
     const ALLOWED: u64 = 100;
@@ -286,7 +286,7 @@ mod tests {
         Ok(())
     }
 
-    fn raise(guard: &mut LossesAreRaised, now: TrueTime, keys: KeyRange, why: LossWhy) {
+    fn raise(guard: &mut LossesAreRaised, now: TrueTime, keys: KeyRange, why: LossReason) {
         guard.pending.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
     }
 
@@ -340,11 +340,11 @@ mod tests {
             let (scene, mut guard) = listening();
             serve(&mut guard, at(1), &scene, None, value(1, 1)).unwrap();
             if raised < at(9) {
-                raise(&mut guard, raised, range(0, 9), LossWhy::StateBeganAnew);
+                raise(&mut guard, raised, range(0, 9), LossReason::StateBeganAnew);
             }
             serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
             if raised > at(9) {
-                raise(&mut guard, raised, range(0, 9), LossWhy::StateBeganAnew);
+                raise(&mut guard, raised, range(0, 9), LossReason::StateBeganAnew);
             }
             assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
         }
@@ -354,7 +354,7 @@ mod tests {
     fn a_loss_raised_before_the_last_write_does_not_count() {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(3), &scene, None, value(1, 1)).unwrap();
-        raise(&mut guard, at(2), range(0, 9), LossWhy::StateBeganAnew);
+        raise(&mut guard, at(2), range(0, 9), LossReason::StateBeganAnew);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
         assert!(guard.pending.find_overdue(at(900), &scene.facts).is_err());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use centrifuge_core::key::Key;
-use centrifuge_core::owner::{OwnerAction, RevokedWhy};
+use centrifuge_core::owner::{OwnerAction, RevokedReason};
 use centrifuge_core::record::Record;
 
 use crate::seen::{Seen, TrueTime};
@@ -164,13 +164,13 @@ fn cause_of_step(actions: &[OwnerAction], facts: &Facts) -> Vacancy {
     let session = facts.holdings.change().map(|change| (change.space, change.session));
     let info = session.and_then(|(space, session)| facts.committed.ledger(space)?.sessions.get(&session));
     match revoked.map(|revoked| revoked.why) {
-        Some(RevokedWhy::Moved) if info.is_some_and(centrifuge_core::record::SessionInfo::is_draining) => {
+        Some(RevokedReason::Moved) if info.is_some_and(centrifuge_core::record::SessionInfo::is_draining) => {
             Vacancy::Drain
         }
-        Some(RevokedWhy::Moved) => Vacancy::Move,
-        Some(RevokedWhy::Expired) => Vacancy::OutOfContact,
-        Some(RevokedWhy::ClockJumped) => Vacancy::Suspended,
-        Some(RevokedWhy::GivenBack) if leaves(actions) => Vacancy::Leave,
+        Some(RevokedReason::Moved) => Vacancy::Move,
+        Some(RevokedReason::Expired) => Vacancy::OutOfContact,
+        Some(RevokedReason::ClockJumped) => Vacancy::Suspended,
+        Some(RevokedReason::GivenBack) if leaves(actions) => Vacancy::Leave,
         _ => Vacancy::PlainRecall,
     }
 }

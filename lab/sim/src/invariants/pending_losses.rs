@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LookupMachine, LossWhy};
+use centrifuge_core::lookup::{LookupAction, LookupMachine, LossReason};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
@@ -189,7 +189,7 @@ impl PendingLosses {
     }
 
     /// A Lookup raised a loss.
-    pub fn note_raised(&mut self, now: TrueTime, node: usize, keys: &RangeSet, why: LossWhy) {
+    pub fn note_raised(&mut self, now: TrueTime, node: usize, keys: &RangeSet, why: LossReason) {
         slot(&mut self.listeners, node).hear(now, keys, why);
     }
 
@@ -235,9 +235,9 @@ impl PendingLosses {
 }
 
 impl Listening {
-    fn hear(&mut self, now: TrueTime, keys: &RangeSet, why: LossWhy) {
+    fn hear(&mut self, now: TrueTime, keys: &RangeSet, why: LossReason) {
         self.pending.retain_mut(|pending| !pending.is_raised_by(keys));
-        self.out_of_contact |= why == LossWhy::OutOfContact;
+        self.out_of_contact |= why == LossReason::OutOfContact;
         self.raised.push((now, keys.clone()));
     }
 
@@ -306,7 +306,7 @@ mod tests {
         pending.note_learned(at(10), &scene.group, &scene.facts);
     }
 
-    fn raise(pending: &mut PendingLosses, now: TrueTime, keys: KeyRange, why: LossWhy) {
+    fn raise(pending: &mut PendingLosses, now: TrueTime, keys: KeyRange, why: LossReason) {
         pending.note_raised(now, 0, &RangeSet::from_ranges([keys]), why);
     }
 
@@ -314,7 +314,7 @@ mod tests {
     fn a_published_loss_must_be_raised_for_all_its_keys() {
         let (mut scene, mut pending) = listening();
         lose(&mut scene, &mut pending);
-        raise(&mut pending, at(11), range(0, 6), LossWhy::StateBeganAnew);
+        raise(&mut pending, at(11), range(0, 6), LossReason::StateBeganAnew);
         let violation = pending.find_overdue(at(11 + ALLOWED), &scene.facts).unwrap_err();
         assert_eq!(violation.keys, vec![Key(7)]);
     }
@@ -323,8 +323,8 @@ mod tests {
     fn a_published_loss_may_be_raised_part_by_part() {
         let (mut scene, mut pending) = listening();
         lose(&mut scene, &mut pending);
-        raise(&mut pending, at(11), range(0, 6), LossWhy::StateBeganAnew);
-        raise(&mut pending, at(12), range(7, 9), LossWhy::Unowned);
+        raise(&mut pending, at(11), range(0, 6), LossReason::StateBeganAnew);
+        raise(&mut pending, at(12), range(7, 9), LossReason::Unowned);
         assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
     }
 
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_lookup_that_says_it_knows_nothing_has_nothing_to_raise() {
         let (mut scene, mut pending) = listening();
-        raise(&mut pending, at(9), KeyRange::ALL, LossWhy::OutOfContact);
+        raise(&mut pending, at(9), KeyRange::ALL, LossReason::OutOfContact);
         lose(&mut scene, &mut pending);
         assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
         pending.note_contact(at(900), 0, &scene.facts);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::owner::{OwnerAction, OwnerMachine, Revocation, RevokedWhy, TransferId};
+use centrifuge_core::owner::{OwnerAction, OwnerMachine, Revocation, RevokedReason, TransferId};
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::time::Instant;
@@ -228,14 +228,14 @@ impl PlannedChangesLoseNothing {
     fn revoke(&mut self, session: SessionId, revocation: &Revocation) {
         let Revocation { range, generation, why } = *revocation;
         self.change(session, range, generation, |custody| match why {
-            RevokedWhy::Moved => custody.moved_to = custody.asked.map(|(_, to, _)| to),
-            RevokedWhy::Expired => {
+            RevokedReason::Moved => custody.moved_to = custody.asked.map(|(_, to, _)| to),
+            RevokedReason::Expired => {
                 custody.cause.get_or_insert(Cause::OutOfContact);
             }
-            RevokedWhy::ClockJumped | RevokedWhy::Cloned => {
+            RevokedReason::ClockJumped | RevokedReason::Cloned => {
                 custody.cause.get_or_insert(Cause::Suspended);
             }
-            RevokedWhy::Withdrawn | RevokedWhy::GivenBack => {}
+            RevokedReason::Withdrawn | RevokedReason::GivenBack => {}
         });
     }
 
@@ -632,7 +632,7 @@ mod tests {
             guard.change(session(1), range(0, 9), generation(1), |custody| {
                 custody.asked = Some((at(1), session(2), TransferId(1)));
             });
-            let (range, generation, why) = (range(0, 9), generation(1), RevokedWhy::Moved);
+            let (range, generation, why) = (range(0, 9), generation(1), RevokedReason::Moved);
             guard.revoke(session(1), &Revocation { range, generation, why });
         };
         assert!(drop_after(moved).is_err());

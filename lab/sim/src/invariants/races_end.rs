@@ -9,7 +9,7 @@ use centrifuge_core::id::{Seq, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::{ManagerAction, MessageSkip, Skip};
 use centrifuge_core::message::ManagerToOwner;
-use centrifuge_core::owner::{OwnerAction, RevokedWhy};
+use centrifuge_core::owner::{OwnerAction, RevokedReason};
 
 use crate::seen::{Seen, TrueTime};
 
@@ -86,7 +86,10 @@ fn is_judged(now: TrueTime, facts: &Facts) -> bool {
 /// The keys of a lease that the machine says ran out.
 fn ran_out(action: &OwnerAction) -> Option<KeyRange> {
     let OwnerAction::Revoked(revoked) = action else { return None };
-    revoked.iter().find(|revocation| revocation.why == RevokedWhy::Expired).map(|revocation| revocation.range)
+    revoked
+        .iter()
+        .find(|revocation| revocation.why == RevokedReason::Expired)
+        .map(|revocation| revocation.range)
 }
 
 /// The keys of a lease that, as the oracle saw, ran out before this step.
@@ -131,8 +134,8 @@ mod tests {
         let revoked = |why| {
             OwnerAction::Revoked(vec![Revocation { range: range(0, 9), generation: generation(1), why }])
         };
-        assert_eq!(ran_out(&revoked(RevokedWhy::Expired)), Some(range(0, 9)));
-        assert_eq!(ran_out(&revoked(RevokedWhy::Moved)), None);
+        assert_eq!(ran_out(&revoked(RevokedReason::Expired)), Some(range(0, 9)));
+        assert_eq!(ran_out(&revoked(RevokedReason::Moved)), None);
         assert_eq!(ran_out(&OwnerAction::Drained), None);
     }
 

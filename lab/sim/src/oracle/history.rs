@@ -5,7 +5,7 @@ use std::fmt;
 
 use centrifuge_core::id::{Generation, Index, Namespace, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LossWhy};
+use centrifuge_core::lookup::{LookupAction, LossReason};
 use centrifuge_core::manager::{ManagerAction, RoleName};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Record};
@@ -263,7 +263,7 @@ enum Event {
         space: usize,
         node: usize,
         keys: Box<RangeSet>,
-        why: LossWhy,
+        why: LossReason,
     },
     Leads {
         node: usize,

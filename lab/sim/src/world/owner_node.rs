@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use centrifuge_core::id::{OwnerName, SessionId};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::message::{Destination, OwnerToManager, RefusedWhy};
+use centrifuge_core::message::{Destination, OwnerToManager, RefusedReason};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 
 use crate::seen::{Node, Seen};
@@ -170,7 +170,7 @@ impl World {
             OwnerAction::StopTransfer(transfer) => self.with_app(number, |app, _| app.forget(transfer)),
             OwnerAction::Drained => self.leave_soon(number),
             OwnerAction::Left => self.restart_owner(number),
-            OwnerAction::JoinRefused(RefusedWhy::Evicted) => self.restart_owner(number),
+            OwnerAction::JoinRefused(RefusedReason::Evicted) => self.restart_owner(number),
             OwnerAction::Revoked(_)
             | OwnerAction::Renumbered(_)
             | OwnerAction::SessionChanged(_)

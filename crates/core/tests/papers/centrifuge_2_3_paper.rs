@@ -1,11 +1,10 @@
 //! Centrifuge §2.3, claim by claim: what Owners and the Manager say to each other, by which clock, and in what order.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::*;
 use centrifuge_core::id::{Generation, Seq, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::MessageSkip;
@@ -14,7 +13,6 @@ use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent, Revocation, Revo
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Change, Reason, Record};
 use centrifuge_core::time::Instant;
-use support::*;
 
 // ---- §2.3: requests and answers
 

@@ -1,7 +1,5 @@
 //! The claims of the Flease paper, one test each.
 
-mod flease_peers;
-
 use std::time::Duration;
 
 use centrifuge_core::flease::{
@@ -12,7 +10,7 @@ use centrifuge_core::id::Nonce;
 use centrifuge_core::time::Instant;
 use proptest::prelude::*;
 
-use flease_peers::{EPSILON, LEASE, Peers, ROUND, cell, config};
+use crate::flease_peers::{EPSILON, LEASE, Peers, ROUND, cell, config};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);

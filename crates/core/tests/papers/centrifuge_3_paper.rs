@@ -1,9 +1,8 @@
 //! Centrifuge §3, claim by claim: what callers of a Lookup get, and what an Owner's application can rely on.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::*;
 use centrifuge_core::fence::Fence;
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::{Key, KeyRange};
@@ -14,7 +13,6 @@ use centrifuge_core::message::{HeldLease, Refusal, RefusedReason, Release};
 use centrifuge_core::owner::{NotOwner, OwnerAction, OwnerEvent, RevokedReason};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
-use support::*;
 
 // ---- §3.1: what callers get
 

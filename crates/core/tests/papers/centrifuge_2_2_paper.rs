@@ -1,7 +1,6 @@
 //! Centrifuge §2.2, claim by claim: the Lookup's copy of the table, how it follows the Manager's, what it raises.
 
-mod support;
-
+use crate::support::*;
 use centrifuge_core::id::{Generation, Lsn};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::LossReason;
@@ -9,7 +8,6 @@ use centrifuge_core::message::{Position, UpdateBody};
 use centrifuge_core::owner::OwnerEvent;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
-use support::*;
 
 // ---- §2.2: a whole copy, and what it tells
 

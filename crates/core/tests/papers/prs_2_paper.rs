@@ -8,7 +8,7 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LossReason};
 use centrifuge_core::manager::ManagerEvent;
 use centrifuge_core::owner::{NotOwner, OwnerAction};
-use centrifuge_core::partition::{PartitionOwner, Partitioner};
+use centrifuge_core::partition::PartitionOwner;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::Change;
 use centrifuge_core::settings::Settings;

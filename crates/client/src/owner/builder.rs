@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 
 use super::change::{BACKLOG, Change, Changes, LeftReason};
 use super::heartbeat::{self, Probe};
-use super::host::{LONGEST_SLACK, OwnerHost, Recording, Watched};
+use super::host::{LONGEST_SLACK, OwnerHost};
 use super::join::JoinError;
 use super::links::ManagerLinks;
 use super::load::LoadMeter;
@@ -340,9 +340,9 @@ impl OwnerBuilder {
             tasks.push(spawn(call(on_change, changes)));
         }
         let host = OwnerHost::new(Arc::clone(&shared), links, events.clone(), self.migrate_out);
-        let mut driver = Driver::new(Watched::new(machine), host, LONGEST_SLACK);
+        let mut driver = Driver::new(machine, host, LONGEST_SLACK);
         if let Some(recorder) = recorder {
-            driver = driver.with_tee(Box::new(Recording(recorder)));
+            driver = driver.with_tee(Box::new(recorder));
         }
         // The queue is empty: there is room.
         let _ = events.try_send(OwnerEvent::Start);

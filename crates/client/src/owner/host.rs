@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedReason};
 use centrifuge_core::owner::{
     Grant, OwnerAction, OwnerEvent, OwnerMachine, Renumbered, Revocation, TransferId,
@@ -14,8 +13,7 @@ use centrifuge_core::owner::{
 use centrifuge_core::settings::Drift;
 use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
-use centrifuge_net::driver::{Host, Tee};
-use centrifuge_net::record::Recorder;
+use centrifuge_net::driver::Host;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -28,52 +26,6 @@ use crate::hot::{Lease, LeaseTable, Validity};
 
 /// Clocks that move against each other by more than this are a jump, however long leases are.
 pub(super) const LONGEST_SLACK: Duration = Duration::from_secs(1);
-
-/// The machine, and which of its events somebody waits for: copies that arrived, and the end of a drain.
-pub(super) struct Watched {
-    machine: OwnerMachine,
-    /// The copies that the machine heard of in the step under way.
-    heard: u32,
-    /// The step under way ended the Owner's own drain.
-    undrained: bool,
-}
-
-impl Watched {
-    pub(super) fn new(machine: OwnerMachine) -> Watched {
-        Watched { machine, heard: 0, undrained: false }
-    }
-
-    #[cfg(test)]
-    pub(super) fn machine(&self) -> &OwnerMachine {
-        &self.machine
-    }
-}
-
-impl Machine for Watched {
-    type Event = OwnerEvent;
-    type Action = OwnerAction;
-
-    fn on_event(&mut self, now: Instant, event: OwnerEvent) -> Output<OwnerAction> {
-        self.heard = u32::from(matches!(event, OwnerEvent::ImportReady { .. }));
-        self.undrained = matches!(event, OwnerEvent::Undrain);
-        self.machine.on_event(now, event)
-    }
-
-    fn on_wake(&mut self, now: Instant) -> Output<OwnerAction> {
-        self.heard = 0;
-        self.undrained = false;
-        self.machine.on_wake(now)
-    }
-}
-
-/// Records the machine alone: what is watched beside it is no part of it.
-pub(super) struct Recording(pub(super) Recorder<OwnerMachine>);
-
-impl Tee<Watched> for Recording {
-    fn step(&mut self, now: Instant, event: Option<&OwnerEvent>, output: &Output<OwnerAction>) {
-        self.0.step(now, event, output);
-    }
-}
 
 /// Sends to Managers without waiting; a message that cannot be sent is lost, and the machine's timers deal with it.
 pub(super) trait Links: Send {
@@ -181,15 +133,20 @@ impl<L: Links> OwnerHost<L> {
             OwnerAction::Freeze { transfer, range, to: None, .. } => self.give_back(transfer, range),
             OwnerAction::StopTransfer(transfer) => self.stop(transfer),
             OwnerAction::DiscardImport { range } => self.discard(range),
+            OwnerAction::ImportNoted { range, source } => self.shared.imports.noted(range, source),
             OwnerAction::ImportRefused { range, source } => {
                 self.shared.discard_hooks.iter().for_each(|hook| hook(range, Some(source)));
-                self.shared.imports.refused();
+                self.shared.imports.refused(range, source);
             }
             OwnerAction::SessionChanged(session) => self.shared.set_session(session),
             OwnerAction::Drained => {
                 self.shared.tell(Change::Drained);
                 self.shared.status.send_modify(|status| status.is_drained = true);
             }
+            OwnerAction::Undrained => self.shared.status.send_modify(|status| {
+                status.is_drained = false;
+                status.undrains += 1;
+            }),
             OwnerAction::Left => self.shared.left(),
             OwnerAction::JoinRefused(why) => {
                 if why == RefusedReason::StaleTerm {
@@ -285,29 +242,20 @@ impl<L: Links> OwnerHost<L> {
     }
 }
 
-impl<L: Links> Host<Watched> for OwnerHost<L> {
+impl<L: Links> Host<OwnerMachine> for OwnerHost<L> {
     fn perform(&mut self, action: OwnerAction) {
         self.actions.push(action);
     }
 
-    fn stepped(&mut self, now: Instant, watched: &Watched) {
-        let refused = |action: &&OwnerAction| matches!(action, OwnerAction::ImportRefused { .. });
-        let heard = watched.heard - u32::try_from(self.actions.iter().filter(refused).count()).unwrap_or(0);
+    fn stepped(&mut self, now: Instant, machine: &OwnerMachine) {
         self.book.note(&self.actions);
-        self.publish(&watched.machine);
+        self.publish(machine);
         for action in std::mem::take(&mut self.actions) {
             self.act(now, action);
         }
-        if watched.undrained {
-            self.shared.status.send_modify(|status| {
-                status.is_drained = false;
-                status.undrains += 1;
-            });
-        }
-        if self.is_evicted && watched.machine.leases().is_empty() {
+        if self.is_evicted && machine.leases().is_empty() {
             self.shared.gone(LeftReason::Evicted);
         }
-        (0..heard).for_each(|_| self.shared.imports.heard());
     }
 }
 

@@ -145,10 +145,13 @@ pub(super) struct Imports {
     state: Mutex<State>,
 }
 
+/// A copy that the machine has yet to hear of, and who waits for that.
+type Waiting = (ImportOffer, oneshot::Sender<()>);
+
 #[derive(Debug, Default)]
 struct State {
     newest: BTreeMap<SessionId, RangeMap<TransferId>>,
-    waiting: VecDeque<(ImportOffer, oneshot::Sender<()>)>,
+    waiting: VecDeque<Waiting>,
     noted: RangeMap<(SessionId, TransferId)>,
 }
 
@@ -164,8 +167,7 @@ impl Imports {
         Ok(())
     }
 
-    /// The whole copy is here; the receiver resolves once the machine knows. Copies are told to the machine in the
-    /// order in which they wait, so that counting is enough to know which it has heard of.
+    /// The whole copy is here; the receiver resolves once the machine has noted it.
     pub(super) fn complete(
         &self,
         offer: &ImportOffer,
@@ -183,19 +185,19 @@ impl Imports {
         Ok(knows)
     }
 
-    /// The machine has heard of the copy that waits longest.
-    pub(super) fn heard(&self) {
+    /// The machine has noted a copy.
+    pub(super) fn noted(&self, range: KeyRange, source: Generation) {
         let mut state = self.lock();
-        if let Some((offer, told)) = state.waiting.pop_front() {
+        if let Some((offer, told)) = state.take_waiting(range, source) {
             state.noted.insert(offer.range, (offer.from, offer.transfer));
             // If nobody waits any more, the source asks again.
             let _ = told.send(());
         }
     }
 
-    /// The machine does not want the copy that waits longest, and its sender must not be told that it is here.
-    pub(super) fn refused(&self) {
-        self.lock().waiting.pop_front();
+    /// The machine does not want a copy, and its sender must not be told that it is here.
+    pub(super) fn refused(&self, range: KeyRange, source: Generation) {
+        self.lock().take_waiting(range, source);
     }
 
     /// The copies of a range that are of no use any more.
@@ -219,6 +221,13 @@ impl Imports {
 }
 
 impl State {
+    /// The copy of which the machine speaks; the first, if several are the same to it.
+    fn take_waiting(&mut self, range: KeyRange, source: Generation) -> Option<Waiting> {
+        let is_it = |(offer, _): &Waiting| offer.range == range && offer.source == source;
+        let place = self.waiting.iter().position(is_it)?;
+        self.waiting.remove(place)
+    }
+
     fn check(&self, offer: &ImportOffer) -> Result<(), ImportError> {
         let newest = self.newest.get(&offer.from);
         let newer = newest.is_some_and(|newest| {
@@ -277,7 +286,7 @@ mod tests {
         let knows = imports.complete(&new, permit).expect("the newest");
         let heard = OwnerEvent::ImportReady { range: new.range, source: new.source, term: new.term };
         assert_eq!(queue.try_recv(), Ok(heard));
-        imports.heard();
+        imports.noted(new.range, new.source);
         knows.await.expect("told");
     }
 
@@ -291,10 +300,10 @@ mod tests {
             imports.complete(offer, events.try_reserve().expect("room")).expect("newest")
         };
         let _knows = complete(&known);
-        imports.heard();
+        imports.noted(known.range, known.source);
         let _waits = complete(&arriving);
         assert_eq!(imports.discard(KeyRange::ALL), [(known.range, known.from, known.transfer)]);
-        imports.heard();
+        imports.noted(arriving.range, arriving.source);
         imports.granted(KeyRange::ALL);
         assert_eq!(imports.discard(KeyRange::ALL), []);
     }

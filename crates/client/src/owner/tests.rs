@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use super::builder::MigrateOut;
 use super::change::Change;
-use super::host::{Links, OwnerHost, Watched};
+use super::host::{Links, OwnerHost};
 use super::load::LoadMeter;
 use super::migration::Imports;
 use super::{InFlight, Shared, Status};
@@ -85,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A machine with its host, and the Manager's side by hand.
 struct World {
-    watched: Watched,
+    machine: OwnerMachine,
     host: OwnerHost<Sent>,
     shared: Arc<Shared>,
     sent: Sent,
@@ -121,7 +121,7 @@ impl World {
         let sent = Sent::default();
         let host = OwnerHost::new(Arc::clone(&shared), sent.clone(), events, Some(migrate));
         let mut world = World {
-            watched: Watched::new(machine),
+            machine,
             host,
             shared,
             sent,
@@ -138,8 +138,8 @@ impl World {
 
     fn feed(&mut self, event: Option<OwnerEvent>) {
         let output = match event {
-            Some(event) => self.watched.on_event(self.now, event),
-            None => self.watched.on_wake(self.now),
+            Some(event) => self.machine.on_event(self.now, event),
+            None => self.machine.on_wake(self.now),
         };
         self.wake = output.wake;
         for action in output.actions {
@@ -150,7 +150,7 @@ impl World {
             }
             self.host.perform(action);
         }
-        self.host.stepped(self.now, &self.watched);
+        self.host.stepped(self.now, &self.machine);
     }
 
     fn welcome(&mut self, number: u64) {
@@ -180,7 +180,7 @@ impl World {
 
     fn assign(&mut self, orders: &[Order]) {
         let report = self.report();
-        let held = self.watched.machine().leases().clone();
+        let held = self.machine.leases().clone();
         let mut leases = Vec::new();
         for (slice, order) in EDGES.windows(2).zip(orders) {
             let last = if slice[1] == u64::MAX { u64::MAX } else { slice[1] - 1 };
@@ -277,7 +277,7 @@ impl World {
 
     /// Compares at the edges of every range and at the instants around the expiry.
     fn compare(&self) {
-        let machine = self.watched.machine();
+        let machine = &self.machine;
         let snapshot = self.shared.hot.snapshot();
         let offset = snapshot.validity.offset;
         let keys = EDGES.iter().flat_map(|edge| [edge.saturating_sub(1), *edge, edge.saturating_add(1)]);
@@ -330,7 +330,7 @@ async fn a_transfer_that_panics_is_told_however_full_the_queue_is() {
     };
     let (range, generation) = (KeyRange::ALL, Generation(1));
     world.host.perform(OwnerAction::StartTransfer { transfer, range, generation, to, term: Term(1) });
-    world.host.stepped(world.now, &world.watched);
+    world.host.stepped(world.now, &world.machine);
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }

@@ -210,7 +210,7 @@ impl TestCluster {
                 LookupAction::Loss { keys, why } => {
                     let losses = &self.lookups[number].losses;
                     let mut losses = losses.lock().unwrap_or_else(PoisonError::into_inner);
-                    losses.push(Loss { keys, why: why.into() });
+                    losses.push(Loss { keys, why });
                 }
                 _ => {}
             }

@@ -124,6 +124,13 @@ pub enum OwnerAction {
         /// The range.
         range: KeyRange,
     },
+    /// The copy that has just arrived is noted, and its sender may be told that it is here.
+    ImportNoted {
+        /// The range.
+        range: KeyRange,
+        /// The lease under which its source holds it.
+        source: Generation,
+    },
     /// The copy that has just arrived is of no use, and its sender must not be told that it is here: this Owner goes, or the copy
     /// is a straggler. Copies of other leases on the same keys stay.
     ImportRefused {
@@ -136,6 +143,8 @@ pub enum OwnerAction {
     SessionChanged(SessionId),
     /// The drain is over: nothing is held any more, and nothing is on its way here.
     Drained,
+    /// The Owner is not to be emptied any more, by its application's wish.
+    Undrained,
     /// The Owner has left.
     Left,
     /// A Manager refused the hello; the Owner asks again later.

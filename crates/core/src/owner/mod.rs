@@ -417,6 +417,7 @@ impl OwnerMachine {
             return out.push(OwnerAction::ImportRefused { range, source });
         }
         self.leases.import(now, range, source, term);
+        out.push(OwnerAction::ImportNoted { range, source });
     }
 
     fn finish(&self, actions: Vec<OwnerAction>) -> Output<OwnerAction> {
@@ -458,6 +459,7 @@ impl Machine for OwnerMachine {
             OwnerEvent::Undrain => {
                 self.draining.clear();
                 self.drained = false;
+                out.push(OwnerAction::Undrained);
                 self.tell(now, &mut out);
             }
             OwnerEvent::Leave => self.leave(now, &mut out),

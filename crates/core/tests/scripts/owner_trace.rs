@@ -57,9 +57,13 @@ pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
         }
         OwnerAction::StopTransfer(transfer) => format!("stop t{}", transfer.0),
         OwnerAction::DiscardImport { range } => format!("discard the copy of {}", show_range(*range)),
+        OwnerAction::ImportNoted { range, source } => {
+            format!("note the copy of {} gen={source}", show_range(*range))
+        }
         OwnerAction::ImportRefused { range, .. } => format!("refuse the copy of {}", show_range(*range)),
         OwnerAction::SessionChanged(session) => format!("goes on as {}", names.of_session(*session)),
         OwnerAction::Drained => "drained".into(),
+        OwnerAction::Undrained => "not drained any more".into(),
         OwnerAction::Left => "left".into(),
         OwnerAction::JoinRefused(why) => format!("join refused: {}", spaced(why)),
         OwnerAction::Joined => "joined".into(),

@@ -173,6 +173,8 @@ impl World {
             OwnerAction::JoinRefused(RefusedReason::Evicted) => self.restart_owner(number),
             OwnerAction::Revoked(_)
             | OwnerAction::Renumbered(_)
+            | OwnerAction::ImportNoted { .. }
+            | OwnerAction::Undrained
             | OwnerAction::SessionChanged(_)
             | OwnerAction::JoinRefused(_)
             | OwnerAction::Joined => {}

@@ -284,7 +284,7 @@ bugs! {
     CopyTakenForMove = "copy-taken-for-move" breaks "S4",
     /// Without a store: keys are granted while their source would tell the next leader that it moved them elsewhere.
     GrantedBeforeTakenBack = "granted-before-taken-back" breaks "S1",
-    /// Flease: ballots whose times are within epsilon are taken for equal, and the peer's number decides.
+    /// Flease: ballots whose times are within a second are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.
     FleaseExpiryAtWrite = "flease-expiry-at-write" breaks "F1",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::message::{Ballot, Body, Cell, Lease, PeerId};
-use super::register::{Order, Register};
+use super::register::Register;
 use super::round::{Progress, Round};
 use super::seeker::{Aim, Finding, Held, Seeker};
 use super::{EndedReason, FleaseAction, FleaseMachine, Step, TICK};
@@ -16,10 +16,10 @@ use crate::time::Instant;
 const RENEWAL_SLOTS: u64 = 64;
 
 /// What a register answers to a request.
-pub(super) fn reply(register: &mut Register, ballot: Ballot, request: Body, order: Order) -> Body {
+pub(super) fn reply(register: &mut Register, ballot: Ballot, request: Body) -> Body {
     let outcome = match request {
-        Body::Write(lease) => register.write(ballot, lease, order).map(|()| Body::WriteAck),
-        _ => register.read(ballot, order).map(|(written, lease)| Body::ReadAck { written, lease }),
+        Body::Write(lease) => register.write(ballot, lease).map(|()| Body::WriteAck),
+        _ => register.read(ballot).map(|(written, lease)| Body::ReadAck { written, lease }),
     };
     outcome.unwrap_or_else(|promised| Body::Nack { promised })
 }
@@ -112,9 +112,8 @@ impl FleaseMachine {
         for peer in self.config.members(cell).iter().filter(|peer| **peer != self.config.me) {
             step.say(*peer, cell, ballot, request);
         }
-        let order = self.order();
         let Some(state) = self.cells.get_mut(cell) else { return };
-        let reply = reply(&mut state.register, ballot, request, order);
+        let reply = reply(&mut state.register, ballot, request);
         self.hear_reply(step, cell, self.config.me, ballot, reply);
     }
 
@@ -126,14 +125,14 @@ impl FleaseMachine {
         ballot: Ballot,
         reply: Body,
     ) {
-        let (order, longest) = (self.order(), self.longest_round());
+        let longest = self.longest_round();
         let is_asked = |round: &&mut Round| round.ballot() == ballot && step.now <= ballot.time + longest;
         let round = self.seeker(cell).and_then(|seeker| seeker.round.as_mut()).filter(is_asked);
         let Some(round) = round else {
             self.counters.late_replies += 1;
             return;
         };
-        match round.hear(from, reply, order) {
+        match round.hear(from, reply) {
             Progress::Waiting => {}
             Progress::Read(lease) => self.go_on_from_read(step, cell, ballot, lease),
             Progress::Written(lease) => self.conclude(step, cell, ballot, lease),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{NameError, Nonce};
+use crate::injected_bug::{Bug, injected};
 use crate::text::unprintable_in;
 use crate::time::Instant;
 
@@ -37,6 +38,16 @@ pub struct Ballot {
 impl Ballot {
     /// The ballot before the first.
     pub const ZERO: Ballot = Ballot { time: Instant::ZERO, peer: PeerId(0) };
+
+    /// Whether it is above another: by time, then by peer.
+    ///
+    /// The paper takes times within epsilon for equal (Flease §3.6). That is no order: with epsilon 2, (5, p1) would be below
+    /// (3, p2), that below (1, p3), and that below (5, p1).
+    #[must_use]
+    pub fn is_above(self, other: Ballot) -> bool {
+        let are_near = self.time.0.abs_diff(other.time.0) <= 1_000_000_000 && self.peer != other.peer;
+        if injected(Bug::FleaseBallotRanges) && are_near { self.peer > other.peer } else { self > other }
+    }
 }
 
 impl fmt::Debug for Ballot {

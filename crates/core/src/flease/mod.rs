@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use config::*;
 pub use event::*;
 pub use message::*;
-pub use register::{Order, Register};
+pub use register::Register;
 pub use round::{Progress, Round};
 pub use seeker::Held;
 
@@ -179,10 +179,6 @@ impl FleaseMachine {
     pub(crate) fn next_wake(&self) -> Option<Instant> {
         let probe = Some(self.probe_at).filter(|at| *at != Instant::NEVER);
         self.timers.next().into_iter().chain(probe).min()
-    }
-
-    fn order(&self) -> Order {
-        Order::new(self.config.epsilon)
     }
 
     /// How old a round may become. The injected bug lets rounds live for ages, or nobody would see its effect.
@@ -345,9 +341,8 @@ impl FleaseMachine {
             self.counters.full += 1;
             return;
         }
-        let order = self.order();
         let register = &mut self.cells.entry(cell.clone()).or_default().register;
-        let reply = get_lease::reply(register, ballot, body, order);
+        let reply = get_lease::reply(register, ballot, body);
         step.say(from, cell, ballot, reply);
         if (body, reply) == (Body::Write(None), Body::WriteAck) {
             self.notice_release(step, cell);

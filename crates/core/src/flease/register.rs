@@ -3,37 +3,7 @@
 use std::time::Duration;
 
 use super::message::{Ballot, Lease};
-use crate::injected_bug::{Bug, injected};
 use crate::time::Instant;
-
-/// How ballots compare: by time, then by peer.
-///
-/// The paper takes times within epsilon for equal (Flease §3.6). That is no order: with epsilon 2, (5, p1) would be below
-/// (3, p2), that below (1, p3), and that below (5, p1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Order {
-    epsilon: Duration,
-}
-
-impl Order {
-    /// The order among peers whose clocks differ by at most `epsilon`; only an injected bug asks for that.
-    #[must_use]
-    pub fn new(epsilon: Duration) -> Order {
-        Order { epsilon }
-    }
-
-    /// Whether `one` is above `other`.
-    #[must_use]
-    pub fn is_above(self, one: Ballot, other: Ballot) -> bool {
-        if injected(Bug::FleaseBallotRanges) && one.peer != other.peer {
-            let apart = one.time.since(other.time).max(other.time.since(one.time));
-            if apart <= self.epsilon {
-                return one.peer > other.peer;
-            }
-        }
-        one > other
-    }
-}
 
 /// One peer's part of the register. Two requests of one round are as good as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -45,8 +15,8 @@ pub struct Register {
 
 impl Register {
     /// Promises to take part in no lower round, and tells what was last written; or tells what was promised already.
-    pub fn read(&mut self, ballot: Ballot, order: Order) -> Result<(Ballot, Option<Lease>), Ballot> {
-        if order.is_above(self.promised, ballot) {
+    pub fn read(&mut self, ballot: Ballot) -> Result<(Ballot, Option<Lease>), Ballot> {
+        if self.promised.is_above(ballot) {
             return Err(self.promised);
         }
         self.promised = ballot;
@@ -54,8 +24,8 @@ impl Register {
     }
 
     /// Writes, unless a higher round was there first. A write is a promise too.
-    pub fn write(&mut self, ballot: Ballot, lease: Option<Lease>, order: Order) -> Result<(), Ballot> {
-        if order.is_above(self.promised, ballot) {
+    pub fn write(&mut self, ballot: Ballot, lease: Option<Lease>) -> Result<(), Ballot> {
+        if self.promised.is_above(ballot) {
             return Err(self.promised);
         }
         (self.promised, self.written, self.lease) = (ballot, ballot, lease);

@@ -1,7 +1,6 @@
 //! One round of one proposer: first it reads the register, then it writes it (Flease Alg. 1).
 
 use super::message::{Ballot, Body, Lease, PeerId};
-use super::register::Order;
 use crate::injected_bug::{Bug, injected};
 
 /// A round. It commits a phase when a majority acknowledged it, and ends with the first refusal.
@@ -61,7 +60,7 @@ impl Round {
     }
 
     /// Takes a reply of a peer to a request of this round.
-    pub fn hear(&mut self, from: PeerId, reply: Body, order: Order) -> Progress {
+    pub fn hear(&mut self, from: PeerId, reply: Body) -> Progress {
         match (&mut self.phase, reply) {
             (Phase::Ended, _) => return Progress::Waiting,
             (_, Body::Nack { promised }) if !injected(Bug::FleaseNackSwallowed) => {
@@ -70,7 +69,7 @@ impl Round {
             }
             (_, Body::Nack { .. }) | (Phase::Writing(_), Body::WriteAck) => {}
             (Phase::Reading { written, lease }, Body::ReadAck { written: other, lease: found }) => {
-                if order.is_above(other, *written) {
+                if other.is_above(*written) {
                     (*written, *lease) = (other, found);
                 }
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    Ballot, Body, Cell, FleaseAction, FleaseConfigError, FleaseEvent, Holder, Lease, Order, PeerId, Progress,
+    Ballot, Body, Cell, FleaseAction, FleaseConfigError, FleaseEvent, Holder, Lease, PeerId, Progress,
     Register, Round,
 };
 use centrifuge_core::id::Nonce;
@@ -62,10 +62,6 @@ fn lease_of(ballot: Ballot) -> Lease {
     Lease { holder, epoch: ballot, until: ballot.time + LEASE }
 }
 
-fn order() -> Order {
-    Order::new(EPSILON)
-}
-
 /// Plays a schedule of up to six rounds on the registers of 3 or 5 peers. The ballots are in another order than the starts.
 fn play(peers: usize, schedule: &[Choice]) -> History {
     let mut history = History::default();
@@ -83,13 +79,11 @@ fn play(peers: usize, schedule: &[Choice]) -> History {
             continue;
         }
         let outcome = match *request {
-            Body::Write(lease) => registers[peer].write(ballot, lease, order()).map(|()| Body::WriteAck),
-            _ => {
-                registers[peer].read(ballot, order()).map(|(written, lease)| Body::ReadAck { written, lease })
-            }
+            Body::Write(lease) => registers[peer].write(ballot, lease).map(|()| Body::WriteAck),
+            _ => registers[peer].read(ballot).map(|(written, lease)| Body::ReadAck { written, lease }),
         };
         let reply = outcome.unwrap_or_else(|promised| Body::Nack { promised });
-        match round.hear(PeerId(peer as u16), reply, order()) {
+        match round.hear(PeerId(peer as u16), reply) {
             Progress::Waiting => {}
             Progress::Read(found) => {
                 history.facts.push(Fact::ReadCommitted(ballot, found));
@@ -447,10 +441,9 @@ fn flease_3_6_a_lease_is_taken_over_only_after_the_safety_period() {
 #[test]
 fn flease_3_6_ballots_have_a_total_order() {
     let ballot = |time, peer| Ballot { time: Instant(time), peer: PeerId(peer) };
-    let order = Order::new(Duration::from_nanos(2));
     let (one, two, three) = (ballot(5, 1), ballot(3, 2), ballot(1, 3));
-    assert!(order.is_above(one, two) && order.is_above(two, three) && order.is_above(one, three));
-    assert!(order.is_above(ballot(5, 2), one) && !order.is_above(one, one));
+    assert!(one.is_above(two) && two.is_above(three) && one.is_above(three));
+    assert!(ballot(5, 2).is_above(one) && !one.is_above(one));
 }
 
 /// Flease §4: as many round trips as Paxos, and nothing is stored.

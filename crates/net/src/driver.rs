@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use centrifuge_core::election::ElectionRequest;
-use centrifuge_core::flease::FleaseEvent;
+use centrifuge_core::flease::{ClaimEvent, FleaseEvent};
 use centrifuge_core::lookup::LookupEvent;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::ManagerEvent;
@@ -48,6 +48,12 @@ impl DrivenEvent for ManagerEvent {
 impl DrivenEvent for FleaseEvent {
     fn clock_jumped() -> Self {
         FleaseEvent::ClockJumped
+    }
+}
+
+impl DrivenEvent for ClaimEvent {
+    fn clock_jumped() -> Self {
+        ClaimEvent::Peer(FleaseEvent::ClockJumped)
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    FleaseConfig, FleaseConfigError, FleaseCounters, FleaseEvent, FleaseMachine, PeerId,
+    ClaimEvent, ClaimMachine, FleaseConfig, FleaseConfigError, FleaseCounters, FleaseEvent, FleaseMachine,
+    PeerId,
 };
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
@@ -16,8 +17,8 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use super::change::BACKLOG;
 use super::host::PeerHost;
-use super::peer::{Peer, PeerEvent};
 use super::times::Tally;
+use super::waiting::Waiting;
 use super::{Flease, Inner, Shared, State};
 
 /// How many events wait for the driver.
@@ -163,7 +164,7 @@ impl FleaseBuilder {
         let (events, queue) = mpsc::channel(QUEUE);
         let own = self.peers.address(self.me).ok_or(StartError::NotOnTheList(self.me))?;
         let bind = self.bind.as_deref().unwrap_or(own);
-        let event = |from, packet| PeerEvent::Machine(FleaseEvent::Receive { from, packet });
+        let event = |from, packet| ClaimEvent::Peer(FleaseEvent::Receive { from, packet });
         let socket = PeerSocket::start(bind, secret, config.me, self.others(), events.clone(), event).await?;
         let clock = SyncedClock::new(config.epsilon, self.ahead);
         let machine = FleaseMachine::new(config.clone(), Random::from_seed(seed));
@@ -198,10 +199,11 @@ fn start(
     machine: FleaseMachine,
     clock: SyncedClock,
     socket: Arc<PeerSocket>,
-    (events, queue): (mpsc::Sender<PeerEvent>, mpsc::Receiver<PeerEvent>),
+    (events, queue): (mpsc::Sender<ClaimEvent>, mpsc::Receiver<ClaimEvent>),
 ) -> Flease {
     let state = State { takes_part_from: Instant::NEVER, apart: Vec::new(), is_stopped: false };
     let shared = Arc::new(Shared {
+        waiting: Waiting::default(),
         changes: broadcast::channel(BACKLOG).0,
         status: watch::channel(state).0,
         busy: watch::channel(0).0,
@@ -212,11 +214,11 @@ fn start(
     });
     let holder = machine.holder();
     let host = PeerHost::new(Arc::clone(&shared), Arc::clone(&socket), config.lease);
-    let driver = Driver::with_clock(Peer::new(machine), host, clock);
+    let driver = Driver::with_clock(ClaimMachine::new(machine), host, clock);
     let starting = events.clone();
     let driver = tokio::spawn(async move {
         // The receiver is there.
-        let _ = starting.send(PeerEvent::Machine(FleaseEvent::Start)).await;
+        let _ = starting.send(ClaimEvent::Peer(FleaseEvent::Start)).await;
         drop(starting);
         driver.run(queue).await;
     });

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::flease::Cell as Named;
+use centrifuge_core::flease::{Cell as Named, ClaimEnd, ClaimEvent};
 use centrifuge_core::id::NameError;
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::change::Epoch;
 use super::lease::Lease;
-use super::peer::{About, Look, PeerEvent};
-use super::want::{News, Over, Want};
+use super::waiting::About;
+use super::want::{News, Want};
 use super::{Inner, Turn};
 
 /// Something that one process of one peer can hold at a time. Cheap to clone.
@@ -186,18 +186,19 @@ impl Cell {
     }
 
     async fn ask(&self, guard: OwnedMutexGuard<()>) -> Result<Wanted, AcquireError> {
-        let want = Want::new(self.named.clone());
-        let inner = Arc::clone(&self.inner);
-        let event = PeerEvent::Acquire(Arc::clone(&want));
+        let want = self.inner.shared.waiting.add(self.named.clone());
+        let event = ClaimEvent::Acquire(want.claim(), self.named.clone());
+        // From here on it is taken back when it is dropped, whether the machine has heard of it or not.
+        let wanted = Wanted { want, inner: Arc::clone(&self.inner), guard: Some(guard) };
         self.inner.events.send(event).await.map_err(|_| AcquireError::Stopped)?;
-        Ok(Wanted { want, inner, guard: Some(guard) })
+        Ok(wanted)
     }
 
     /// A lease that was lost before it could be handed over says so itself.
     fn lease(&self, wanted: Wanted, news: News) -> Result<Lease, AcquireError> {
         match (wanted.want.held().map(|held| held.epoch), news.over) {
             (Some(epoch), _) => Ok(Lease::new(wanted, epoch.into())),
-            (None, Some(Over::NotAMember)) => Err(AcquireError::NotAMember(self.name().to_owned())),
+            (None, Some(ClaimEnd::NotAMember)) => Err(AcquireError::NotAMember(self.name().to_owned())),
             (None, _) => Err(AcquireError::Stopped),
         }
     }
@@ -244,7 +245,7 @@ impl Drop for Wanted {
     fn drop(&mut self) {
         self.want.revoke();
         let Some(guard) = self.guard.take() else { return };
-        let event = PeerEvent::Release(Arc::clone(&self.want));
+        let event = ClaimEvent::Release(self.want.claim(), self.want.cell().clone());
         if self.inner.events.try_send(event).is_err() {
             let inner = Arc::clone(&self.inner);
             let (events, want) = (inner.events.clone(), Arc::clone(&self.want));
@@ -257,12 +258,12 @@ impl Drop for Wanted {
 }
 
 async fn give_back(
-    events: tokio::sync::mpsc::Sender<PeerEvent>,
+    events: tokio::sync::mpsc::Sender<ClaimEvent>,
     want: Arc<Want>,
     guard: OwnedMutexGuard<()>,
 ) {
     // A driver that is gone renews nothing.
-    let _ = events.send(PeerEvent::Release(want)).await;
+    let _ = events.send(ClaimEvent::Release(want.claim(), want.cell().clone())).await;
     drop(guard);
 }
 
@@ -270,15 +271,15 @@ pub(super) async fn wait(mut news: watch::Receiver<News>, are_awaited: impl Fn(&
     match news.wait_for(are_awaited).await {
         Ok(news) => *news,
         // The want that could tell is gone.
-        Err(_) => News { over: Some(Over::Stopped), ..News::default() },
+        Err(_) => News { over: Some(ClaimEnd::Stopped), ..News::default() },
     }
 }
 
 impl Inner {
     /// What the registers have, of one cell or of all.
     pub(super) async fn look(&self, about: About) -> Result<Vec<CellStatus>, AcquireError> {
-        let (look, answered) = Look::new(about);
-        self.events.send(PeerEvent::Look(look)).await.map_err(|_| AcquireError::Stopped)?;
+        let (mark, answered) = self.shared.waiting.ask(about);
+        self.events.send(ClaimEvent::Mark(mark)).await.map_err(|_| AcquireError::Stopped)?;
         let found = answered.await.map_err(|_| AcquireError::Stopped)?;
         let now = self.shared.offset.now();
         let status = |(named, lease): (Named, centrifuge_core::flease::Lease)| CellStatus {

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use centrifuge_core::flease::ClaimEnd;
+
 use super::cell::{Wanted, wait};
 use super::change::{Epoch, LeaseEnd};
-use super::want::{Held, Over};
+use super::want::Held;
 
 /// The right to a cell, until it ends. It is renewed by itself; dropping it gives the cell back.
 ///
@@ -66,10 +68,10 @@ impl Lease {
     pub async fn ended(&self) -> LeaseEnd {
         let news = wait(self.wanted.want.news(), |news| news.over.is_some()).await;
         match news.over {
-            Some(Over::Released) => LeaseEnd::Released,
-            Some(Over::Expired) => LeaseEnd::Expired,
-            Some(Over::Clock) => LeaseEnd::Clock,
-            Some(Over::Stopped | Over::NotAMember) | None => LeaseEnd::Stopped,
+            Some(ClaimEnd::Released) => LeaseEnd::Released,
+            Some(ClaimEnd::Expired) => LeaseEnd::Expired,
+            Some(ClaimEnd::Clock) => LeaseEnd::Clock,
+            Some(ClaimEnd::Stopped | ClaimEnd::NotAMember) | None => LeaseEnd::Stopped,
         }
     }
 

@@ -30,10 +30,10 @@ mod cell;
 mod change;
 mod host;
 mod lease;
-mod peer;
 #[cfg(test)]
 mod tests;
 mod times;
+mod waiting;
 mod want;
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use centrifuge_core::flease::{Cell as Named, FleaseCounters, Holder, PeerId};
+use centrifuge_core::flease::{Cell as Named, ClaimEvent, FleaseCounters, Holder, PeerId};
 use centrifuge_core::time::Instant;
 use centrifuge_net::flease::{Offset, PeerSocket};
 use tokio::runtime::Handle;
@@ -53,9 +53,9 @@ pub use self::builder::{FleaseBuilder, StartError};
 pub use self::cell::{AcquireError, Cell, CellError, CellStatus, KnownHolder, TryAcquireError};
 pub use self::change::{Change, Changes, Epoch, LeaseEnd};
 pub use self::lease::Lease;
-use self::peer::{About, Look, PeerEvent};
 use self::times::Tally;
 pub use self::times::{RoundTimes, Times};
+use self::waiting::{About, Waiting};
 pub use centrifuge_core::flease::FleaseConfigError;
 pub use centrifuge_net::flease::{Peers, PeersError, SecretError, SocketError};
 
@@ -73,7 +73,7 @@ pub struct Flease {
 /// What handles, cells and leases share. Ends the peer when the last of them goes.
 struct Inner {
     shared: Arc<Shared>,
-    events: mpsc::Sender<PeerEvent>,
+    events: mpsc::Sender<ClaimEvent>,
     socket: Arc<PeerSocket>,
     driver: AbortHandle,
     runtime: Handle,
@@ -87,6 +87,7 @@ struct Inner {
 
 /// What the handles and the driver share.
 struct Shared {
+    waiting: Waiting,
     changes: broadcast::Sender<Change>,
     status: watch::Sender<State>,
     /// Cells that are wanted, held or being released. Apart from the rest, because it changes with every cell, and whoever waits
@@ -226,7 +227,7 @@ impl Flease {
 
     /// Gives back everything that this process holds, waits until the others can know of it, and ends the peer.
     pub async fn stop(self) {
-        if self.inner.events.send(PeerEvent::Stop).await.is_ok() {
+        if self.inner.events.send(ClaimEvent::Stop).await.is_ok() {
             settle(&self.inner.shared, &self.inner.events, self.inner.lease).await;
         }
         self.inner.driver.abort();
@@ -284,11 +285,11 @@ impl Drop for Inner {
 }
 
 /// Waits until all that was given back is known to the others, or has ended by itself.
-async fn settle(shared: &Shared, events: &mpsc::Sender<PeerEvent>, longest: Duration) {
+async fn settle(shared: &Shared, events: &mpsc::Sender<ClaimEvent>, longest: Duration) {
     let settled = async {
         // When this is answered all that was said before has been heard.
-        let (look, answered) = Look::new(About::Nothing);
-        if events.send(PeerEvent::Look(look)).await.is_ok() {
+        let (mark, answered) = shared.waiting.ask(About::Nothing);
+        if events.send(ClaimEvent::Mark(mark)).await.is_ok() {
             let _ = answered.await;
         }
         let (mut busy, mut status) = (shared.busy.subscribe(), shared.status.subscribe());

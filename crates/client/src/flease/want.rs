@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use centrifuge_core::flease::{Ballot, Cell, Lease};
+use centrifuge_core::flease::{Ballot, Cell, ClaimEnd, ClaimId, Lease};
 use centrifuge_core::time::Instant;
 use centrifuge_net::flease::{Deadline, Offset};
 use tokio::sync::watch;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 /// A wish for a cell, and what came of it: at most one lease.
 #[derive(Debug)]
 pub(super) struct Want {
+    claim: ClaimId,
     cell: Cell,
     held: OnceLock<Held>,
     news: watch::Sender<News>,
@@ -28,22 +29,16 @@ pub(super) struct News {
     pub(super) is_held: bool,
     /// Who holds the cell instead, as far as is known.
     pub(super) other: Option<Lease>,
-    pub(super) over: Option<Over>,
-}
-
-/// Why nothing more comes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
-    Released,
-    Expired,
-    Clock,
-    NotAMember,
-    Stopped,
+    pub(super) over: Option<ClaimEnd>,
 }
 
 impl Want {
-    pub(super) fn new(cell: Cell) -> Arc<Want> {
-        Arc::new(Want { cell, held: OnceLock::new(), news: watch::channel(News::default()).0 })
+    pub(super) fn new(claim: ClaimId, cell: Cell) -> Arc<Want> {
+        Arc::new(Want { claim, cell, held: OnceLock::new(), news: watch::channel(News::default()).0 })
+    }
+
+    pub(super) fn claim(&self) -> ClaimId {
+        self.claim
     }
 
     pub(super) fn cell(&self) -> &Cell {
@@ -70,7 +65,7 @@ impl Want {
             held.deadline.extend(until);
             self.news.send_if_modified(|news| !std::mem::replace(&mut news.is_held, true));
         } else {
-            self.end(Over::Expired);
+            self.end(ClaimEnd::Expired);
         }
     }
 
@@ -79,7 +74,7 @@ impl Want {
     }
 
     /// What readers see changes before anyone is told. The first reason stays.
-    pub(super) fn end(&self, why: Over) {
+    pub(super) fn end(&self, why: ClaimEnd) {
         self.revoke();
         self.news.send_modify(|news| {
             news.over.get_or_insert(why);

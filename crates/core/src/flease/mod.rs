@@ -1,8 +1,9 @@
 //! Flease: exclusive leases among peers, with no central part and no disk.
 //!
 //! `register.rs` and `round.rs` are the round-based register (Flease Alg. 1), `get_lease.rs` is what is done with it
-//! (Alg. 4), `clocks.rs` watches what all of it assumes. `docs/adr/0013-flease.md` says where this departs from the paper.
+//! (Alg. 4), `clocks.rs` watches what all of it assumes, `claims.rs` knows who in a process wants which cell. `docs/adr/0013-flease.md` says where this departs from the paper.
 
+mod claims;
 mod clocks;
 mod config;
 mod event;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
+pub use claims::{ClaimAction, ClaimEnd, ClaimEvent, ClaimId, ClaimMachine};
 pub use config::*;
 pub use event::*;
 pub use message::*;

@@ -217,7 +217,7 @@ impl FleaseElection {
         &self.flease
     }
 
-    fn campaign(&mut self, now: Instant, request: u64, actions: &mut Actions) {
+    fn on_campaign(&mut self, now: Instant, request: u64, actions: &mut Actions) {
         if self.announced.is_some() {
             if injected(Bug::TermAnnouncedTwice) {
                 self.announced = None;
@@ -241,7 +241,7 @@ impl FleaseElection {
         actions.push(ElectionAction::Answer(ElectionEvent::LedBy { request, leader }));
     }
 
-    fn renew(&mut self, now: Instant, request: u64, term: Term, actions: &mut Actions) {
+    fn on_renew(&mut self, now: Instant, request: u64, term: Term, actions: &mut Actions) {
         if self.leading(now) != Some(term) {
             self.lose(|announced| announced.term == term);
             actions.push(ElectionAction::Answer(ElectionEvent::Lost { term }));
@@ -254,7 +254,7 @@ impl FleaseElection {
         self.feed(now, FleaseEvent::Renew(self.cell.clone()), actions);
     }
 
-    fn resign(&mut self, now: Instant, term: Term, actions: &mut Actions) {
+    fn on_resign(&mut self, now: Instant, term: Term, actions: &mut Actions) {
         if self.announced.is_some_and(|announced| announced.term == term) {
             self.is_releasing = true;
             self.feed(now, FleaseEvent::Release(self.cell.clone()), actions);
@@ -337,9 +337,9 @@ impl Machine for FleaseElection {
         let mut actions = Vec::new();
         match event {
             ElectionRequest::Start => self.feed(now, FleaseEvent::Start, &mut actions),
-            ElectionRequest::Campaign { request } => self.campaign(now, request, &mut actions),
-            ElectionRequest::Renew { request, term } => self.renew(now, request, term, &mut actions),
-            ElectionRequest::Resign { term } => self.resign(now, term, &mut actions),
+            ElectionRequest::Campaign { request } => self.on_campaign(now, request, &mut actions),
+            ElectionRequest::Renew { request, term } => self.on_renew(now, request, term, &mut actions),
+            ElectionRequest::Resign { term } => self.on_resign(now, term, &mut actions),
             ElectionRequest::Receive { from, packet } => {
                 self.feed(now, FleaseEvent::Receive { from, packet }, &mut actions);
             }

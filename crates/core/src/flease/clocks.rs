@@ -27,7 +27,7 @@ impl Clocks {
     ///
     /// The packet was sent before `now` and after `echo`, so the sender's clock was ahead by at least `sent - now` and
     /// by at most `sent - echo`. That is a proof of agreement only if the two are recent.
-    pub(super) fn hear(
+    pub(super) fn on_packet(
         &mut self,
         now: Instant,
         from: PeerId,
@@ -70,7 +70,7 @@ impl FleaseMachine {
         self.is_apart = is_apart;
         if is_apart {
             step.actions.push(FleaseAction::ClockApart { from: self.clocks.apart().collect() });
-            self.give_up(step);
+            self.on_untrusted_clock(step);
             self.takes_part_from = Instant::NEVER;
             self.postpone_all();
             self.probe_at = step.now;
@@ -106,7 +106,7 @@ mod tests {
     const PEER: PeerId = PeerId(2);
 
     fn hear(clocks: &mut Clocks, now: u64, sent: u64, echo: u64) -> bool {
-        clocks.hear(Instant(now), PEER, (Instant(sent), Instant(echo)), EPSILON, RECENT)
+        clocks.on_packet(Instant(now), PEER, (Instant(sent), Instant(echo)), EPSILON, RECENT)
     }
 
     #[test]

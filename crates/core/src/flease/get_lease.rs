@@ -114,10 +114,10 @@ impl FleaseMachine {
         }
         let Some(state) = self.cells.get_mut(cell) else { return };
         let reply = reply(&mut state.register, ballot, request);
-        self.hear_reply(step, cell, self.config.me, ballot, reply);
+        self.on_reply(step, cell, self.config.me, ballot, reply);
     }
 
-    pub(super) fn hear_reply(
+    pub(super) fn on_reply(
         &mut self,
         step: &mut Step,
         cell: &Cell,
@@ -132,7 +132,7 @@ impl FleaseMachine {
             self.counters.late_replies += 1;
             return;
         };
-        match round.hear(from, reply) {
+        match round.on_reply(from, reply) {
             Progress::Waiting => {}
             Progress::Read(lease) => self.go_on_from_read(step, cell, ballot, lease),
             Progress::Written(lease) => self.conclude(step, cell, ballot, lease),
@@ -207,7 +207,7 @@ impl FleaseMachine {
     }
 
     /// Starts a round for a cell that is held, or has another follow the one under way.
-    pub(super) fn renew(&mut self, step: &mut Step, cell: &Cell) {
+    pub(super) fn on_renew(&mut self, step: &mut Step, cell: &Cell) {
         let holds = |seeker: &&mut Seeker| seeker.held.is_some_and(|held| step.now < held.until);
         let Some(seeker) = self.seeker(cell).filter(holds) else { return };
         match seeker.round {
@@ -246,7 +246,7 @@ impl FleaseMachine {
     }
 
     /// A write of "none" reached this peer's register: the cell is probably free.
-    pub(super) fn notice_release(&mut self, step: &mut Step, cell: &Cell) {
+    pub(super) fn on_release_noticed(&mut self, step: &mut Step, cell: &Cell) {
         let soon = step.now + TICK + self.delay(0);
         let waits = |seeker: &&mut Seeker| seeker.round.is_none() && seeker.held.is_none();
         let Some(seeker) = self.seeker(cell).filter(waits) else { return };

@@ -204,6 +204,12 @@ impl FleaseMachine {
         self.random.between(Duration::ZERO, longest.min(self.config.lease / 8))
     }
 
+    fn on_start(&mut self, now: Instant) {
+        if self.takes_part_from == Instant::NEVER && !self.is_apart {
+            self.recover(now);
+        }
+    }
+
     fn recover(&mut self, now: Instant) {
         self.takes_part_from = now + self.recovery();
         self.postpone_all();
@@ -220,7 +226,7 @@ impl FleaseMachine {
         }
     }
 
-    fn acquire(&mut self, step: &mut Step, cell: Cell) {
+    fn on_acquire(&mut self, step: &mut Step, cell: Cell) {
         if !self.config.takes_part(&cell) {
             step.actions.push(FleaseAction::NotAMember(cell));
             return;
@@ -244,7 +250,7 @@ impl FleaseMachine {
         self.takes_part(now) || injected(Bug::FleaseOwnVoteInRecovery)
     }
 
-    fn release(&mut self, step: &mut Step, cell: &Cell) {
+    fn on_release(&mut self, step: &mut Step, cell: &Cell) {
         self.end(step, cell, EndedReason::Released);
         let Some(seeker) = self.seeker(cell) else {
             return step.actions.push(FleaseAction::Released(cell.clone()));
@@ -255,7 +261,7 @@ impl FleaseMachine {
     }
 
     /// The clock cannot be trusted: nothing is held, promised or known, as after a restart.
-    fn give_up(&mut self, step: &mut Step) {
+    fn on_untrusted_clock(&mut self, step: &mut Step) {
         for cell in self.cells.keys().cloned().collect::<Vec<_>>() {
             self.end(step, &cell, EndedReason::Clock);
             let Some(state) = self.cells.get_mut(&cell) else { continue };
@@ -269,7 +275,7 @@ impl FleaseMachine {
         }
     }
 
-    fn receive(&mut self, step: &mut Step, from: PeerId, packet: Packet) {
+    fn on_packet(&mut self, step: &mut Step, from: PeerId, packet: Packet) {
         let is_other = from != self.config.me && self.config.peers.binary_search(&from).is_ok();
         if !is_other || packet.agreement != self.agreement {
             self.counters.disagreeing += 1;
@@ -277,7 +283,7 @@ impl FleaseMachine {
         }
         let readings = (packet.sent, packet.echo);
         let (epsilon, round) = (self.config.epsilon, self.config.round);
-        let is_apart = self.clocks.hear(step.now, from, readings, epsilon, round);
+        let is_apart = self.clocks.on_packet(step.now, from, readings, epsilon, round);
         self.judge_clock(step);
         // An answer to an answer would be answered for ever.
         if packet.probe || is_apart && !packet.messages.is_empty() {
@@ -296,12 +302,12 @@ impl FleaseMachine {
             return;
         }
         for message in packet.messages {
-            self.hear(step, from, message);
+            self.on_message(step, from, message);
         }
         self.sweep(step.now);
     }
 
-    fn hear(&mut self, step: &mut Step, from: PeerId, message: Message) {
+    fn on_message(&mut self, step: &mut Step, from: PeerId, message: Message) {
         let Message { cell, ballot, body } = message;
         let is_request = matches!(body, Body::Read | Body::Write(_));
         let proposer = if is_request { from } else { self.config.me };
@@ -311,10 +317,10 @@ impl FleaseMachine {
             return;
         }
         if is_request {
-            self.hear_request(step, from, &cell, ballot, body);
+            self.on_request(step, from, &cell, ballot, body);
         } else {
             self.expire(step, &cell);
-            self.hear_reply(step, &cell, from, ballot, body);
+            self.on_reply(step, &cell, from, ballot, body);
             self.arm(&cell);
         }
     }
@@ -326,7 +332,7 @@ impl FleaseMachine {
         lease.epoch <= ballot && (is_short || injected(Bug::FleaseExpiryAtWrite))
     }
 
-    fn hear_request(&mut self, step: &mut Step, from: PeerId, cell: &Cell, ballot: Ballot, body: Body) {
+    fn on_request(&mut self, step: &mut Step, from: PeerId, cell: &Cell, ballot: Ballot, body: Body) {
         if !self.takes_part(step.now) {
             self.counters.recovering += 1;
             return;
@@ -347,7 +353,7 @@ impl FleaseMachine {
         let reply = get_lease::reply(register, ballot, body);
         step.say(from, cell, ballot, reply);
         if (body, reply) == (Body::Write(None), Body::WriteAck) {
-            self.notice_release(step, cell);
+            self.on_release_noticed(step, cell);
         }
     }
 
@@ -392,15 +398,12 @@ impl Machine for FleaseMachine {
     fn on_event(&mut self, now: Instant, event: FleaseEvent) -> Output<FleaseAction> {
         let mut step = Step::new(now);
         match event {
-            FleaseEvent::Start if self.takes_part_from == Instant::NEVER && !self.is_apart => {
-                self.recover(now)
-            }
-            FleaseEvent::Start => {}
-            FleaseEvent::Acquire(cell) => self.acquire(&mut step, cell),
-            FleaseEvent::Release(cell) => self.release(&mut step, &cell),
-            FleaseEvent::Renew(cell) => self.renew(&mut step, &cell),
-            FleaseEvent::Receive { from, packet } => self.receive(&mut step, from, packet),
-            FleaseEvent::ClockJumped => self.give_up(&mut step),
+            FleaseEvent::Start => self.on_start(now),
+            FleaseEvent::Acquire(cell) => self.on_acquire(&mut step, cell),
+            FleaseEvent::Release(cell) => self.on_release(&mut step, &cell),
+            FleaseEvent::Renew(cell) => self.on_renew(&mut step, &cell),
+            FleaseEvent::Receive { from, packet } => self.on_packet(&mut step, from, packet),
+            FleaseEvent::ClockJumped => self.on_untrusted_clock(&mut step),
         }
         self.finish(step)
     }

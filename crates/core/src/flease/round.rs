@@ -60,7 +60,7 @@ impl Round {
     }
 
     /// Takes a reply of a peer to a request of this round.
-    pub fn hear(&mut self, from: PeerId, reply: Body) -> Progress {
+    pub fn on_reply(&mut self, from: PeerId, reply: Body) -> Progress {
         match (&mut self.phase, reply) {
             (Phase::Ended, _) => return Progress::Waiting,
             (_, Body::Nack { promised }) if !injected(Bug::FleaseNackSwallowed) => {

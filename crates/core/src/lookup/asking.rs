@@ -116,7 +116,7 @@ impl Asking {
     }
 
     /// A leader answered a request. False if it, or a later one, was answered before.
-    pub(super) fn answered(&mut self, from: &ManagerId, echo: Seq, config: &LookupConfig) -> bool {
+    pub(super) fn on_answer(&mut self, from: &ManagerId, echo: Seq, config: &LookupConfig) -> bool {
         if echo <= self.answered {
             return false;
         }
@@ -132,7 +132,7 @@ impl Asking {
 
     /// The Manager that was asked does not lead: the one it names is asked, or all. A Manager that was only asked
     /// along with all others has nothing to add: whom it names was asked too.
-    pub(super) fn redirect(&mut self, now: Instant, from: &ManagerId, hint: Option<ManagerId>) {
+    pub(super) fn on_not_leader(&mut self, now: Instant, from: &ManagerId, hint: Option<ManagerId>) {
         if self.target.as_ref() == Some(from) && self.unanswered_since().is_some() {
             self.turn_to(hint);
             self.soon(now);
@@ -141,7 +141,7 @@ impl Asking {
 
     /// The watch at that Manager broke. If it was the leader's, all of its Lookups see that at once, so that each waits for a moment of
     /// its own before it asks every Manager.
-    pub(super) fn disconnected(&mut self, now: Instant, from: &ManagerId, random: &mut Random) {
+    pub(super) fn on_disconnected(&mut self, now: Instant, from: &ManagerId, random: &mut Random) {
         if self.target.as_ref() == Some(from) {
             self.turn_to(None);
             self.retry = LAST_RETRY;

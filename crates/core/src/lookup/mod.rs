@@ -272,14 +272,14 @@ impl LookupMachine {
         &self.counters
     }
 
-    fn start(&mut self, now: Instant) {
+    fn on_start(&mut self, now: Instant) {
         if !self.contact.is_watched() {
             self.contact.watch(now + self.config.contact_timeout);
             self.asking.soon(now);
         }
     }
 
-    fn change_managers(&mut self, now: Instant, managers: Arc<[ManagerId]>) {
+    fn on_managers_changed(&mut self, now: Instant, managers: Arc<[ManagerId]>) {
         self.config.managers = managers;
         self.asking.forget_unlisted(&self.config.managers);
         if self.contact.is_watched() && self.asking.asks_all() {
@@ -287,7 +287,7 @@ impl LookupMachine {
         }
     }
 
-    fn lose_clock(&mut self, now: Instant, actions: &mut Actions) {
+    fn on_clock_jumped(&mut self, now: Instant, actions: &mut Actions) {
         self.contact.lose(now);
         self.asking.forget_when();
         if self.contact.is_watched() {
@@ -296,7 +296,13 @@ impl LookupMachine {
         self.let_time_pass(now, actions);
     }
 
-    fn hear(&mut self, now: Instant, from: &ManagerId, message: ManagerToLookup, actions: &mut Actions) {
+    fn on_manager_message(
+        &mut self,
+        now: Instant,
+        from: &ManagerId,
+        message: ManagerToLookup,
+        actions: &mut Actions,
+    ) {
         if !self.config.managers.contains(from) {
             self.counters.unknown_manager += 1;
             return;
@@ -305,23 +311,23 @@ impl LookupMachine {
             ManagerToLookup::NotLeader { leader } => {
                 self.counters.not_leader += 1;
                 let hint = leader.filter(|hint| hint != from && self.config.managers.contains(hint));
-                self.asking.redirect(now, from, hint);
+                self.asking.on_not_leader(now, from, hint);
             }
             ManagerToLookup::UnknownNamespace { term, lookup, echo } => {
                 match self.check_envelope(lookup, echo, term) {
-                    Ok(()) => self.hear_unknown_namespace(now, from, term, echo, actions),
+                    Ok(()) => self.on_unknown_namespace(now, from, term, echo, actions),
                     Err(dropped) => self.counters.count(dropped),
                 }
             }
             ManagerToLookup::Update(update) => match self.check_update(&update) {
-                Ok(()) => self.hear_update(now, from, &update, actions),
+                Ok(()) => self.on_update(now, from, &update, actions),
                 Err(dropped) => self.counters.count(dropped),
             },
         }
     }
 
     /// A leader that does not know the namespace is a leader, but tells nothing about a table that was had before.
-    fn hear_unknown_namespace(
+    fn on_unknown_namespace(
         &mut self,
         now: Instant,
         from: &ManagerId,
@@ -330,17 +336,17 @@ impl LookupMachine {
         actions: &mut Actions,
     ) {
         self.term = self.term.max(term);
-        if self.asking.answered(from, echo, &self.config) {
+        if self.asking.on_answer(from, echo, &self.config) {
             actions.push(LookupAction::UnknownNamespace);
         }
         self.keep_contact(now, echo, self.position.is_none(), actions);
     }
 
-    fn hear_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
+    fn on_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
         self.term = update.term;
-        self.asking.answered(from, update.echo, &self.config);
+        self.asking.on_answer(from, update.echo, &self.config);
         if let UpdateBody::Unchanged { hold } = update.body {
-            return self.hear_unchanged(now, update.echo, hold, actions);
+            return self.on_unchanged(now, update.echo, hold, actions);
         }
         self.take_news(now, update, actions);
         self.keep_contact(now, update.echo, self.has_all_up_to(news::end_of(update)), actions);
@@ -351,7 +357,7 @@ impl LookupMachine {
     }
 
     /// The leader learns the table and will send it when it has it: there is nothing to ask for.
-    fn hear_unchanged(&mut self, now: Instant, echo: Seq, hold: Duration, actions: &mut Actions) {
+    fn on_unchanged(&mut self, now: Instant, echo: Seq, hold: Duration, actions: &mut Actions) {
         self.learning = Some(hold);
         let (Some(asked), timeout) = (self.asking.sent_at(echo), self.config.contact_timeout) else { return };
         if self.contact.excuse(now, asked, timeout, hold) {
@@ -429,11 +435,13 @@ impl Machine for LookupMachine {
         let mut actions = Actions::new();
         self.let_time_pass(now, &mut actions);
         match event {
-            LookupEvent::Start => self.start(now),
-            LookupEvent::FromManager { from, message } => self.hear(now, &from, message, &mut actions),
-            LookupEvent::Disconnected(from) => self.asking.disconnected(now, &from, &mut self.random),
-            LookupEvent::ManagersChanged(managers) => self.change_managers(now, managers),
-            LookupEvent::ClockJumped => self.lose_clock(now, &mut actions),
+            LookupEvent::Start => self.on_start(now),
+            LookupEvent::FromManager { from, message } => {
+                self.on_manager_message(now, &from, message, &mut actions)
+            }
+            LookupEvent::Disconnected(from) => self.asking.on_disconnected(now, &from, &mut self.random),
+            LookupEvent::ManagersChanged(managers) => self.on_managers_changed(now, managers),
+            LookupEvent::ClockJumped => self.on_clock_jumped(now, &mut actions),
         }
         self.finish(now, actions)
     }

@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
 use crate::time::Instant;
 
-use super::{OwnerAction, OwnerMachine, Timer};
+use super::{OwnerAction, OwnerMachine, RevokedReason, Timer};
 
 /// The lease length assumed until a Manager says another; it only paces the first messages.
 pub(super) const FIRST_LEASE: Duration = Duration::from_secs(40);
@@ -162,12 +162,13 @@ impl OwnerMachine {
         }
     }
 
-    /// No answer to what was said so far may count any more: a lease would count from a send that this clock cannot
+    /// No lease can be relied on, and no answer to what was said so far may count any more: a lease would count from a send that this clock cannot
     /// place. Nor may this process's word about an earlier one: how old that word is would not be known.
     ///
     /// The process may be an earlier state of itself, restored, and not know what it has held since. So it goes on as
     /// another session, which nothing was ever granted to, and keeps no copy that a grant to the first could ask for.
-    pub(super) fn start_over(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
+    pub(super) fn on_clock_jumped(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
+        self.drop_all(RevokedReason::ClockJumped, out);
         self.config.takes_over_previous = false;
         if !injected(Bug::JumpKeepsSession) {
             self.change_session(now, fresh, out);
@@ -177,16 +178,17 @@ impl OwnerMachine {
 
     /// Another process speaks for the session too. It may hold the session's leases still, and they must run out: this process does not
     /// say which session it was.
-    pub(super) fn start_over_beside_a_copy(
-        &mut self,
-        now: Instant,
-        fresh: Credential,
-        out: &mut Vec<OwnerAction>,
-    ) {
+    pub(super) fn on_cloned(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
+        self.drop_all(RevokedReason::Cloned, out);
         self.config.takes_over_previous = false;
         self.change_session(now, fresh, out);
         self.formerly = None;
         self.join_anew(now, out);
+    }
+
+    fn drop_all(&mut self, why: RevokedReason, out: &mut Vec<OwnerAction>) {
+        let dropped = self.leases.drop_all(why);
+        self.revoked(dropped, out);
     }
 
     fn join_anew(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
@@ -325,7 +327,7 @@ impl OwnerMachine {
 
     /// Says whether a message belongs to the conversation, is new, and acknowledges the latest report. A message that
     /// crossed the latest report is remembered as heard and answered after a backoff (Centrifuge §2.3.2).
-    pub(super) fn hear(&mut self, now: Instant, assign: &Assign) -> bool {
+    pub(super) fn takes(&mut self, now: Instant, assign: &Assign) -> bool {
         let nonce_matters = !injected(Bug::NonceNotChecked);
         let Some(talk) = &mut self.talk else {
             self.counters.foreign += 1;

@@ -232,7 +232,12 @@ impl OwnerMachine {
         self.leases.is_continuous(now, key, lease)
     }
 
-    fn on_manager(
+    fn on_start(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.started_at = self.started_at.min(now);
+        self.seek(now, out);
+    }
+
+    fn on_manager_message(
         &mut self,
         now: Instant,
         from: ManagerId,
@@ -260,11 +265,13 @@ impl OwnerMachine {
                     self.seek(now, out);
                 }
             }
-            ManagerToOwner::Assign(assign) => {
-                if self.hear(now, &assign) {
-                    self.apply(now, &assign, out);
-                }
-            }
+            ManagerToOwner::Assign(assign) => self.on_assign(now, &assign, out),
+        }
+    }
+
+    fn on_assign(&mut self, now: Instant, assign: &Assign, out: &mut Vec<OwnerAction>) {
+        if self.takes(now, assign) {
+            self.apply(now, assign, out);
         }
     }
 
@@ -383,7 +390,19 @@ impl OwnerMachine {
         self.timers = Timers::default();
     }
 
-    fn leave(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+    fn on_drain(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.draining.add(());
+        self.tell(now, out);
+    }
+
+    fn on_undrain(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
+        self.draining.clear();
+        self.drained = false;
+        out.push(OwnerAction::Undrained);
+        self.tell(now, out);
+    }
+
+    fn on_leave(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         self.give_up_all(out);
         if self.talk.is_none() && self.seeking.is_none() {
             out.push(OwnerAction::Left);
@@ -404,7 +423,7 @@ impl OwnerMachine {
 
     /// Notes a copy, unless this Owner goes: whatever came to it would only have to move on. Nor is a straggler noted that a
     /// later lease, or a later copy, has overtaken.
-    fn on_import(
+    fn on_import_ready(
         &mut self,
         now: Instant,
         (range, source, term): (KeyRange, Generation, Term),
@@ -433,11 +452,10 @@ impl Machine for OwnerMachine {
         let mut out = Vec::new();
         self.expire(now, &mut out);
         match event {
-            OwnerEvent::Start => {
-                self.started_at = self.started_at.min(now);
-                self.seek(now, &mut out);
+            OwnerEvent::Start => self.on_start(now, &mut out),
+            OwnerEvent::FromManager { from, message } => {
+                self.on_manager_message(now, from, message, &mut out)
             }
-            OwnerEvent::FromManager { from, message } => self.on_manager(now, from, message, &mut out),
             OwnerEvent::Disconnected(from) => self.on_disconnected(now, &from),
             OwnerEvent::ManagersChanged(managers) => self.on_managers_changed(now, managers, &mut out),
             OwnerEvent::TransferReady(transfer) => self.on_transfer_ready(transfer, &mut out),
@@ -445,34 +463,18 @@ impl Machine for OwnerMachine {
             OwnerEvent::TransferFailed(transfer) => self.on_transfer_failed(now, transfer, &mut out),
             OwnerEvent::Quiesced(transfer) => self.on_quiesced(now, transfer, &mut out),
             OwnerEvent::ImportReady { range, source, term } => {
-                self.on_import(now, (range, source, term), &mut out);
+                self.on_import_ready(now, (range, source, term), &mut out);
             }
             OwnerEvent::Load(loads) => self.loads = loads,
             OwnerEvent::Weight(weight) => {
                 self.config.weight = weight;
                 self.tell(now, &mut out);
             }
-            OwnerEvent::Drain => {
-                self.draining.add(());
-                self.tell(now, &mut out);
-            }
-            OwnerEvent::Undrain => {
-                self.draining.clear();
-                self.drained = false;
-                out.push(OwnerAction::Undrained);
-                self.tell(now, &mut out);
-            }
-            OwnerEvent::Leave => self.leave(now, &mut out),
-            OwnerEvent::ClockJumped { fresh } => {
-                let dropped = self.leases.drop_all(RevokedReason::ClockJumped);
-                self.revoked(dropped, &mut out);
-                self.start_over(now, fresh, &mut out);
-            }
-            OwnerEvent::Cloned { fresh } => {
-                let dropped = self.leases.drop_all(RevokedReason::Cloned);
-                self.revoked(dropped, &mut out);
-                self.start_over_beside_a_copy(now, fresh, &mut out);
-            }
+            OwnerEvent::Drain => self.on_drain(now, &mut out),
+            OwnerEvent::Undrain => self.on_undrain(now, &mut out),
+            OwnerEvent::Leave => self.on_leave(now, &mut out),
+            OwnerEvent::ClockJumped { fresh } => self.on_clock_jumped(now, fresh, &mut out),
+            OwnerEvent::Cloned { fresh } => self.on_cloned(now, fresh, &mut out),
         }
         self.finish(out)
     }
@@ -488,7 +490,7 @@ impl Machine for OwnerMachine {
                     let expired = self.leases.expire(now);
                     self.revoked(expired, &mut out);
                 }
-                Timer::Transfers => self.retry_transfers(&mut out),
+                Timer::Transfers => self.on_transfers_due(&mut out),
             }
         }
         self.finish(out)

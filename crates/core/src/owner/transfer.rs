@@ -166,7 +166,7 @@ impl OwnerMachine {
         self.timers.set_if_absent(Timer::Transfers, now + RETRY);
     }
 
-    pub(super) fn retry_transfers(&mut self, out: &mut Vec<OwnerAction>) {
+    pub(super) fn on_transfers_due(&mut self, out: &mut Vec<OwnerAction>) {
         let resting =
             |(id, transfer): (&TransferId, &Transfer)| (transfer.stage == Stage::Resting).then_some(*id);
         let resting: Vec<_> = self.transfers.running.iter().filter_map(resting).collect();

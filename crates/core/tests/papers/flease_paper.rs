@@ -83,7 +83,7 @@ fn play(peers: usize, schedule: &[Choice]) -> History {
             _ => registers[peer].read(ballot).map(|(written, lease)| Body::ReadAck { written, lease }),
         };
         let reply = outcome.unwrap_or_else(|promised| Body::Nack { promised });
-        match round.hear(PeerId(peer as u16), reply) {
+        match round.on_reply(PeerId(peer as u16), reply) {
             Progress::Waiting => {}
             Progress::Read(found) => {
                 history.facts.push(Fact::ReadCommitted(ballot, found));

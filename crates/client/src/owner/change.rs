@@ -53,7 +53,7 @@ pub enum Change {
         /// Its number at that process.
         transfer: TransferId,
     },
-    /// The Owner has a conversation with a leader, for the first time or again.
+    /// A leader has committed that the Owner is a member, for the first time or again.
     Joined,
     /// A Manager does not take the Owner; it asks again by itself.
     Refused(RefusedReason),

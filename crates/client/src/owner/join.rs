@@ -76,7 +76,7 @@ pub enum JoinError {
 }
 
 impl Owner {
-    /// Waits for a conversation with a leader, or for a refusal that waiting does not mend.
+    /// Waits until a leader has committed that the Owner is a member, or for a refusal that waiting does not mend.
     pub(super) async fn joined(&self, waits_for_name: bool) -> Result<(), JoinError> {
         let is_final = |why| match why {
             RefusedReason::StaleTerm => false,

@@ -43,6 +43,8 @@ pub(super) struct Conversation {
     pub(super) applied: Seq,
     /// Races or silent resends in a row.
     consecutive_races: u32,
+    /// Something that was said since the welcome is committed.
+    pub(super) is_joined: bool,
 }
 
 /// A search for a leader: one hello after another, to every Manager.
@@ -296,14 +298,14 @@ impl OwnerMachine {
         }
         self.timers.clear(&Timer::Hello);
         self.open(now, from, welcome.conversation);
-        out.push(OwnerAction::Joined);
         self.report(now, out);
     }
 
     /// A conversation may be offered again, when a report of it is already under way. It is never numbered twice: the answer to
     /// the first report of a number would be taken for that of the second, and leases be counted from when that was sent.
     fn open(&mut self, now: Instant, manager: ManagerId, id: Nonce) {
-        if self.talk.as_ref().is_some_and(|talk| talk.id == id) {
+        if let Some(talk) = self.talk.as_mut().filter(|talk| talk.id == id) {
+            talk.is_joined = false;
             return;
         }
         let seq = self.given_up.filter(|(known, _)| *known == id).map_or(Seq::ZERO, |(_, seq)| seq);
@@ -318,6 +320,7 @@ impl OwnerMachine {
             heard: Seq::ZERO,
             applied: Seq::ZERO,
             consecutive_races: 0,
+            is_joined: false,
         });
         self.released.restart();
         self.refused.restart();

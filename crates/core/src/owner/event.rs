@@ -149,7 +149,7 @@ pub enum OwnerAction {
     Left,
     /// A Manager refused the hello; the Owner asks again later.
     JoinRefused(RefusedReason),
-    /// The Owner has a conversation with a leader.
+    /// A leader has committed what the Owner said in answer to its welcome: the Owner is a member, for the first time or again.
     Joined,
 }
 

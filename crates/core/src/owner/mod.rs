@@ -278,6 +278,9 @@ impl OwnerMachine {
     /// Acts on a message that belongs to the conversation and acknowledges the latest report.
     fn apply(&mut self, now: Instant, assign: &Assign, out: &mut Vec<OwnerAction>) {
         let Some(talk) = &mut self.talk else { return };
+        if assign.applied > Seq::ZERO && !std::mem::replace(&mut talk.is_joined, true) {
+            out.push(OwnerAction::Joined);
+        }
         let from_receipt = injected(Bug::ExpiryFromReceipt);
         let base = if from_receipt { now } else { talk.sent_at };
         self.lease = assign.lease;

@@ -1,6 +1,7 @@
 //! The pure protocol logic of Centrifuge: machines that decide, and never wait, read a clock or touch a socket.
 
 pub mod change_log;
+mod conversation;
 pub mod election;
 pub mod fence;
 pub mod flease;

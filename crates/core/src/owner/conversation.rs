@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::conversation::{ConversationSide, SHORTEST_BACKOFF};
 use crate::id::{Credential, ManagerId, Nonce, Seq, SessionId, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
@@ -17,8 +18,6 @@ pub(super) const FIRST_LEASE: Duration = Duration::from_secs(40);
 /// Hellos are this far apart at first, or two round trips; then up to eight times as far, and an eighth of the lease at most.
 const HELLO_INTERVAL: Duration = Duration::from_millis(250);
 
-/// However quick the network, a resend waits this long.
-const SHORTEST_BACKOFF: Duration = Duration::from_millis(10);
 /// A search that took longer says nothing about the round trip.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(3);
 
@@ -26,23 +25,9 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Conversation {
     pub(super) manager: ManagerId,
-    pub(super) id: Nonce,
-    /// The latest report's number ...
-    pub(super) seq: Seq,
-    /// ... when it was sent ...
-    pub(super) sent_at: Instant,
-    /// ... and whether a message acknowledged it.
-    answered: bool,
-    /// Since when reports have gone unanswered, if they have.
-    unanswered_since: Instant,
+    pub(super) side: ConversationSide,
     /// When anything of this conversation was last heard: a leader that is heard is not silent, even in a race.
     heard_at: Instant,
-    /// The highest number heard from the Manager.
-    heard: Seq,
-    /// The last of its messages that took effect.
-    pub(super) applied: Seq,
-    /// Races or silent resends in a row.
-    consecutive_races: u32,
     /// Something that was said since the welcome is committed.
     pub(super) is_joined: bool,
 }
@@ -151,7 +136,7 @@ impl OwnerMachine {
     /// The leader's stream broke. All of its Owners see that at once, so that each waits for a moment of its own before it asks. A
     /// leader that ended the stream without a word is not asked again at once: it would only end the next.
     pub(super) fn on_disconnected(&mut self, now: Instant, from: &ManagerId) {
-        let heard = |talk: &Conversation| talk.manager == *from && talk.heard > Seq::ZERO;
+        let heard = |talk: &Conversation| talk.manager == *from && talk.side.heard > Seq::ZERO;
         if self.talk.as_ref().is_some_and(heard) && self.seeking.is_none() {
             let pause = self.random.between(Duration::ZERO, HELLO_INTERVAL);
             self.seeking = Some(Search {
@@ -195,7 +180,7 @@ impl OwnerMachine {
 
     fn join_anew(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         let talk = self.talk.take();
-        self.given_up = talk.as_ref().map(|talk| (talk.id, talk.seq)).or(self.given_up);
+        self.given_up = talk.as_ref().map(|talk| (talk.side.id, talk.side.seq)).or(self.given_up);
         let has_begun = talk.is_some() | self.seeking.take().is_some();
         self.timers.clear(&Timer::Report);
         if has_begun {
@@ -304,24 +289,13 @@ impl OwnerMachine {
     /// A conversation may be offered again, when a report of it is already under way. It is never numbered twice: the answer to
     /// the first report of a number would be taken for that of the second, and leases be counted from when that was sent.
     fn open(&mut self, now: Instant, manager: ManagerId, id: Nonce) {
-        if let Some(talk) = self.talk.as_mut().filter(|talk| talk.id == id) {
+        if let Some(talk) = self.talk.as_mut().filter(|talk| talk.side.id == id) {
             talk.is_joined = false;
             return;
         }
         let seq = self.given_up.filter(|(known, _)| *known == id).map_or(Seq::ZERO, |(_, seq)| seq);
-        self.talk = Some(Conversation {
-            manager,
-            id,
-            seq,
-            sent_at: now,
-            answered: true,
-            unanswered_since: now,
-            heard_at: now,
-            heard: Seq::ZERO,
-            applied: Seq::ZERO,
-            consecutive_races: 0,
-            is_joined: false,
-        });
+        let side = ConversationSide::new(id, seq, now);
+        self.talk = Some(Conversation { manager, side, heard_at: now, is_joined: false });
         self.released.restart();
         self.refused.restart();
         self.draining.restart();
@@ -336,7 +310,7 @@ impl OwnerMachine {
             self.counters.foreign += 1;
             return false;
         };
-        let ours = assign.session == self.session && assign.conversation == talk.id;
+        let ours = assign.session == self.session && assign.conversation == talk.side.id;
         if assign.namespace != self.config.namespace || (!ours && nonce_matters) {
             self.counters.foreign += 1;
             return false;
@@ -345,35 +319,29 @@ impl OwnerMachine {
             self.counters.stale_terms += 1;
             return false;
         }
-        if assign.heard > talk.seq || assign.applied > assign.heard || !in_order(&assign.orders) {
+        if talk.side.is_impossible(assign.heard, assign.applied) || !in_order(&assign.orders) {
             self.counters.malformed += 1;
             return false;
         }
-        let is_straggler = assign.seq <= talk.heard;
+        let is_straggler = assign.seq <= talk.side.heard;
         if is_straggler && !injected(Bug::SeqNotChecked) {
             self.counters.duplicates += 1;
             return false;
         }
-        talk.heard = talk.heard.max(assign.seq);
+        talk.side.heard = talk.side.heard.max(assign.seq);
         talk.heard_at = now;
         self.seeking = None;
         self.timers.clear(&Timer::Hello);
         // The injected bug takes stragglers as they are: that they crossed a report would give them away.
-        if assign.heard < talk.seq && !is_straggler && !injected(Bug::RacingAssignAccepted) {
+        if assign.heard < talk.side.seq && !is_straggler && !injected(Bug::RacingAssignAccepted) {
             self.counters.races += 1;
-            talk.consecutive_races = talk.consecutive_races.saturating_add(1);
-            let sample = now.since(talk.unanswered_since).min(LONGEST_SAMPLE);
-            self.round_trip.at_least(sample);
+            talk.side.on_race(now, LONGEST_SAMPLE, &mut self.round_trip);
             let longest = self.longest_backoff();
             let pause = self.random.between(longest / 4, longest / 2);
             self.timers.set(Timer::Report, now + pause);
             return false;
         }
-        if !talk.answered {
-            self.round_trip.answered(now.since(talk.sent_at));
-        }
-        talk.answered = true;
-        talk.consecutive_races = 0;
+        talk.side.on_answer(now, &mut self.round_trip);
         true
     }
 
@@ -386,14 +354,14 @@ impl OwnerMachine {
         } else if wanted || self.news {
             self.report(now, out);
         } else {
-            self.timers.set(Timer::Report, talk.sent_at + self.renewal);
+            self.timers.set(Timer::Report, talk.side.sent_at + self.renewal);
         }
     }
 
     /// There is news: report at once, or as soon as the report under way is answered.
     pub(super) fn tell(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         self.news = true;
-        if self.talk.as_ref().is_some_and(|talk| talk.answered) {
+        if self.talk.as_ref().is_some_and(|talk| !talk.side.awaits_answer) {
             self.report(now, out);
         }
     }
@@ -401,9 +369,9 @@ impl OwnerMachine {
     /// The renewal is due, or the latest report was not answered in time, or a race's backoff is over.
     pub(super) fn on_report_due(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         let Some(talk) = &mut self.talk else { return };
-        if !talk.answered {
-            talk.consecutive_races = talk.consecutive_races.saturating_add(1);
-            if now.since(talk.unanswered_since.max(talk.heard_at)) >= self.lease / 8 {
+        if talk.side.awaits_answer {
+            talk.side.on_silence();
+            if now.since(talk.side.unanswered_since.max(talk.heard_at)) >= self.lease / 8 {
                 self.seek(now, out);
             }
         }
@@ -413,25 +381,20 @@ impl OwnerMachine {
     fn report(&mut self, now: Instant, out: &mut Vec<OwnerAction>) {
         self.expire(now, out);
         let Some(talk) = &mut self.talk else { return };
-        let Some(seq) = talk.seq.next() else {
+        let Some(seq) = talk.side.seq.next() else {
             // The numbering is used up: only a new conversation can number on.
             self.talk = None;
             return self.seek(now, out);
         };
-        if talk.answered {
-            talk.unanswered_since = now;
-        }
-        talk.seq = seq;
-        talk.sent_at = now;
-        talk.answered = false;
+        talk.side.send(seq, now, true);
         self.news = false;
         let report = Report {
             namespace: self.config.namespace.clone(),
             session: self.session,
-            conversation: talk.id,
+            conversation: talk.side.id,
             seq,
-            heard: talk.heard,
-            applied: talk.applied,
+            heard: talk.side.heard,
+            applied: talk.side.applied,
             age: now.since(self.started_at),
             held: self.leases.report(),
             released: self.released.report(seq),
@@ -450,19 +413,11 @@ impl OwnerMachine {
         self.timers.set(Timer::Report, now + pause.min(self.lease / 4));
     }
 
-    /// Starts above the round trip, doubles with every race, and stays below an eighth of the lease. After a race
-    /// an Owner waits at most half as long and a Manager more than that, so that the Owner's word comes first and
-    /// ends the race.
+    /// Stays below an eighth of the lease. After a race an Owner waits at most half as long and a Manager more than that, so that the
+    /// Owner's word comes first and ends the race.
     fn longest_backoff(&self) -> Duration {
-        let consecutive_races = self.talk.as_ref().map_or(0, |talk| talk.consecutive_races).min(16);
         let cap = self.lease / 8;
-        if injected(Bug::NoBackoff) {
-            return (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(cap);
-        }
-        let wanted = (self.round_trip.estimate() * 4)
-            .max(SHORTEST_BACKOFF)
-            .saturating_mul(2u32.pow(consecutive_races));
-        wanted.min(cap)
+        self.talk.as_ref().map_or(cap, |talk| talk.side.longest_backoff(self.round_trip, cap))
     }
 
     /// Whether the Owner wants to leave or to be emptied.

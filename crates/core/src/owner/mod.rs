@@ -255,7 +255,7 @@ impl OwnerMachine {
                 }
             }
             ManagerToOwner::Unknown { session, conversation } => {
-                let ours = self.talk.as_ref().is_some_and(|talk| talk.id == conversation);
+                let ours = self.talk.as_ref().is_some_and(|talk| talk.side.id == conversation);
                 if session == self.session && ours {
                     self.seek(now, out);
                 }
@@ -282,7 +282,7 @@ impl OwnerMachine {
             out.push(OwnerAction::Joined);
         }
         let from_receipt = injected(Bug::ExpiryFromReceipt);
-        let base = if from_receipt { now } else { talk.sent_at };
+        let base = if from_receipt { now } else { talk.side.sent_at };
         self.lease = assign.lease;
         self.renewal = assign.renewal;
         if now >= base + assign.lease && !injected(Bug::LateMessageRefuses) {
@@ -290,8 +290,8 @@ impl OwnerMachine {
             self.settle_pending(assign, out);
             return self.answer(now, true, out);
         }
-        talk.applied = assign.seq;
-        let void = self.leases.forget_void(&assign.void, talk.sent_at, assign.term);
+        talk.side.applied = assign.seq;
+        let void = self.leases.forget_void(&assign.void, talk.side.sent_at, assign.term);
         out.extend(void.into_iter().map(|range| OwnerAction::DiscardImport { range }));
         let applied = self.leases.apply(now, base, assign.lease, &assign.orders);
         self.counters.refused += applied.refused.len() as u64;

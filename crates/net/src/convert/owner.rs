@@ -343,7 +343,7 @@ fn read_refused(wire: v1::Refused) -> Converted<Refused> {
 
 enumeration!(
     RefusedReason,
-    RefusedReason,
+    RefusedWhy,
     "why",
     read_refused_why { NameInUse, UnknownNamespace, Evicted, TooManyOwners, StaleTerm }
 );

@@ -32,6 +32,11 @@ pub(crate) struct ConversationSide {
     consecutive_races: u32,
 }
 
+/// Whether numbers of the other side cannot be: it acknowledges what was never sent, or has applied what it never heard.
+pub(crate) fn are_impossible(sent: Seq, heard: Seq, applied: Seq) -> bool {
+    heard > sent || applied > heard
+}
+
 impl ConversationSide {
     /// A conversation in which this side has sent messages up to `seq`, and heard nothing.
     pub(crate) fn new(id: Nonce, seq: Seq, now: Instant) -> ConversationSide {
@@ -45,11 +50,6 @@ impl ConversationSide {
             applied: Seq::ZERO,
             consecutive_races: 0,
         }
-    }
-
-    /// Whether numbers of the other side cannot be: it acknowledges what was never sent, or has applied what it never heard.
-    pub(crate) fn is_impossible(&self, heard: Seq, applied: Seq) -> bool {
-        heard > self.seq || applied > heard
     }
 
     /// A message is sent.

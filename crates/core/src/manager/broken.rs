@@ -45,7 +45,7 @@ pub(super) fn open_conversation(runtime: &mut NamespaceRuntime, from: Peer, repo
     let (id, url) = (report.conversation, "".into());
     let offer = Offer { id, name, url, takes_over: false, formerly: None, made_at: now };
     let mut conversation = Conversation::open(offer, from, None, now);
-    conversation.seq = report.heard;
+    conversation.side.seq = report.heard;
     runtime.conversations.open.insert(report.session, conversation);
 }
 

@@ -59,8 +59,8 @@ impl Leader {
                 .runtimes
                 .get_mut(&namespace)
                 .and_then(|runtime| runtime.conversations.open.get_mut(&session));
-            if let Some(conversation) = conversation.filter(|conversation| conversation.id == id) {
-                conversation.applied = conversation.applied.max(seq);
+            if let Some(conversation) = conversation.filter(|conversation| conversation.side.id == id) {
+                conversation.side.applied = conversation.side.applied.max(seq);
             }
         }
     }

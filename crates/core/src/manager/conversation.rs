@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Generation, Nonce, Seq, SessionId};
+use crate::conversation::{ConversationSide, are_impossible};
+use crate::id::{Generation, Seq, SessionId};
 use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::message::{HeldLease, LeaseOrder, MovedLease, OrderKind, Report};
@@ -18,22 +19,15 @@ use super::event::{MessageSkip, Peer};
 use super::moves::moves;
 use super::offers::Offers;
 
-/// However quick the network, a resend waits this long.
-const SHORTEST_BACKOFF: Duration = Duration::from_millis(10);
 /// A crossing says little about the round trip if the message it crossed is older than this.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(2);
 
 /// A conversation with one session under this leader's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Conversation {
-    pub(super) id: Nonce,
+    pub(super) side: ConversationSide,
     pub(super) peer: Peer,
     pub(super) offer: Offer,
-    /// The latest message's number.
-    pub(super) seq: Seq,
-    pub(super) sent_at: Instant,
-    /// The highest number heard from the Owner.
-    pub(super) heard: Seq,
     /// The lease length that went out with the first message to acknowledge a report, and which report that was.
     lease_told: (Seq, Duration),
     /// When the message was sent that the latest report acknowledged: the process was alive after that, however long the report
@@ -41,14 +35,6 @@ pub(super) struct Conversation {
     pub(super) alive_at: Instant,
     /// Somebody waits for a sign that the Owner is alive now.
     pub(super) probed: bool,
-    /// The last report whose effects are committed.
-    pub(super) applied: Seq,
-    /// The latest message that wants an answer has none yet.
-    pub(super) awaiting: bool,
-    /// Since when messages have gone unanswered, if they have.
-    unanswered_since: Instant,
-    /// Races or silent resends in a row.
-    pub(super) consecutive_races: u32,
     round_trip: RoundTrip,
     /// What became of the session's grants.
     pub(super) offers: Offers,
@@ -92,19 +78,12 @@ impl Conversation {
     ) -> Conversation {
         let alive_at = offer.made_at;
         Conversation {
-            id: offer.id,
+            side: ConversationSide::new(offer.id, Seq::ZERO, now),
             peer,
             offer,
-            seq: Seq::ZERO,
-            sent_at: now,
-            heard: Seq::ZERO,
             lease_told: (Seq::ZERO, Duration::ZERO),
             alive_at,
             probed: false,
-            applied: Seq::ZERO,
-            awaiting: false,
-            unanswered_since: now,
-            consecutive_races: 0,
             round_trip: before.map_or_else(RoundTrip::assumed, |conversation| conversation.round_trip),
             offers: before
                 .map(|conversation| conversation.offers.for_next_conversation())
@@ -127,15 +106,7 @@ impl Conversation {
 
     /// The Owner has yet to answer, or its answer crossed a message: a push now would cross its next report.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.awaiting || self.skipped
-    }
-
-    /// The latest message was sent just now, and wants an answer or does not.
-    pub(super) fn await_answer(&mut self, is_wanted: bool, now: Instant) {
-        if !self.awaiting {
-            self.unanswered_since = now;
-        }
-        self.awaiting = is_wanted;
+        self.side.awaits_answer || self.skipped
     }
 
     /// Whether a report only renews what its sender has, which is what it was told to have.
@@ -162,45 +133,36 @@ impl Conversation {
 
     /// The Owner answered the latest message.
     pub(super) fn answered(&mut self, now: Instant) {
-        if self.awaiting {
-            self.round_trip.answered(now.since(self.sent_at));
+        if self.side.seq > Seq::ZERO {
+            self.alive_at = self.side.sent_at;
         }
-        if self.seq > Seq::ZERO {
-            self.alive_at = self.sent_at;
-        }
-        self.awaiting = false;
+        self.side.on_answer(now, &mut self.round_trip);
         self.skipped = false;
-        self.consecutive_races = 0;
     }
 
     /// The lease length that the next message carries. It counts from the send of the report that is acknowledged, so that a length which was
     /// shortened since would end leases before their holder could renew them: it begins with the next report.
     pub(super) fn lease_to_tell(&mut self, setting: Duration) -> Duration {
-        if self.lease_told.0 != self.heard {
-            self.lease_told = (self.heard, setting);
+        if self.lease_told.0 != self.side.heard {
+            self.lease_told = (self.side.heard, setting);
         }
         self.lease_told.1
     }
 
-    /// A report crossed the latest message: the round trip is longer than the time since that was sent. Both sides count from the
-    /// first message that is unanswered, so that the Owner's wait stays the shorter one.
+    /// A report crossed the latest message. Both sides count from the first message that is unanswered, so that the Owner's wait stays
+    /// the shorter one.
     pub(super) fn crossed(&mut self, now: Instant) {
         self.skipped = true;
-        self.consecutive_races = self.consecutive_races.saturating_add(1);
-        self.round_trip.at_least(now.since(self.unanswered_since).min(LONGEST_SAMPLE));
+        self.side.on_race(now, LONGEST_SAMPLE, &mut self.round_trip);
     }
 
-    /// Starts above the round trip, doubles with every race, and stays below a quarter of the lease. So much longer
-    /// than an Owner's at the same point that after a race the Owner's word comes first and ends it, as long as a
-    /// round trip is below a sixteenth of the lease.
+    /// Stays below a quarter of the lease: so much longer than an Owner's at the same point that after a race the Owner's word comes
+    /// first and ends it, as long as a round trip is below a sixteenth of the lease.
     pub(super) fn backoff(&self, random: &mut Random, lease: Duration) -> Duration {
         if injected(Bug::NoBackoff) {
-            return (self.round_trip.estimate() * 2).max(SHORTEST_BACKOFF).min(lease / 8);
+            return self.side.longest_backoff(self.round_trip, lease / 8);
         }
-        let wanted = (self.round_trip.estimate() * 4)
-            .max(SHORTEST_BACKOFF)
-            .saturating_mul(2u32.pow(self.consecutive_races.min(16)));
-        let longest = wanted.min(lease / 4);
+        let longest = self.side.longest_backoff(self.round_trip, lease / 4);
         random.between(longest * 3 / 4, longest)
     }
 
@@ -215,7 +177,7 @@ impl Conversation {
     /// A report was taken. If its sender has applied the latest message, it moves state to whom that names, and to
     /// nobody else but whom its releases name.
     pub(super) fn note_report(&mut self, report: Report, now: Instant, hold: Duration) {
-        if report.applied == self.seq && report.applied > Seq::ZERO {
+        if report.applied == self.side.seq && report.applied > Seq::ZERO {
             self.moves_to = Some(destinations(&self.last_sent).collect());
         }
         if !self.told_to_stop.is_empty() {
@@ -232,7 +194,7 @@ impl Conversation {
     /// The next message lists what the Owner should go on saying that it moved; says whether that ends something. Only what is
     /// applied ends: an Owner repeats the rest anyway.
     pub(super) fn stop_moves(&mut self, repeat: &[MovedLease], now: Instant) -> bool {
-        let Some(report) = self.report.as_deref().filter(|report| report.seq <= self.applied) else {
+        let Some(report) = self.report.as_deref().filter(|report| report.seq <= self.side.applied) else {
             return false;
         };
         let repeat: BTreeSet<&MovedLease> = repeat.iter().collect();
@@ -255,7 +217,7 @@ impl Conversation {
 
 /// Why a report cannot count at all, if it cannot, where `sent` and `heard` are the highest numbers of both sides.
 pub(super) fn objection(report: &Report, sent: Seq, heard: Seq) -> Option<MessageSkip> {
-    if report.heard > sent || report.applied > report.heard {
+    if are_impossible(sent, report.heard, report.applied) {
         Some(MessageSkip::FromTheFuture)
     } else if report.seq <= heard {
         Some(MessageSkip::Duplicate)

@@ -46,7 +46,7 @@ impl Conversations {
     /// the others, which are one piece of the table all the same.
     pub(super) fn known_to_go(&self, owner: SessionId, range: KeyRange, to: SessionId) -> RangeSet {
         let has_applied = |conversation: &&Conversation| {
-            conversation.report.as_deref().is_some_and(|report| report.applied == conversation.seq)
+            conversation.report.as_deref().is_some_and(|report| report.applied == conversation.side.seq)
         };
         let Some(conversation) = self.open.get(&owner).filter(has_applied) else { return RangeSet::new() };
         let names = |order: &&LeaseOrder| {
@@ -117,7 +117,7 @@ impl Conversations {
         let goes = |conversation: &Conversation| {
             conversation.report.as_deref().is_none_or(|report| report.draining || report.leaving)
         };
-        conversation.is_some_and(|conversation| conversation.seq > after && !goes(conversation))
+        conversation.is_some_and(|conversation| conversation.side.seq > after && !goes(conversation))
     }
 
     /// What a session should hold has changed since it was last told.

@@ -169,7 +169,7 @@ impl Decision<'_> {
                     .conversations
                     .open
                     .get(&owner)
-                    .map_or(Seq::ZERO, |conversation| conversation.seq);
+                    .map_or(Seq::ZERO, |conversation| conversation.side.seq);
                 let how = match &change {
                     Change::Recalled { .. } | Change::RecallCancelled { .. } => Affected::Gives,
                     _ => Affected::Takes { after: sent },
@@ -249,7 +249,7 @@ impl Decision<'_> {
             conversation.undecided = false;
             let Some(report) = conversation.report.clone() else { continue };
             let namespace = self.namespace.clone();
-            let decided = Decided { namespace, session, conversation: conversation.id, seq: report.seq };
+            let decided = Decided { namespace, session, conversation: conversation.side.id, seq: report.seq };
             let claims = self.claims(session, &report);
             if self.may_join(session, &report, &claims) && self.join(session, &report) {
                 self.take_report(session, &report, &claims);

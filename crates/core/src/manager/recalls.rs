@@ -218,7 +218,7 @@ impl Decision<'_> {
                 .conversations
                 .open
                 .get_mut(&to)
-                .filter(|conversation| conversation.sent_at < deadline)
+                .filter(|conversation| conversation.side.sent_at < deadline)
             {
                 conversation.probed = true;
                 self.runtime.conversations.push(to);

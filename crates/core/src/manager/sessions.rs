@@ -136,13 +136,13 @@ impl Leader {
             return context.send_owner(from, unknown);
         }
         let Some(conversation) = runtime.conversations.open.get_mut(&session) else { return };
-        let highest = if injected(Bug::SeqNotChecked) { Seq::ZERO } else { conversation.heard };
-        if let Some(why) = objection(&report, conversation.seq, highest) {
+        let highest = if injected(Bug::SeqNotChecked) { Seq::ZERO } else { conversation.side.heard };
+        if let Some(why) = objection(&report, conversation.side.seq, highest) {
             return skip(context, session, why);
         }
-        conversation.heard = conversation.heard.max(report.seq);
+        conversation.side.heard = conversation.side.heard.max(report.seq);
         conversation.peer = from;
-        let crossed = report.heard < conversation.seq;
+        let crossed = report.heard < conversation.side.seq;
         runtime.hear(session, context.now);
         if crossed && !injected(Bug::RacingReportAccepted) {
             self.on_race(&namespace, session, context);
@@ -210,11 +210,11 @@ impl Leader {
             in_flight.decided.push(Decided {
                 namespace: namespace.clone(),
                 session,
-                conversation: conversation.id,
+                conversation: conversation.side.id,
                 seq,
             });
         } else {
-            conversation.applied = seq;
+            conversation.side.applied = seq;
         }
         runtime.timers.clear(&RuntimeTimer::Resend(session));
         runtime.conversations.look_at_waiting();
@@ -272,7 +272,7 @@ impl Leader {
                 }
                 RuntimeTimer::Resend(session) => {
                     if let Some(conversation) = runtime.conversations.open.get_mut(&session) {
-                        conversation.consecutive_races = conversation.consecutive_races.saturating_add(1);
+                        conversation.side.on_silence();
                         conversation.reply_due = true;
                         runtime.conversations.due.insert(session);
                     }
@@ -288,7 +288,7 @@ impl Leader {
         let diskless = context.config.diskless.is_some();
         let due = |conversation: &Conversation| {
             (conversation.reply_due || (conversation.push_due && (!conversation.is_unanswered() || unlimited)))
-                && (!diskless || conversation.applied > Seq::ZERO)
+                && (!diskless || conversation.side.applied > Seq::ZERO)
                 // The answer to a report that takes several batches comes with the last of them.
                 && conversation.findings.is_empty()
         };
@@ -343,7 +343,7 @@ impl Leader {
             runtime.conversations.due.remove(&session);
             return;
         }
-        let Some(seq) = conversation.seq.next() else {
+        let Some(seq) = conversation.side.seq.next() else {
             // The numbering is used up: the session has to open a new conversation.
             runtime.conversations.open.remove(&session);
             runtime.conversations.due.remove(&session);
@@ -356,23 +356,21 @@ impl Leader {
         for order in orders.iter().filter(|order| !conversation.at_rest && is_grant(order)) {
             conversation.offers.note_sent(order.range, order.generation, seq, context.now);
         }
-        conversation.seq = seq;
-        conversation.sent_at = context.now;
+        conversation.side.send(seq, context.now, wants_answer);
         conversation.reply_due = false;
         conversation.push_due = false;
         conversation.probed = false;
         runtime.conversations.due.remove(&session);
         conversation.told_drained = drained;
-        conversation.await_answer(wants_answer, context.now);
         conversation.note_orders(Arc::clone(&orders));
         let assign = Assign {
             namespace: namespace.clone(),
             session,
-            conversation: conversation.id,
+            conversation: conversation.side.id,
             term: self.lead.term,
             seq,
-            heard: conversation.heard,
-            applied: conversation.applied,
+            heard: conversation.side.heard,
+            applied: conversation.side.applied,
             lease: conversation.lease_to_tell(stored.settings.lease),
             renewal: stored.settings.renewal,
             orders,
@@ -525,7 +523,7 @@ impl NamespaceRuntime {
     /// Finds the report's conversation, or opens the one it takes up; says whether there is one.
     fn take_up_offer(&mut self, from: Peer, report: &Report, context: &Context<'_>) -> bool {
         let conversation = self.conversations.open.get(&report.session);
-        if conversation.is_some_and(|conversation| conversation.id == report.conversation) {
+        if conversation.is_some_and(|conversation| conversation.side.id == report.conversation) {
             return true;
         }
         if self.conversations.offers.get(&report.session).is_some_and(|offer| offer.id == report.conversation)

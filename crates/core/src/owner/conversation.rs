@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::conversation::{ConversationSide, SHORTEST_BACKOFF};
+use crate::conversation::{ConversationSide, SHORTEST_BACKOFF, are_impossible};
 use crate::id::{Credential, ManagerId, Nonce, Seq, SessionId, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
@@ -319,7 +319,7 @@ impl OwnerMachine {
             self.counters.stale_terms += 1;
             return false;
         }
-        if talk.side.is_impossible(assign.heard, assign.applied) || !in_order(&assign.orders) {
+        if are_impossible(talk.side.seq, assign.heard, assign.applied) || !in_order(&assign.orders) {
             self.counters.malformed += 1;
             return false;
         }

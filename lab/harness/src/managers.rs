@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::ManagerId;
@@ -55,7 +56,6 @@ pub struct ManagerProcesses {
     addresses: String,
     /// `None` while one is being restarted.
     processes: Mutex<Vec<Option<Service>>>,
-    program: Program,
     logs: PathBuf,
     /// Ends with the Managers.
     _etcd: Option<EtcdNodes>,
@@ -64,8 +64,17 @@ pub struct ManagerProcesses {
 /// One Manager through all its processes.
 struct Place {
     name: String,
-    arguments: Vec<String>,
+    /// `None` if it was not started here.
+    start: Option<(Program, Vec<String>)>,
     admin: AdminClient<Channel>,
+}
+
+impl Place {
+    fn command(&self) -> Result<Command, Failure> {
+        let (program, arguments) =
+            self.start.as_ref().ok_or_else(|| format!("{} was not started here", self.name))?;
+        Ok(program.command(arguments))
+    }
 }
 
 impl ManagerProcesses {
@@ -102,16 +111,14 @@ impl ManagerProcesses {
             fs::write(&file, config)?;
             let arguments =
                 ["manager", "--listen", address, "--store", &store, "--config", &path_text(&file)?];
-            let arguments = arguments.map(str::to_owned).to_vec();
-            let admin = Dialer::new().admin(&ManagerId::from(address.as_str()))?;
-            places.push(Place { name, arguments, admin });
+            let start = Some((program.clone(), arguments.map(str::to_owned).to_vec()));
+            places.push(Place { name, start, admin: admin(address)? });
         }
         let group = ManagerProcesses {
             store,
             addresses: listed.join(","),
             processes: Mutex::new(places.iter().map(|_| None).collect()),
             places,
-            program: program.clone(),
             logs: directory.to_owned(),
             _etcd: etcd,
         };
@@ -119,13 +126,25 @@ impl ManagerProcesses {
         Ok(group)
     }
 
+    /// One on a file that runs already, in this process for example. It can be asked, and not be restarted.
+    pub fn running_at(address: &str) -> Result<ManagerProcesses, Failure> {
+        let place = Place { name: "manager".to_owned(), start: None, admin: admin(address)? };
+        Ok(ManagerProcesses {
+            store: StoreKind::File,
+            places: vec![place],
+            addresses: address.to_owned(),
+            processes: Mutex::new(Vec::new()),
+            logs: PathBuf::new(),
+            _etcd: None,
+        })
+    }
+
     /// All at once: without a store none of them is ready before the others are there.
     async fn start_all(&self) -> Result<(), Failure> {
         let mut starts = tokio::task::JoinSet::new();
         for (number, place) in self.places.iter().enumerate() {
-            let (program, name, logs) = (self.program.clone(), place.name.clone(), self.logs.clone());
-            let arguments = place.arguments.clone();
-            starts.spawn(async move { (number, Service::start(&program, &name, &arguments, &logs).await) });
+            let (command, name, logs) = (place.command()?, place.name.clone(), self.logs.clone());
+            starts.spawn(async move { (number, Service::start(command, &name, &logs).await) });
         }
         while let Some(started) = starts.join_next().await {
             let (number, process) = started?;
@@ -158,12 +177,15 @@ impl ManagerProcesses {
     /// would wait for another hold.
     pub async fn restart(&self, number: usize) -> Result<(), Failure> {
         let place = &self.places[number];
-        let old = self.processes.lock().await[number].take();
-        let status = old.ok_or_else(|| format!("{} is being restarted", place.name))?.stop().await?;
+        let old = self.processes.lock().await.get_mut(number).and_then(Option::take);
+        let status = old
+            .ok_or_else(|| format!("{} does not run here, or is being restarted", place.name))?
+            .stop()
+            .await?;
         if !status.success() {
             return Err(format!("{} did not end in good order: {status}", place.name).into());
         }
-        let new = Service::start(&self.program, &place.name, &place.arguments, &self.logs).await?;
+        let new = Service::start(place.command()?, &place.name, &self.logs).await?;
         self.processes.lock().await[number] = Some(new);
         if self.store == StoreKind::None { self.until_rebuilt().await } else { Ok(()) }
     }
@@ -202,6 +224,10 @@ impl ManagerProcesses {
         .await?;
         answer.ok_or_else(|| "nobody answered".into())
     }
+}
+
+fn admin(address: &str) -> Result<AdminClient<Channel>, Failure> {
+    Ok(Dialer::new().admin(&ManagerId::from(address))?)
 }
 
 /// Waits until a condition holds.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::process::{Process, command};
+use crate::signals;
 use crate::wait::TIMEOUT;
 
 /// How services are started: a program, and the words before what each is told.
@@ -27,11 +28,11 @@ impl Program {
         Ok(Program { path: std::env::current_exe()?, words: vec![word.to_owned()] })
     }
 
-    /// A command that knows which process started it, so that it ends with it: its program calls `signals::end_with`.
-    fn command<S: AsRef<str>>(&self, arguments: &[S]) -> Command {
+    /// The command with these arguments.
+    #[must_use]
+    pub fn command<S: AsRef<str>>(&self, arguments: &[S]) -> Command {
         let mut command = command(&self.path);
         command.args(&self.words).args(arguments.iter().map(AsRef::as_ref));
-        command.args(["--parent", &std::process::id().to_string()]);
         command
     }
 }
@@ -46,22 +47,21 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a service and waits until it serves. What it prints on its standard error goes to a file in `logs`.
-    pub async fn start<S: AsRef<str>>(
-        program: &Program,
-        name: &str,
-        arguments: &[S],
-        logs: &Path,
-    ) -> io::Result<Service> {
+    /// Starts a service and waits until it serves. It is told which process started it, to end with that by `signals::end_with`.
+    /// What it prints on its standard error goes to a file in `logs`.
+    pub async fn start(mut command: Command, name: &str, logs: &Path) -> io::Result<Service> {
         let log = logs.join(format!("{name}.log"));
         let errors = File::options().create(true).append(true).open(&log)?;
-        let mut command = program.command(arguments);
+        command.args(["--parent", &std::process::id().to_string()]);
         let process = Process::start(command.stdout(Stdio::piped()).stderr(errors))?;
         let mut service = Service { name: name.to_owned(), address: String::new(), log, process };
         match service.process.ready().await {
             // A name may stand before the address.
             Ok(said) => service.address = said.rsplit(' ').next().unwrap_or_default().to_owned(),
-            Err(error) => return Err(service.failed(&format!("did not start: {error}"))),
+            Err(error) => {
+                let stderr = service.stderr();
+                return Err(io::Error::other(format!("{name} did not start: {error}: {stderr}")));
+            }
         }
         Ok(service)
     }
@@ -80,23 +80,24 @@ impl Service {
 
     /// What it printed on its standard error.
     #[must_use]
-    pub fn errors(&self) -> String {
+    pub fn stderr(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// `kill -9`.
-    pub fn kill(self) -> io::Result<()> {
-        self.process.kill()
+    pub async fn kill(self) -> io::Result<()> {
+        tokio::task::spawn_blocking(move || self.process.kill()).await?
     }
 
     /// Stops it where it is, as a long pause of its machine would, and waits until that has taken effect.
-    pub fn pause(&self) -> io::Result<()> {
-        self.process.pause().map_err(|error| self.failed(&error.to_string()))
+    pub async fn pause(&self) -> io::Result<()> {
+        let process = self.process.id();
+        tokio::task::spawn_blocking(move || signals::pause(process)).await?
     }
 
     /// It goes on after a pause.
     pub fn resume(&self) -> io::Result<()> {
-        self.process.resume().map_err(|error| self.failed(&error.to_string()))
+        self.process.resume()
     }
 
     /// Tells it to stop, and waits until it has: a server moves its state away first.
@@ -104,9 +105,5 @@ impl Service {
         let Service { name, process, .. } = self;
         let stopped = process.stop_and_wait(TIMEOUT).await;
         stopped.map_err(|error| io::Error::other(format!("{name}: {error}")))
-    }
-
-    fn failed(&self, what: &str) -> io::Error {
-        io::Error::other(format!("{} {what}: {}", self.name, self.errors()))
     }
 }

@@ -1,4 +1,5 @@
-//! `centrifuge-bench isolation`: what a renewal in one namespace waits for while somebody in another does the worst that is legal.
+//! `centrifuge-bench isolation`: what a renewal in one namespace waits for while somebody in another does the worst
+//! that is legal.
 
 mod hostile;
 mod lists;

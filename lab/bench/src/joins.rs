@@ -90,7 +90,8 @@ fn shares(owners: usize, processes: usize) -> Vec<Share> {
     (0..processes).map(share).collect()
 }
 
-/// Waits until the testbed is at rest twice in a row without a change in between: the Manager may be about to move more.
+/// Waits until the testbed is at rest twice in a row without a change in between: the Manager may be about to move
+/// more.
 async fn await_stillness(testbed: &mut Testbed) -> Result<(), Failure> {
     let mut lsn = None;
     loop {

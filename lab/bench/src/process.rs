@@ -67,8 +67,8 @@ pub(crate) async fn run_manager(args: ManagerProcessArgs) -> Result<(), Failure>
     Ok(())
 }
 
-/// Starts nodes of etcd with their data in a new folder in `directory`, or in the system's for such files. The nodes go before the
-/// folder.
+/// Starts nodes of etcd with their data in a new folder in `directory`, or in the system's for such files. The nodes
+/// go before the folder.
 pub(crate) async fn start_etcd(
     nodes: usize,
     directory: Option<&Path>,

@@ -83,8 +83,8 @@ pub(crate) enum LeaderTrouble {
     Deposed,
     /// A leader is cut off from etcd just when it has something to decide.
     Undecided,
-    /// A leader gets no answers from etcd when it has something to decide, and etcd forgets its key: it writes what it can while the
-    /// next leads.
+    /// A leader gets no answers from etcd when it has something to decide, and etcd forgets its key: it writes what
+    /// it can while the next leads.
     Overwritten,
 }
 

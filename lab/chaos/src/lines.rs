@@ -1,7 +1,7 @@
 //! What processes write down, a line of JSON each, and how it is read again.
 //!
-//! A line is written by one call that appends it, so that a process that is killed loses at most the line it had not written
-//! yet. What is not written is no evidence: the checker claims only what lines that exist prove.
+//! A line is written by one call that appends it, so that a process that is killed loses at most the line it had not
+//! written yet. What is not written is no evidence: the checker claims only what lines that exist prove.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -60,8 +60,8 @@ pub(crate) enum OwnerLine {
     Leaves { is_drained: bool, at: Nanos },
     /// Every check of the key said yes under this lease, from the first to the last, without a pause worth mentioning.
     Held { key: u32, generation: u64, first: Span, last: Span, checks: u64 },
-    /// It answered a request: the lease was held throughout the span. `state_id` names the state from its beginning, wherever
-    /// it moves; `value` rises with every request.
+    /// It answered a request: the lease was held throughout the span. `state_id` names the state from its beginning,
+    /// wherever it moves; `value` rises with every request.
     Served { key: u32, generation: u64, state_id: String, value: u64, at: Span },
 }
 
@@ -73,7 +73,8 @@ pub(crate) enum CallerLine {
     Connected { at: Nanos, leases: Vec<u64> },
     /// A server answered; `table` is the lease by which the caller's table sent it there.
     Reply { key: u32, generation: u64, state_id: String, value: u64, table: u64, at: Span },
-    /// Its Lookup said that keys are lost. Each with the lease that the table has for it a moment later; zero: no owner.
+    /// Its Lookup said that keys are lost. Each with the lease that the table has for it a moment later; zero: no
+    /// owner.
     Lost { why: Why, keys: Vec<(u32, u64)>, at: Nanos },
     /// It was told to end, and so has written everything.
     Ended { at: Nanos },

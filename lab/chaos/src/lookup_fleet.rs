@@ -91,8 +91,9 @@ async fn ask(manager: SocketAddr, samples: Arc<Mutex<Samples>>, journal: Arc<Jou
     }
 }
 
-/// The most requests between two samples that are next to each other or at most a span apart. A lower count is that of a new
-/// process, which has had so many since it began. With `leaders` only what came to one that led in the end counts.
+/// The most requests between two samples that are next to each other or at most a span apart. A lower count is that
+/// of a new process, which has had so many since it began. With `leaders` only what came to one that led in the end
+/// counts.
 fn most_within(samples: &[Sample], since: Nanos, span: Nanos, leaders: bool) -> u64 {
     let mut most = 0;
     for (place, first) in samples.iter().enumerate().filter(|(_, first)| first.at >= since) {

@@ -1,6 +1,7 @@
 //! Real processes under kills, stops, cuts, lost messages and wrong clocks, and a checker of what they wrote down.
 //!
-//! `cargo xtask chaos` and `cargo xtask failover` build and run this. All processes of a run but etcd are this binary again.
+//! `cargo xtask chaos` and `cargo xtask failover` build and run this. All processes of a run but etcd are this binary
+//! again.
 
 mod bug;
 mod checker;

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The pool's namespace.
 pub(crate) const NAMESPACE: &str = "chaos";
 
-/// How far a clock may be from true time, in parts per million: 1.04 to 0.96 is 65 to 60, the drift bound between any two.
+/// How far a clock may be from true time, in parts per million: 1.04 to 0.96 is 65 to 60, the drift bound between any
+/// two.
 pub(crate) const MOST_SKEW_PPM: i32 = 40_000;
 
 /// The most by which Flease peers' clocks differ, unless one is astray.
@@ -75,14 +76,14 @@ impl Times {
         self.lease * 65 / 60
     }
 
-    /// How soon every caller that lives is told of a loss (S4): the hold, the recall, and what a Lookup may be out of contact;
-    /// with clocks that are as wrong as they may be, and a little for machines that are busy.
+    /// How soon every caller that lives is told of a loss (S4): the hold, the recall, and what a Lookup may be out of
+    /// contact; with clocks that are as wrong as they may be, and a little for machines that are busy.
     pub(crate) fn notice_bound(&self) -> Duration {
         (self.hold() + self.recall + self.contact) * 65 / 60 + Duration::from_secs(2)
     }
 
-    /// How long after its end a fault may still cost state that was used since: a hold until it is noticed, another if the leader
-    /// changed, and a migration that ended as a plain recall.
+    /// How long after its end a fault may still cost state that was used since: a hold until it is noticed, another
+    /// if the leader changed, and a migration that ended as a plain recall.
     pub(crate) fn aftermath(&self) -> Duration {
         (self.hold() * 2 + self.migration + self.recall) * 65 / 60
     }

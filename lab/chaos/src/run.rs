@@ -42,8 +42,8 @@ pub(crate) struct RunArgs {
     /// What is put under faults
     #[arg(long, value_enum, default_value = "managers")]
     world: World,
-    /// How long faults go on; two minutes unless given, or 90 s if something is wrong on purpose. A calm end of some twenty seconds
-    /// follows
+    /// How long faults go on; two minutes unless given, or 90 s if something is wrong on purpose. A calm end of some
+    /// twenty seconds follows
     #[arg(long = "for", value_parser = crate::length, value_name = "DURATION")]
     length: Option<Duration>,
     /// What everything is drawn from; another each time unless given
@@ -76,16 +76,19 @@ pub(crate) struct RunArgs {
     /// How many cells these want
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     cells: u32,
-    /// Nobody is killed, stopped or cut off, and no message is lost: planned operations alone, where every loss is false
+    /// Nobody is killed, stopped or cut off, and no message is lost: planned operations alone, where every loss is
+    /// false
     #[arg(long)]
     planned_only: bool,
     /// Something wrong on purpose; the run fails if it is not found
     #[arg(long, value_enum)]
     bug: Option<Bug>,
-    /// Another build of this program, which every second process is of: with the feature `next-version` a rolling upgrade
+    /// Another build of this program, which every second process is of: with the feature `next-version` a rolling
+    /// upgrade
     #[arg(long, value_name = "FILE")]
     other_build: Option<PathBuf>,
-    /// Clients reach Managers without links between them: every byte arrives as it was sent, and no message is lost or late
+    /// Clients reach Managers without links between them: every byte arrives as it was sent, and no message is lost
+    /// or late
     #[arg(long)]
     direct: bool,
     #[command(flatten)]
@@ -243,8 +246,8 @@ async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Res
     })
 }
 
-/// With the drift bound it just fits into two of the whole seconds that etcd counts in. A leader that outlives its lease must do so
-/// for longer than its Owners need to find the next.
+/// With the drift bound it just fits into two of the whole seconds that etcd counts in. A leader that outlives its
+/// lease must do so for longer than its Owners need to find the next.
 fn leader_lease(bug: Option<Bug>) -> &'static str {
     if bug == Some(Bug::OutlivedLeader) { "3600ms" } else { "1800ms" }
 }

@@ -29,14 +29,15 @@ impl World {
         }
     }
 
-    /// How soon every caller that lives is told of a loss (S4). A leader that has no store may take a hold to learn the table (ADR 15).
+    /// How soon every caller that lives is told of a loss (S4). A leader that has no store may take a hold to learn
+    /// the table (ADR 15).
     pub(crate) fn notice_bound(self, times: &Times) -> Duration {
         let learning = if self == World::Diskless { times.hold() * 65 / 60 } else { Duration::ZERO };
         times.notice_bound() + learning
     }
 
-    /// How long it is calm in the end: until every notice that is due has come, or until peers that started last have recovered, what
-    /// anybody held has run out, and every cell was acquired again.
+    /// How long it is calm in the end: until every notice that is due has come, or until peers that started last have
+    /// recovered, what anybody held has run out, and every cell was acquired again.
     pub(crate) fn calm(self) -> Duration {
         let times = self.times();
         match self {

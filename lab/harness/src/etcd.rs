@@ -165,8 +165,8 @@ impl Node {
     }
 }
 
-/// The arguments that every node needs: who its members are, by name and address, which of them it is, where its clients connect and
-/// where its data is.
+/// The arguments that every node needs: who its members are, by name and address, which of them it is, where its
+/// clients connect and where its data is.
 #[must_use]
 pub fn node_arguments(
     members: &[(String, SocketAddr)],

@@ -78,7 +78,8 @@ impl Place {
 }
 
 impl ManagerProcesses {
-    /// Starts them, and waits until each leads or knows who does. Without a store they need to know their pools from the start.
+    /// Starts them, and waits until each leads or knows who does. Without a store they need to know their pools from
+    /// the start.
     pub async fn start(
         program: &Program,
         store: StoreKind,
@@ -171,10 +172,10 @@ impl ManagerProcesses {
         self.places.len()
     }
 
-    /// Tells a Manager to end, which resigns if it leads, and starts the next process of its name when it is gone. Waits until that
-    /// one is ready. Without a store it then votes: before its recovery is over it does not know who leads, and another that ended
-    /// meanwhile would leave no majority. And then a leader has learned the table: if the next one ended before, what nobody claimed
-    /// would wait for another hold.
+    /// Tells a Manager to end, which resigns if it leads, and starts the next process of its name when it is gone.
+    /// Waits until that one is ready. Without a store it then votes: before its recovery is over it does not know who
+    /// leads, and another that ended meanwhile would leave no majority. And then a leader has learned the table: if
+    /// the next one ended before, what nobody claimed would wait for another hold.
     pub async fn restart(&self, number: usize) -> Result<(), Failure> {
         let place = &self.places[number];
         let old = self.processes.lock().await.get_mut(number).and_then(Option::take);

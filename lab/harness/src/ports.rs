@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Addresses whose ports are free for streams and for datagrams. Each process has loopback addresses of its own, and each call
-/// another one: nobody else takes the port before it is used.
+/// Addresses whose ports are free for streams and for datagrams. Each process has loopback addresses of its own, and
+/// each call another one: nobody else takes the port before it is used.
 pub fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let process = std::process::id();

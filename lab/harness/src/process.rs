@@ -76,7 +76,8 @@ struct Output {
 }
 
 impl Process {
-    /// Starts a command. A piped input is written by `tell`; a piped output, the standard one first, is read line by line.
+    /// Starts a command. A piped input is written by `tell`; a piped output, the standard one first, is read line by
+    /// line.
     pub fn start(command: &mut Command) -> io::Result<Process> {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();

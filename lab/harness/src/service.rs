@@ -47,8 +47,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a service and waits until it serves. It is told which process started it, to end with that by `signals::end_with`.
-    /// What it prints on its standard error goes to a file in `logs`.
+    /// Starts a service and waits until it serves. It is told which process started it, to end with that by
+    /// `signals::end_with`. What it prints on its standard error goes to a file in `logs`.
     pub async fn start(mut command: Command, name: &str, logs: &Path) -> io::Result<Service> {
         let log = logs.join(format!("{name}.log"));
         let errors = File::options().create(true).append(true).open(&log)?;

@@ -16,8 +16,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// ESRCH.
 const NO_SUCH_PROCESS: i32 = 3;
 
-/// Has the kernel kill this process when the one that started it ends, however that ends. Parents start such children from a thread
-/// that lives as long as they do: to the kernel that thread is the parent.
+/// Has the kernel kill this process when the one that started it ends, however that ends. Parents start such children
+/// from a thread that lives as long as they do: to the kernel that thread is the parent.
 pub fn end_with(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have ended before the kernel was told.
@@ -37,8 +37,8 @@ pub fn pause(process: u32) -> io::Result<()> {
     await_stopped(process)
 }
 
-/// Waits until a process that was sent SIGSTOP has stopped: the signal stops one thread after the other, and on a busy machine the
-/// others go on for a while. Returns at once if the process is gone.
+/// Waits until a process that was sent SIGSTOP has stopped: the signal stops one thread after the other, and on a
+/// busy machine the others go on for a while. Returns at once if the process is gone.
 fn await_stopped(process: u32) -> io::Result<()> {
     let since = Instant::now();
     while !is_stopped(process)? {

@@ -213,7 +213,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// The shortest leases from `first` on under which no cell is lost, each length twice the one before; else the longest.
+    /// The shortest leases from `first` on under which no cell is lost, each length twice the one before; else the
+    /// longest.
     pub(super) async fn kept(
         self,
         first: Duration,

@@ -73,8 +73,9 @@ pub(super) fn hostile(kind: Kind, leases: &[Lease], pieces: usize) -> v1::Report
     }
 }
 
-/// The next report of an Owner that wants each of these pieces, an even number in key order, as a lease of its own; nothing if it has
-/// them. It gives back every other piece, at most so many at a time, and gets them again while it has their neighbours.
+/// The next report of an Owner that wants each of these pieces, an even number in key order, as a lease of its own;
+/// nothing if it has them. It gives back every other piece, at most so many at a time, and gets them again while it
+/// has their neighbours.
 pub(super) fn division(leases: &[Lease], pieces: &[KeyRange], most: usize) -> Option<v1::Report> {
     let mut report = v1::Report::default();
     let mut pieces = pieces.iter().enumerate().peekable();

@@ -54,7 +54,8 @@ impl Kind {
         Kind::Lookups,
     ];
 
-    /// How many pieces, leases or ranges it has: as many as are legal, or fewer if so many are wanted. For joins, how many Owners.
+    /// How many pieces, leases or ranges it has: as many as are legal, or fewer if so many are wanted. For joins, how
+    /// many Owners.
     pub(super) fn pieces(self, wanted: Option<usize>) -> usize {
         let most = match self {
             Kind::HeldPieces | Kind::Renewals | Kind::Lookups => limits::MOST_ITEMS,

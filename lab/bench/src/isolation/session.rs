@@ -72,8 +72,9 @@ impl Session {
         Ok(self.fields.seq)
     }
 
-    /// Sends a report with these lists until it is answered, and does not look at what the Owner should hold. A report that crosses a
-    /// message does not count, and the Manager waits some time for another: like every Owner, this one sends it at once.
+    /// Sends a report with these lists until it is answered, and does not look at what the Owner should hold. A
+    /// report that crosses a message does not count, and the Manager waits some time for another: like every Owner,
+    /// this one sends it at once.
     pub(super) async fn report(&mut self, lists: &Bytes) -> Result<(), Failure> {
         loop {
             let number = self.send(lists).await?;
@@ -83,7 +84,8 @@ impl Session {
         }
     }
 
-    /// Sends a report with these lists, and takes note of what the Manager's next message lists: that is its answer, or crossed it.
+    /// Sends a report with these lists, and takes note of what the Manager's next message lists: that is its answer,
+    /// or crossed it.
     pub(super) async fn report_once(&mut self, lists: &Bytes) -> Result<(), Failure> {
         self.send(lists).await?;
         self.receive_leases().await?;

@@ -9,8 +9,8 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Renewals are due at a steady interval, but no Owner sends one before the last was answered. Each that a long wait held up
-    /// counts with what was left of that wait when it was due.
+    /// Renewals are due at a steady interval, but no Owner sends one before the last was answered. Each that a long
+    /// wait held up counts with what was left of that wait when it was due.
     pub(super) fn new(measured: impl Iterator<Item = Duration>, interval: Duration) -> Waits {
         let mut sorted = Vec::new();
         let mut count = 0;

@@ -28,8 +28,8 @@ impl Frame {
         Frame { head: message.encode_to_vec().into(), tail: Bytes::new() }
     }
 
-    /// An Owner's message with a report: its single fields, and its lists as they were encoded before. Fields of a message may come in
-    /// any order and in parts, so that the bytes of both are the bytes of one report.
+    /// An Owner's message with a report: its single fields, and its lists as they were encoded before. Fields of a
+    /// message may come in any order and in parts, so that the bytes of both are the bytes of one report.
     pub(super) fn of_report(fields: &v1::Report, lists: &Bytes) -> Result<Frame, Failure> {
         let length = fields.encoded_len() + lists.len();
         let mut head = BytesMut::with_capacity(fields.encoded_len() + 16);

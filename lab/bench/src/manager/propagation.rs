@@ -82,7 +82,8 @@ pub(super) async fn measure(
     Ok(propagation)
 }
 
-/// Moves a range to the Owner `pinned`, or where the partitioner wants it, and waits until all Lookups see it at `owner`.
+/// Moves a range to the Owner `pinned`, or where the partitioner wants it, and waits until all Lookups see it at
+/// `owner`.
 async fn move_once(
     testbed: &mut Testbed,
     propagation: &mut Propagation,

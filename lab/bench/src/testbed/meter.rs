@@ -1,4 +1,5 @@
-//! What the Manager's process costs: its processor time and memory by the system's books, its messages by its own metrics.
+//! What the Manager's process costs: its processor time and memory by the system's books, its messages by its own
+//! metrics.
 
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! What the measuring process and its processes of clients say to each other: a line of JSON each, one answer to an order.
+//! What the measuring process and its processes of clients say to each other: a line of JSON each, one answer to an
+//! order.
 
 use serde::{Deserialize, Serialize};
 

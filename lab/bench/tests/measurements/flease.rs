@@ -43,7 +43,8 @@ fn peers_and_etcd_are_measured_in_one_run() {
             "{cost}"
         );
         rises(&cost["latency_us"]);
-        // Two requests to each of the two others, and their replies; a slow peer's may be missing, or a round be in vain.
+        // Two requests to each of the two others, and their replies; a slow peer's may be missing, or a round be in
+        // vain.
         assert!((6.0..40.0).contains(&number(&cost["messages_per_acquisition"])), "{cost}");
         let datagrams = number(&cost["datagrams_per_acquisition"]);
         assert!(datagrams > 0.0 && datagrams <= number(&cost["messages_per_acquisition"]), "{cost}");

@@ -1,4 +1,5 @@
-//! How long keys were without anybody who answered for them, and whether all have an owner in the end (L1; of cells, L3).
+//! How long keys were without anybody who answered for them, and whether all have an owner in the end (L1; of cells,
+//! L3).
 
 use std::collections::BTreeMap;
 

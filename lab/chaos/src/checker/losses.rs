@@ -142,8 +142,8 @@ fn missed(
     ))
 }
 
-/// A notice about a state that was used before and after, under leases that the caller knew; or any, where nothing but planned
-/// operations happened.
+/// A notice about a state that was used before and after, under leases that the caller knew; or any, where nothing
+/// but planned operations happened.
 fn without_cause(
     evidence: &Evidence,
     life: &CallerLife,
@@ -192,7 +192,8 @@ fn without_cause(
     ))
 }
 
-/// Whether something happened lately that can keep a Lookup from hearing of a leader: to itself, to its way, or to those who lead.
+/// Whether something happened lately that can keep a Lookup from hearing of a leader: to itself, to its way, or to
+/// those who lead.
 fn was_disturbed(evidence: &Evidence, life: &CallerLife, at: Nanos) -> bool {
     let since = at.saturating_sub(evidence.contact_timeout * 2);
     let is_recent = |begin: Nanos, end: Nanos| begin <= at && end >= since;

@@ -1,7 +1,7 @@
 //! Reads what the processes of a run wrote, afterwards, and says what was promised and not kept.
 //!
-//! It claims only what the lines prove: every instant is known no better than the two readings of the true clock around it, and
-//! what was not written down is no evidence.
+//! It claims only what the lines prove: every instant is known no better than the two readings of the true clock
+//! around it, and what was not written down is no evidence.
 
 mod evidence;
 mod gaps;

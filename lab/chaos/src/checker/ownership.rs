@@ -1,8 +1,8 @@
 //! S1 and S2, of cells F1 and F2: a key has one owner at a time, and its leases rise.
 //!
-//! An Owner that says yes under one lease at two instants held the key at every instant between: a lease that ended does not
-//! come back. So it is enough that nobody surely says yes under a lower lease after somebody surely said yes under a higher one,
-//! and that no lease is anybody's but one session's.
+//! An Owner that says yes under one lease at two instants held the key at every instant between: a lease that ended
+//! does not come back. So it is enough that nobody surely says yes under a lower lease after somebody surely said yes
+//! under a higher one, and that no lease is anybody's but one session's.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

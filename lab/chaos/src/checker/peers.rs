@@ -1,4 +1,5 @@
-//! F1 and F2: a cell has one holder at a time, and epochs rise over its acquisitions. And a peer whose clock is astray steps down.
+//! F1 and F2: a cell has one holder at a time, and epochs rise over its acquisitions. And a peer whose clock is
+//! astray steps down.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What may cost a key its state: faults that came near the Owners that had it, or those who lead. Planned operations do not.
+//! What may cost a key its state: faults that came near the Owners that had it, or those who lead. Planned operations
+//! do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +82,8 @@ impl Provocations {
         found
     }
 
-    /// Whether something other than planned operations may have cost the state `before`, after which `after` began anew.
+    /// Whether something other than planned operations may have cost the state `before`, after which `after` began
+    /// anew.
     pub(super) fn explain(&self, key: u32, before: &StateLifetime, after: &StateLifetime) -> bool {
         let (from, to) = (before.last.0.saturating_sub(self.aftermath), after.first.1);
         let lives = self.lives_with(key, from, to);

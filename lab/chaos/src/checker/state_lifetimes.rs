@@ -59,7 +59,8 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) -> StateLifetime
     lifetimes
 }
 
-/// Every request adds one: a later one that finds no more than an earlier one left has lost something, and nobody was told.
+/// Every request adds one: a later one that finds no more than an earlier one left has lost something, and nobody was
+/// told.
 fn went_back(key: u32, state_id: &str, mut uses: Vec<(Span, u64)>) -> Option<String> {
     let mut ends = uses.clone();
     ends.sort_by_key(|(at, _)| at.1);

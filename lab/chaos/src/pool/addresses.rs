@@ -1,4 +1,5 @@
-//! Where everything is. Runs at the same time have different addresses, and a process has the same one in all its lives.
+//! Where everything is. Runs at the same time have different addresses, and a process has the same one in all its
+//! lives.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -69,8 +69,8 @@ const OF_DISKLESS: Table = &[
     (Kind::Storm, Duration::from_millis(3_000)),
 ];
 
-/// A peer that was killed takes no part for three seconds after its start. There are times with a majority between the times
-/// without: what is never acquired cannot be lost.
+/// A peer that was killed takes no part for three seconds after its start. There are times with a majority between
+/// the times without: what is never acquired cannot be lost.
 const OF_PEERS: Table = &[
     (Kind::Kill(Part::Peer), Duration::from_millis(7_000)),
     (Kind::Stop(Part::Peer), Duration::from_millis(4_500)),
@@ -105,8 +105,8 @@ impl Kind {
         }
     }
 
-    /// Whether it can come at all. What is planted is looked for while the Managers are well: after a change of leaders nobody
-    /// is granted anything for a hold, and much that is wrong stays without consequence.
+    /// Whether it can come at all. What is planted is looked for while the Managers are well: after a change of
+    /// leaders nobody is granted anything for a hold, and much that is wrong stays without consequence.
     fn is_possible(self, pool: &Pool) -> bool {
         let has_etcd = pool.plan.store == StoreKind::Etcd;
         // What is planted there is about leaders that learn.

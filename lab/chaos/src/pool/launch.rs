@@ -256,7 +256,8 @@ impl Pool {
         self.note(HarnessLine::Healed { from: from.to_string(), to: to.to_string(), at: true_now() })
     }
 
-    /// Has etcd forget the leader's key, as somebody with `etcdctl` might: the next leads at once. Does not wait for it.
+    /// Has etcd forget the leader's key, as somebody with `etcdctl` might: the next leads at once. Does not wait for
+    /// it.
     pub(crate) fn depose(&self) -> io::Result<()> {
         let endpoints: Vec<String> =
             (0..self.plan.sizes.etcd).map(|etcd| self.addresses.etcd(etcd).to_string()).collect();

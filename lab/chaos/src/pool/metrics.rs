@@ -16,7 +16,8 @@ const REQUESTS: &str = "centrifuge_messages_received_total{kind=\"watch\"}";
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Adds up what each life of each Manager counted. What a Manager counted after the last look before it was killed is missing.
+/// Adds up what each life of each Manager counted. What a Manager counted after the last look before it was killed is
+/// missing.
 #[derive(Debug, Default)]
 pub(crate) struct RaceDrops {
     last: BTreeMap<SocketAddr, u64>,

@@ -1,7 +1,8 @@
 //! Network namespaces: one for the harness, which is the router of all others, and one for each process.
 //!
-//! The harness runs in a namespace of its own, so that what it sets up is gone with it. A cut is a rule of the router that
-//! drops what one address sends to another, without a word to either: each direction is cut on its own. Only `ip` is needed.
+//! The harness runs in a namespace of its own, so that what it sets up is gone with it. A cut is a rule of the router
+//! that drops what one address sends to another, without a word to either: each direction is cut on its own. Only
+//! `ip` is needed.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,8 +13,8 @@ use crate::plan::Sizes;
 
 /// The router's address, the same on every cable.
 const ROUTER: &str = "169.254.1.1";
-/// Where cuts stand among the router's rules: before the one that knows its own addresses, or what is sent to a link would not be
-/// cut.
+/// Where cuts stand among the router's rules: before the one that knows its own addresses, or what is sent to a link
+/// would not be cut.
 const CUTS: &str = "10";
 /// Where that one is moved to.
 const OWN_ADDRESSES: &str = "100";
@@ -89,8 +90,8 @@ pub(super) fn connect(id: u32, addresses: &Addresses, sizes: Sizes) -> io::Resul
     client.map_or(Ok(()), |client| prove_cuts(addresses.of(client), target, &format!("v-{client}")))
 }
 
-/// Cuts a way to the router itself and asks the kernel what it would do with a packet: a cut that does not cut would make a run
-/// easier than it says.
+/// Cuts a way to the router itself and asks the kernel what it would do with a packet: a cut that does not cut would
+/// make a run easier than it says.
 fn prove_cuts(from: IpAddr, to: IpAddr, cable: &str) -> io::Result<()> {
     let passes = || ip(&["route", "get", &to.to_string(), "from", &from.to_string(), "iif", cable]).is_ok();
     let before = passes();

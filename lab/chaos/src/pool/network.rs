@@ -188,7 +188,8 @@ pub(super) fn peer_id(peer: u8) -> u16 {
     u16::from(peer) + 1
 }
 
-/// Whether a process has links to the Managers. Fleets of Lookups have none: the harness would be busy with nothing else.
+/// Whether a process has links to the Managers. Fleets of Lookups have none: the harness would be busy with nothing
+/// else.
 fn is_client(node: Node) -> bool {
     matches!(node, Node::Owner(_) | Node::Caller(_))
 }

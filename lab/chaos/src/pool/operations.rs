@@ -1,4 +1,5 @@
-//! Planned operations: what operators and upgrades do to a pool. They overlap with each other and with faults, and lose nothing.
+//! Planned operations: what operators and upgrades do to a pool. They overlap with each other and with faults, and
+//! lose nothing.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -100,8 +100,8 @@ fn members_of(cell: u32, peers: u8) -> Vec<u16> {
     members
 }
 
-/// To and fro between the edges, or at one edge, or anywhere between: always within half of epsilon of true time, and a little
-/// less, because two readings take a moment.
+/// To and fro between the edges, or at one edge, or anywhere between: always within half of epsilon of true time, and
+/// a little less, because two readings take a moment.
 fn within_epsilon(rng: &mut Rng) -> Wander {
     let edge = i64::try_from(EPSILON.as_nanos()).unwrap_or(0) * 48 / 100;
     let share = i64::try_from(rng.below(101)).unwrap_or(0);

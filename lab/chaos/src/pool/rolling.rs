@@ -1,4 +1,5 @@
-//! A rolling restart: all of a kind one after the other, each told to end and waited for until the next of its name runs.
+//! A rolling restart: all of a kind one after the other, each told to end and waited for until the next of its name
+//! runs.
 
 use std::collections::VecDeque;
 use std::io;

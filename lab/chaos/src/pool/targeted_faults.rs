@@ -14,12 +14,13 @@ use crate::bug::{Bug, LeaderTrouble};
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// How long a Manager is away that leads in place of another.
 const AWAY: Duration = Duration::from_millis(2_500);
-/// An Owner is killed this long before a leader that must decide something is struck: its hold is over a little later, when the
-/// leader may still act.
+/// An Owner is killed this long before a leader that must decide something is struck: its hold is over a little
+/// later, when the leader may still act.
 const BEFORE: Duration = Duration::from_millis(2_500);
 /// It comes back this long after the strike, while its keys are given to others.
 const SOON: Duration = Duration::from_millis(900);
-/// One that is killed with the strike comes back this long after it: the next leader finds other Owners than the last had.
+/// One that is killed with the strike comes back this long after it: the next leader finds other Owners than the last
+/// had.
 const LATE: Duration = Duration::from_millis(10_000);
 /// The next leader is killed this long after the strike, when the last one has written what it could.
 const WRITTEN: Duration = Duration::from_millis(2_100);

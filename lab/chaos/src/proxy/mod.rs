@@ -1,5 +1,5 @@
-//! What stands between processes: links that carry the messages of Owners and Lookups to Managers, one by one, ways that do the
-//! same with datagrams, and relays that carry bytes.
+//! What stands between processes: links that carry the messages of Owners and Lookups to Managers, one by one, ways
+//! that do the same with datagrams, and relays that carry bytes.
 
 mod datagrams;
 mod link_faults;

@@ -91,8 +91,8 @@ async fn join(
     Ok(owner)
 }
 
-/// Brings a part of a moving range to the server that gets it, and its answer back. Written down before anything is sent: if that
-/// server is in trouble, it is known whom the state was for.
+/// Brings a part of a moving range to the server that gets it, and its answer back. Written down before anything is
+/// sent: if that server is in trouble, it is known whom the state was for.
 async fn carry(me: String, url: String, bytes: Vec<u8>, journal: Arc<Journal>) -> Result<Vec<u8>, BoxError> {
     journal.write(&[OwnerLine::Sends { to: url.clone(), at: true_now() }])?;
     let mut stream = wire::connect(&me, &url).await?;

@@ -1,4 +1,5 @@
-//! A Flease peer's process: wants every cell of which it is a member, holds it for a while, and writes down when it did.
+//! A Flease peer's process: wants every cell of which it is a member, holds it for a while, and writes down when it
+//! did.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -192,8 +193,8 @@ impl Seeker {
     }
 }
 
-/// Asks every lease whether it is valid, again and again: on a thread of its own, so that a busy runtime does not hide what
-/// it would say.
+/// Asks every lease whether it is valid, again and again: on a thread of its own, so that a busy runtime does not
+/// hide what it would say.
 fn probe(leases: Leases, cells: Vec<u32>, journal: Arc<Journal>) {
     thread::spawn(move || {
         let mut stretches = Stretches::new();

@@ -49,7 +49,7 @@ mod managers;
 pub mod owner;
 pub mod router;
 mod seed;
-mod silence;
+mod stall_detector;
 pub mod test_cluster;
 
 pub use centrifuge_core::id::{Generation, SessionId};

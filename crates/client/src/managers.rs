@@ -7,7 +7,7 @@ use std::time::Duration;
 use centrifuge_core::id::ManagerId;
 
 /// How often a file is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The Managers of a group, leader and standbys, each as `host:port`.
 ///
@@ -83,7 +83,7 @@ impl Managers {
         let Source::File(path) = self.source else { return };
         let mut is_readable = true;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let path = path.clone();
             let read = tokio::task::spawn_blocking(move || read_file(&path)).await;
             match read {
@@ -164,7 +164,7 @@ mod tests {
             async move { told.send(list).is_ok() }
         }));
         std::fs::write(file.path(), "nonsense").expect("written");
-        tokio::time::sleep(LOOK * 3).await;
+        tokio::time::sleep(POLL_INTERVAL * 3).await;
         std::fs::write(file.path(), "c:3").expect("written");
         let list = lists.recv().await.expect("a list");
         assert_eq!(list.iter().map(ManagerId::as_str).collect::<Vec<_>>(), ["c:3"]);

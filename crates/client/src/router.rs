@@ -17,7 +17,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How long a request is tried unless told otherwise: longer than a lease and its hold.
-const PATIENCE: Duration = Duration::from_secs(90);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(90);
 /// How often a table without a Lookup is compared with the owner that is being asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an attempt may go on after its owner lost the key: an answer given before a planned move is on its way, and giving it up
@@ -137,13 +137,13 @@ impl Router {
     /// Routes by a Lookup: a changed table ends a wait early.
     #[must_use]
     pub fn new(lookup: Lookup) -> Router {
-        Router { routes: lookup.routes(), lookup: Some(lookup), patience: PATIENCE }
+        Router { routes: lookup.routes(), lookup: Some(lookup), patience: DEFAULT_TIMEOUT }
     }
 
     /// Routes by a table alone.
     #[must_use]
     pub fn over(routes: HotRoutes) -> Router {
-        Router { routes, lookup: None, patience: PATIENCE }
+        Router { routes, lookup: None, patience: DEFAULT_TIMEOUT }
     }
 
     /// How long a request is tried; 90 s unless set, which outlasts an owner's death under the default settings.

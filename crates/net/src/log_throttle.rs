@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a kind stays silent after it was said.
-const PAUSE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides which of many alike log lines is written: the first of its kind, then one a minute with the number of those
 /// left out. Kinds are a few words of this program, never a peer's.
@@ -32,7 +32,7 @@ impl LogThrottle {
             kinds.insert(kind, Said { at: now, suppressed: 0 });
             return Some(0);
         };
-        if now.duration_since(said.at) < PAUSE {
+        if now.duration_since(said.at) < LOG_INTERVAL {
             said.suppressed += 1;
             return None;
         }
@@ -50,10 +50,10 @@ mod tests {
         let log = LogThrottle::default();
         let start = Instant::now();
         assert_eq!(log.admit_at("a", start), Some(0));
-        assert_eq!(log.admit_at("a", start + PAUSE / 2), None);
-        assert_eq!(log.admit_at("a", start + PAUSE / 2), None);
-        assert_eq!(log.admit_at("b", start + PAUSE / 2), Some(0));
-        assert_eq!(log.admit_at("a", start + PAUSE), Some(2));
-        assert_eq!(log.admit_at("a", start + PAUSE), None);
+        assert_eq!(log.admit_at("a", start + LOG_INTERVAL / 2), None);
+        assert_eq!(log.admit_at("a", start + LOG_INTERVAL / 2), None);
+        assert_eq!(log.admit_at("b", start + LOG_INTERVAL / 2), Some(0));
+        assert_eq!(log.admit_at("a", start + LOG_INTERVAL), Some(2));
+        assert_eq!(log.admit_at("a", start + LOG_INTERVAL), None);
     }
 }

@@ -10,7 +10,7 @@ use centrifuge_net::driver::{DrivenEvent, Driver, Host, Tee};
 use tokio::sync::mpsc;
 
 /// How long a test waits for what should come at once.
-const BOUND: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A slack that no clock of a test machine exceeds.
 const NO_JUMP: Duration = Duration::from_secs(1_000_000_000);
 
@@ -105,7 +105,7 @@ fn driver(slack: Duration) -> (Driver<Small, Shown>, Actions) {
 }
 
 async fn next(actions: &mut Actions) -> Action {
-    tokio::time::timeout(BOUND, actions.recv()).await.expect("in time").expect("the driver runs")
+    tokio::time::timeout(TEST_TIMEOUT, actions.recv()).await.expect("in time").expect("the driver runs")
 }
 
 #[tokio::test]
@@ -119,7 +119,8 @@ async fn actions_are_performed_in_their_order_and_the_end_of_senders_is_the_end(
         assert_eq!(next(&mut actions).await, Action::Acted(expected));
     }
     drop(send);
-    let (machine, host) = tokio::time::timeout(BOUND, running).await.expect("in time").expect("no panic");
+    let (machine, host) =
+        tokio::time::timeout(TEST_TIMEOUT, running).await.expect("in time").expect("no panic");
     assert_eq!(host.steps, 2);
     assert!(machine.wake.is_none());
 }
@@ -141,7 +142,7 @@ async fn a_wake_comes_when_it_is_due_and_before_events_that_wait() {
     let Action::WokenAt { now, wanted } = next(&mut actions).await else { panic!("nothing else was asked") };
     assert!(now >= wanted, "never early enough to change nothing: {now} for {wanted}");
     drop(send);
-    tokio::time::timeout(BOUND, running).await.expect("in time").expect("no panic");
+    tokio::time::timeout(TEST_TIMEOUT, running).await.expect("in time").expect("no panic");
 }
 
 #[tokio::test]
@@ -154,7 +155,7 @@ async fn a_flood_of_events_does_not_put_a_wake_off() {
         send.send(Event::Act(0)).await.expect("room");
     }
     drop(send);
-    let (machine, _) = tokio::time::timeout(BOUND, driver.run(events)).await.expect("in time");
+    let (machine, _) = tokio::time::timeout(TEST_TIMEOUT, driver.run(events)).await.expect("in time");
     assert!(matches!(next(&mut actions).await, Action::WokenAt { .. }));
     assert!(machine.steps > FLOOD, "every event was fed");
     assert!(machine.woken_at_step < FLOOD, "the wake did not wait for all of them");
@@ -169,7 +170,7 @@ async fn a_later_wish_replaces_an_earlier_one() {
     send.send(Event::WakeAfter(Duration::from_millis(10))).await.expect("the driver listens");
     assert!(matches!(next(&mut actions).await, Action::WokenAt { .. }));
     drop(send);
-    let (machine, _) = tokio::time::timeout(BOUND, running).await.expect("in time").expect("no panic");
+    let (machine, _) = tokio::time::timeout(TEST_TIMEOUT, running).await.expect("in time").expect("no panic");
     assert!(machine.wake.is_none(), "the hour was forgotten");
 }
 
@@ -198,10 +199,10 @@ async fn a_jump_is_told_before_the_event_and_the_tee_sees_every_step() {
             }
         }
     };
-    let after = tokio::time::timeout(BOUND, jumped).await.expect("a jump in time");
+    let after = tokio::time::timeout(TEST_TIMEOUT, jumped).await.expect("a jump in time");
     assert_eq!(after, Action::Acted(0), "the event that was on its way comes right after the jump");
     drop(send);
-    tokio::time::timeout(BOUND, running).await.expect("in time").expect("no panic");
+    tokio::time::timeout(TEST_TIMEOUT, running).await.expect("in time").expect("no panic");
     let seen = seen.0.lock().expect("no panic");
     assert!(seen.ends_with(&[Some(Event::Jumped), Some(Event::Act(1))]), "{seen:?}");
 }

@@ -17,7 +17,7 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 
 /// How long a test waits for what should come at once.
-const BOUND: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn ballot() -> impl Strategy<Value = Ballot> {
     (any::<u64>(), any::<u16>()).prop_map(|(time, peer)| Ballot { time: Instant(time), peer: PeerId(peer) })
@@ -159,7 +159,7 @@ async fn listen(me: u16, others: &[(u16, SocketAddr)]) -> (PeerSocket, mpsc::Rec
 }
 
 async fn next(received: &mut mpsc::Receiver<(PeerId, Packet)>) -> (PeerId, Packet) {
-    tokio::time::timeout(BOUND, received.recv()).await.expect("in time").expect("the socket lives")
+    tokio::time::timeout(TEST_TIMEOUT, received.recv()).await.expect("in time").expect("the socket lives")
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn a_name_is_looked_up() {
             }
         }
     };
-    assert_eq!(tokio::time::timeout(BOUND, arrives).await.expect("in time").0, PeerId(1));
+    assert_eq!(tokio::time::timeout(TEST_TIMEOUT, arrives).await.expect("in time").0, PeerId(1));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use super::change::BACKLOG;
 use super::host::PeerHost;
 use super::times::Tally;
 use super::waiting::Waiting;
-use super::{Flease, Inner, Shared, State};
+use super::{Flease, Inner, PeerState, Shared};
 
 /// How many events wait for the driver.
 const QUEUE: usize = 1024;
@@ -160,7 +160,7 @@ impl FleaseBuilder {
     pub async fn start(self) -> Result<Flease, StartError> {
         let config = self.config()?;
         let secret = Secret::new(self.key.as_deref().ok_or(StartError::NoKey)?.trim_ascii())?;
-        let seed = crate::seed::draw().map_err(StartError::Randomness)?;
+        let seed = crate::seed::os_seed().map_err(StartError::Randomness)?;
         let (events, queue) = mpsc::channel(QUEUE);
         let own = self.peers.address(self.me).ok_or(StartError::NotOnTheList(self.me))?;
         let bind = self.bind.as_deref().unwrap_or(own);
@@ -201,7 +201,7 @@ fn start(
     socket: Arc<PeerSocket>,
     (events, queue): (mpsc::Sender<ClaimEvent>, mpsc::Receiver<ClaimEvent>),
 ) -> Flease {
-    let state = State { takes_part_from: Instant::NEVER, apart: Vec::new(), is_stopped: false };
+    let state = PeerState { takes_part_from: Instant::NEVER, apart: Vec::new(), is_stopped: false };
     let shared = Arc::new(Shared {
         waiting: Waiting::default(),
         changes: broadcast::channel(BACKLOG).0,

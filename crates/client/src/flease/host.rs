@@ -10,7 +10,7 @@ use centrifuge_net::flease::PeerSocket;
 
 use super::change::Change;
 use super::want::Want;
-use super::{Shared, State};
+use super::{PeerState, Shared};
 
 /// The peer's host. Actions come in the order in which they must take effect: a lease ends here before others hear of it.
 pub(super) struct PeerHost {
@@ -89,7 +89,7 @@ impl Host<ClaimMachine> for PeerHost {
         self.shared.publish(peer.counters());
         let (from, busy) = (peer.takes_part_from(), machine.busy());
         self.shared.busy.send_if_modified(|shown| std::mem::replace(shown, busy) != busy);
-        let is_new = |status: &mut State| std::mem::replace(&mut status.takes_part_from, from) != from;
+        let is_new = |status: &mut PeerState| std::mem::replace(&mut status.takes_part_from, from) != from;
         self.shared.status.send_if_modified(is_new);
     }
 }

@@ -7,7 +7,7 @@ use centrifuge_core::flease::ClaimEnd;
 
 use super::cell::{Wanted, wait};
 use super::change::{Epoch, LeaseEnd};
-use super::want::Held;
+use super::want::HeldLease;
 
 /// The right to a cell, until it ends. It is renewed by itself; dropping it gives the cell back.
 ///
@@ -82,7 +82,7 @@ impl Lease {
     }
 
     #[inline]
-    fn held(&self) -> Option<&Held> {
+    fn held(&self) -> Option<&HeldLease> {
         self.wanted.want.held()
     }
 }

@@ -89,7 +89,7 @@ struct Inner {
 struct Shared {
     waiting: Waiting,
     changes: broadcast::Sender<Change>,
-    status: watch::Sender<State>,
+    status: watch::Sender<PeerState>,
     /// Cells that are wanted, held or being released. Apart from the rest, because it changes with every cell, and whoever waits
     /// for one looks at the rest.
     busy: watch::Sender<usize>,
@@ -101,7 +101,7 @@ struct Shared {
 
 /// How far a peer is.
 #[derive(Clone, Debug)]
-struct State {
+struct PeerState {
     takes_part_from: Instant,
     apart: Vec<u16>,
     is_stopped: bool,

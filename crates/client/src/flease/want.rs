@@ -12,13 +12,13 @@ use tokio::sync::watch;
 pub(super) struct Want {
     claim: ClaimId,
     cell: Cell,
-    held: OnceLock<Held>,
+    held: OnceLock<HeldLease>,
     news: watch::Sender<News>,
 }
 
 /// The lease that came of it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLease {
     pub(super) epoch: Ballot,
     pub(super) deadline: Deadline,
 }
@@ -45,7 +45,7 @@ impl Want {
         &self.cell
     }
 
-    pub(super) fn held(&self) -> Option<&Held> {
+    pub(super) fn held(&self) -> Option<&HeldLease> {
         self.held.get()
     }
 
@@ -60,7 +60,7 @@ impl Want {
 
     /// It is held, or held longer. A lease of another epoch is not the one that its owner knows: that one is over.
     pub(super) fn hold(&self, epoch: Ballot, until: Instant, offset: &Offset) {
-        let held = self.held.get_or_init(|| Held { epoch, deadline: Deadline::new(until, offset) });
+        let held = self.held.get_or_init(|| HeldLease { epoch, deadline: Deadline::new(until, offset) });
         if held.epoch == epoch {
             held.deadline.extend(until);
             self.news.send_if_modified(|news| !std::mem::replace(&mut news.is_held, true));

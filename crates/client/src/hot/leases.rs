@@ -122,16 +122,16 @@ impl LeaseSnapshot {
 
 /// What is held of a run of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct LeaseEntry {
     /// Zero: nothing.
     generation: Generation,
     continuous_from: Generation,
     is_frozen: bool,
 }
 
-impl Held {
-    const NOTHING: Held =
-        Held { generation: Generation::ZERO, continuous_from: Generation(u64::MAX), is_frozen: false };
+impl LeaseEntry {
+    const NOTHING: LeaseEntry =
+        LeaseEntry { generation: Generation::ZERO, continuous_from: Generation(u64::MAX), is_frozen: false };
 
     #[inline(always)]
     fn check(self, is_valid: bool) -> Result<Generation, NotOwner> {
@@ -153,7 +153,7 @@ impl Held {
 /// The leases of an Owner, built once and never changed; renewals keep it.
 #[derive(Debug)]
 pub(crate) struct LeaseTable {
-    index: RangeIndex<Held>,
+    index: RangeIndex<LeaseEntry>,
     leases: Box<[Option<Lease>]>,
     copies: Mutex<Copies>,
 }
@@ -225,9 +225,9 @@ impl LeaseTable {
     pub(crate) fn new(leases: &[(Lease, bool)]) -> LeaseTable {
         let held = leases.iter().map(|(lease, is_frozen)| {
             let (generation, continuous_from) = (lease.generation, lease.continuous_from);
-            (lease.range, Held { generation, continuous_from, is_frozen: *is_frozen })
+            (lease.range, LeaseEntry { generation, continuous_from, is_frozen: *is_frozen })
         });
-        let index = RangeIndex::new(held, Held::NOTHING);
+        let index = RangeIndex::new(held, LeaseEntry::NOTHING);
         let mut details = vec![None; index.len()];
         for (lease, _) in leases {
             details[index.find(lease.range.first())] = Some(*lease);
@@ -286,7 +286,7 @@ impl LeaseTable {
 /// What is held of a run of keys, and how often one thread asked for it.
 #[derive(Debug)]
 struct Counted {
-    held: Held,
+    held: LeaseEntry,
     count: AtomicU64,
     /// The count at which a key is sampled next; zero: not drawn yet.
     sample_due: AtomicU64,
@@ -313,7 +313,7 @@ struct OwnView {
 impl OwnView {
     /// Counts load of a key, and gives its run and what is held of it.
     #[inline(always)]
-    fn count(&self, key: Key, amount: u64) -> (usize, Held) {
+    fn count(&self, key: Key, amount: u64) -> (usize, LeaseEntry) {
         let run = self.own.index.find(key);
         let counted = self.own.index.value(run);
         if counted.add(amount) {

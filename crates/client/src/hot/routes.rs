@@ -153,9 +153,9 @@ impl Interner {
 
 /// Sessions are drawn by chance, so that their own bits are as good as a hash of them.
 #[derive(Default)]
-struct ByChance(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for ByChance {
+impl Hasher for IdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
@@ -224,7 +224,7 @@ impl RouteTable {
     }
 
     fn new<'a>(rows: impl IntoIterator<Item = (KeyRange, &'a Row)>) -> RouteTable {
-        let mut numbers: HashMap<SessionId, u32, BuildHasherDefault<ByChance>> = HashMap::default();
+        let mut numbers: HashMap<SessionId, u32, BuildHasherDefault<IdentityHasher>> = HashMap::default();
         let (mut owners, mut counted) = (Vec::new(), Vec::new());
         let place = |len: usize| u32::try_from(len - 1).expect("fewer owners than two to the power of 31");
         let mut number = |owner: &'a PublishedOwner| {

@@ -172,7 +172,7 @@ impl LookupBuilder {
         let managers = self.managers.read()?;
         let asked = managers::names(&managers);
         let config = self.config(managers)?;
-        let seed = crate::seed::draw().map_err(ConnectError::Randomness)?;
+        let seed = crate::seed::os_seed().map_err(ConnectError::Randomness)?;
         let recorder =
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
         let machine = LookupMachine::new(config.clone(), Random::from_seed(seed));
@@ -234,9 +234,9 @@ impl LookupBuilder {
         }
         // The queue is empty: there is room.
         let _ = events.try_send(LookupEvent::Start);
-        let last_word = LastWord(Arc::clone(&shared));
+        let panic_guard = PanicGuard(Arc::clone(&shared));
         tasks.push(spawn(async move {
-            let _last_word = last_word;
+            let _panic_guard = panic_guard;
             driver.run(queue).await;
         }));
         tasks.push(spawn(follow(self.managers, config.managers, events)));
@@ -260,9 +260,9 @@ impl Lookup {
 }
 
 /// Nobody would hear of a loss after the driver's panic: so everything is told to be lost then.
-struct LastWord(Arc<Shared>);
+struct PanicGuard(Arc<Shared>);
 
-impl Drop for LastWord {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.status.send_modify(|status| status.is_in_contact = false);
@@ -325,11 +325,11 @@ mod tests {
             status: watch::channel(status).0,
         });
         let mut losses = Losses::new(shared.losses.subscribe());
-        drop(LastWord(Arc::clone(&shared)));
+        drop(PanicGuard(Arc::clone(&shared)));
         assert!(shared.status.borrow().is_in_contact, "an end without a panic is nobody's loss");
-        let last_word = LastWord(Arc::clone(&shared));
+        let panic_guard = PanicGuard(Arc::clone(&shared));
         let driver = tokio::spawn(async move {
-            let _last_word = last_word;
+            let _panic_guard = panic_guard;
             panic!("on purpose");
         });
         assert!(driver.await.is_err_and(|error| error.is_panic()));

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::host::Links;
-use crate::silence::Silence;
+use crate::stall_detector::StallDetector;
 
 /// The most watches that wait for an answer: older ones are given up.
 const MOST: usize = 16;
@@ -19,7 +19,7 @@ const MOST: usize = 16;
 /// A watch for every request, until a later one has begun to answer.
 pub(super) struct WatchLinks {
     dialer: Dialer,
-    silences: BTreeMap<ManagerId, Arc<Silence>>,
+    silences: BTreeMap<ManagerId, Arc<StallDetector>>,
     watches: Arc<Watches>,
     events: mpsc::Sender<LookupEvent>,
 }
@@ -59,7 +59,7 @@ impl WatchLinks {
     }
 
     /// How long the Manager has been silent. One that has been for too long is asked by another connection.
-    fn silence(&mut self, manager: &ManagerId) -> Arc<Silence> {
+    fn silence(&mut self, manager: &ManagerId) -> Arc<StallDetector> {
         let silence = self.silences.entry(manager.clone()).or_default();
         if silence.ask() {
             self.dialer.give_up(manager);
@@ -95,7 +95,7 @@ async fn watch(
     manager: &ManagerId,
     request: &LookupRequest,
     events: &mpsc::Sender<LookupEvent>,
-    silence: &Silence,
+    silence: &StallDetector,
     answered: impl Fn(),
 ) -> Result<(), tonic::Status> {
     let mut client =

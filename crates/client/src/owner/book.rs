@@ -7,12 +7,12 @@ use centrifuge_core::range_map::RangeMap;
 
 use crate::hot::Lease;
 
-type Held = RangeMap<centrifuge_core::owner::Lease>;
+type HeldRanges = RangeMap<centrifuge_core::owner::OwnerLease>;
 
 /// Keeps the machine's leases together with what its grants said of them.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseBook {
-    held: Held,
+    held: HeldRanges,
     /// The lease under which each key was granted, whatever number it has now.
     accepted: RangeMap<Generation>,
     /// The lease and the one that its state came from.
@@ -48,11 +48,12 @@ impl LeaseBook {
 
     /// Every lease in key order, by how long it has been held, and whether it is frozen.
     pub(crate) fn leases(&self) -> Vec<(Lease, bool)> {
-        let lease = |(range, lease, accepted): (KeyRange, &centrifuge_core::owner::Lease, &Generation)| {
-            let (generation, state_since) = (lease.generation, lease.state_since);
-            let (continuous_from, source) = (*accepted, self.source_of(range, *accepted));
-            (Lease { range, generation, continuous_from, state_since, source }, lease.frozen)
-        };
+        let lease =
+            |(range, lease, accepted): (KeyRange, &centrifuge_core::owner::OwnerLease, &Generation)| {
+                let (generation, state_since) = (lease.generation, lease.state_since);
+                let (continuous_from, source) = (*accepted, self.source_of(range, *accepted));
+                (Lease { range, generation, continuous_from, state_since, source }, lease.frozen)
+            };
         self.held.overlay(&self.accepted).map(lease).collect()
     }
 

@@ -266,7 +266,7 @@ impl OwnerBuilder {
         let mut config = self.config(managers)?;
         let credential = credential::draw().map_err(|error| JoinError::Randomness(error.to_string()))?;
         config.credential = Some(credential);
-        let seed = crate::seed::draw().map_err(JoinError::Randomness)?;
+        let seed = crate::seed::os_seed().map_err(JoinError::Randomness)?;
         let recorder =
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
         let machine = OwnerMachine::new(config.clone(), Random::from_seed(seed));

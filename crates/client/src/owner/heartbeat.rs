@@ -17,7 +17,7 @@ use super::Shared;
 pub(super) type Probe = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// How often in a limit the application is looked at.
-const LOOKS: u32 = 4;
+const CHECKS_PER_LIMIT: u32 = 4;
 
 /// Watches the application, and gives up when it was silent for longer than `limit`.
 pub(super) async fn watch(
@@ -26,7 +26,7 @@ pub(super) async fn watch(
     limit: Duration,
     probe: Option<Probe>,
 ) {
-    let pause = limit / LOOKS;
+    let pause = limit / CHECKS_PER_LIMIT;
     while is_alive(&shared, limit) {
         match &probe {
             Some(probe) => ask(&shared, probe, pause).await,

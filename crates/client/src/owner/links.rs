@@ -17,7 +17,7 @@ use tonic::Code;
 
 use super::Shared;
 use super::host::Links;
-use crate::silence::Silence;
+use crate::stall_detector::StallDetector;
 
 /// How many messages wait for a connection before the next is dropped, as a network would.
 const QUEUE: usize = 16;
@@ -26,7 +26,7 @@ const QUEUE: usize = 16;
 pub(super) struct ManagerLinks {
     dialer: Dialer,
     streams: BTreeMap<ManagerId, Stream>,
-    silences: BTreeMap<ManagerId, Arc<Silence>>,
+    silences: BTreeMap<ManagerId, Arc<StallDetector>>,
     events: mpsc::Sender<OwnerEvent>,
     shared: Arc<Shared>,
 }
@@ -107,7 +107,7 @@ async fn converse(
     messages: mpsc::Receiver<v1::OwnerMessage>,
     events: &mpsc::Sender<OwnerEvent>,
     shared: &Shared,
-    silence: &Silence,
+    silence: &StallDetector,
 ) -> Result<(), tonic::Status> {
     let mut client =
         dialer.owner(manager).map_err(|error| tonic::Status::invalid_argument(error.to_string()))?;

@@ -142,14 +142,14 @@ const REMEMBERED: usize = 4096;
 /// Copies on their way in.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    state: Mutex<State>,
+    state: Mutex<ImportState>,
 }
 
 /// A copy that the machine has yet to hear of, and who waits for that.
 type Waiting = (ImportOffer, oneshot::Sender<()>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ImportState {
     newest: BTreeMap<SessionId, RangeMap<TransferId>>,
     waiting: VecDeque<Waiting>,
     noted: RangeMap<(SessionId, TransferId)>,
@@ -215,12 +215,12 @@ impl Imports {
         self.lock().noted.remove(range);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ImportState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ImportState {
     /// The copy of which the machine speaks; the first, if several are the same to it.
     fn take_waiting(&mut self, range: KeyRange, source: Generation) -> Option<Waiting> {
         let is_it = |(offer, _): &Waiting| offer.range == range && offer.source == source;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::message::{Ballot, Body, Cell, Lease, PeerId};
 use super::register::Register;
 use super::round::{Progress, Round};
-use super::seeker::{Aim, Finding, Held, Seeker};
+use super::seeker::{Aim, Finding, HeldCell, Seeker};
 use super::{EndedReason, FleaseAction, FleaseMachine, Step, TICK};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
@@ -226,7 +226,7 @@ impl FleaseMachine {
         if lease.until <= step.now || !(renews || lease.epoch == ballot || is_revived) {
             return seeker.go_on_at(step.now + TICK);
         }
-        seeker.held = Some(Held { epoch: lease.epoch, until: lease.until });
+        seeker.held = Some(HeldCell { epoch: lease.epoch, until: lease.until });
         seeker.told = None;
         let next = if seeker.again { step.now } else { renewal };
         seeker.go_on_at(next.max(step.now + TICK));

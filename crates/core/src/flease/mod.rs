@@ -23,7 +23,7 @@ pub use event::*;
 pub use message::*;
 pub use register::Register;
 pub use round::{Progress, Round};
-pub use seeker::Held;
+pub use seeker::HeldCell;
 
 use self::clocks::Clocks;
 use self::seeker::{Aim, Seeker};
@@ -124,7 +124,7 @@ impl FleaseMachine {
 
     /// The lease by which this very process holds a cell now.
     #[must_use]
-    pub fn held(&self, cell: &Cell, now: Instant) -> Option<Held> {
+    pub fn held(&self, cell: &Cell, now: Instant) -> Option<HeldCell> {
         self.cells.get(cell)?.seeker.as_ref()?.held.filter(|held| now < held.until)
     }
 

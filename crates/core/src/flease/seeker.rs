@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 /// A lease that this very process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Held {
+pub struct HeldCell {
     /// Its epoch.
     pub epoch: Ballot,
     /// When it ends, by this peer's clock.
@@ -28,7 +28,7 @@ pub(super) enum Aim {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seeker {
     pub(super) aim: Aim,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldCell>,
     pub(super) round: Option<Round>,
     /// When the next round starts, if none is under way.
     pub(super) next: Instant,

@@ -10,7 +10,7 @@ pub(super) const SHARE: u64 = 1_000_000;
 /// How much closer to its share counts as progress.
 const PROGRESS: u64 = SHARE / 100;
 /// How many transfers without progress an Owner may cause in a row.
-const PATIENCE: u8 = 3;
+const MAX_FUTILE_TRANSFERS: u8 = 3;
 /// How far the load of an Owner at rest, or of all together, may wander before it counts as another load.
 const SAME_LOAD: u64 = SHARE / 5;
 /// How many rounds without a transfer it takes for the effects of the last one to be in every report.
@@ -56,7 +56,7 @@ impl Progress {
     pub(super) fn charge(&mut self, gap: u64) {
         if self.is_closer(gap) {
             self.smallest_gap = gap;
-            self.credit = PATIENCE;
+            self.credit = MAX_FUTILE_TRANSFERS;
         } else {
             self.credit = self.credit.saturating_sub(1);
         }
@@ -107,7 +107,7 @@ impl LoadMemory {
             let weight = owner.weight;
             (
                 owner.name.clone(),
-                Progress { weight, smallest_gap: u64::MAX, credit: PATIENCE, resting_level: 0 },
+                Progress { weight, smallest_gap: u64::MAX, credit: MAX_FUTILE_TRANSFERS, resting_level: 0 },
             )
         };
         let owners = owners.iter().filter(|owner| is_able(owner)).map(fresh).collect();

@@ -15,7 +15,7 @@ use super::event::{Grant, Renumbered, Revocation, RevokedReason, TransferId};
 
 /// One lease on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lease {
+pub struct OwnerLease {
     /// Its number.
     pub generation: Generation,
     /// When the state of these keys last began empty.
@@ -32,7 +32,7 @@ pub struct Lease {
 /// complete set (Centrifuge §2.3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Leases {
-    held: RangeMap<Lease>,
+    held: RangeMap<OwnerLease>,
     /// The number under which each key that is held was accepted: it has been held without a gap since, under this and every
     /// later number. Apart from the leases, so that one lease is one range however it came about.
     accepted: RangeMap<Generation>,
@@ -75,7 +75,7 @@ pub struct Recalled {
     /// The piece.
     pub range: KeyRange,
     /// Its lease.
-    pub lease: Lease,
+    pub lease: OwnerLease,
     /// What the Manager wants: `None` not recalled, `Some(None)` plainly, `Some(Some(..))` with its state.
     pub wanted: Option<Option<Destination>>,
 }
@@ -83,7 +83,7 @@ pub struct Recalled {
 impl Leases {
     /// What is held if it has not expired.
     #[must_use]
-    pub fn held(&self) -> &RangeMap<Lease> {
+    pub fn held(&self) -> &RangeMap<OwnerLease> {
         &self.held
     }
 
@@ -95,7 +95,7 @@ impl Leases {
 
     /// The lease on a key, if it is held at `now`. Compares the clock itself: no timer ends a lease.
     #[must_use]
-    pub fn get(&self, now: Instant, key: Key) -> Option<&Lease> {
+    pub fn get(&self, now: Instant, key: Key) -> Option<&OwnerLease> {
         if now >= self.expiry && !injected(Bug::ExpiryByTimer) {
             return None;
         }
@@ -127,7 +127,7 @@ impl Leases {
     /// Gives up everything.
     pub fn drop_all(&mut self, why: RevokedReason) -> Vec<Revocation> {
         let revoke =
-            |(range, lease): (KeyRange, &Lease)| Revocation { range, generation: lease.generation, why };
+            |(range, lease): (KeyRange, &OwnerLease)| Revocation { range, generation: lease.generation, why };
         let revoked = self.held.iter().map(revoke).collect();
         self.held.clear();
         self.accepted.clear();
@@ -148,7 +148,7 @@ impl Leases {
 
     /// Changes one piece.
     pub fn mark(&mut self, range: KeyRange, transfer: Option<TransferId>, frozen: bool) {
-        self.held.update(range, |_, lease| Some(Lease { transfer, frozen, ..*lease }));
+        self.held.update(range, |_, lease| Some(OwnerLease { transfer, frozen, ..*lease }));
     }
 
     /// Notes a complete copy of the state that somebody else holds under `source`.
@@ -198,7 +198,7 @@ impl Leases {
     pub fn report(&self) -> Vec<HeldLease> {
         let mut leases: Vec<HeldLease> = Vec::with_capacity(self.held.len());
         for (range, lease) in self.held.iter() {
-            let Lease { generation, state_since, warrant, .. } = *lease;
+            let OwnerLease { generation, state_since, warrant, .. } = *lease;
             let held = HeldLease { range, generation, state_since, warrant };
             match leases.last_mut() {
                 // Pieces that differ only in how they are given back are one lease to the Manager.
@@ -249,7 +249,7 @@ impl Leases {
     fn keep_warrant(&mut self, order: &LeaseOrder) {
         let warrant = order.warrant.as_deref().copied();
         if self.held.overlapping(order.range).any(|(_, lease)| lease.warrant != warrant) {
-            self.held.update(order.range, |_, lease| Some(Lease { warrant, ..*lease }));
+            self.held.update(order.range, |_, lease| Some(OwnerLease { warrant, ..*lease }));
         }
     }
 
@@ -297,11 +297,11 @@ impl Leases {
     /// copy by then has it of a lease that is not there any more.
     fn renumber(&mut self, range: KeyRange, generation: Generation, applied: &mut Applied) {
         let earlier = self.held.overlapping(range).filter(|(_, lease)| lease.generation < generation);
-        let earlier: Vec<(KeyRange, Lease)> = earlier.map(|(piece, lease)| (piece, *lease)).collect();
+        let earlier: Vec<(KeyRange, OwnerLease)> = earlier.map(|(piece, lease)| (piece, *lease)).collect();
         for (piece, before) in earlier {
-            let mut lease = Lease { generation, transfer: None, frozen: false, ..before };
+            let mut lease = OwnerLease { generation, transfer: None, frozen: false, ..before };
             if injected(Bug::MergeKeepsTransfer) {
-                lease = Lease { generation, ..before };
+                lease = OwnerLease { generation, ..before };
             }
             self.held.insert(piece, lease);
             self.highest.insert(piece, generation);
@@ -365,7 +365,7 @@ impl Leases {
     }
 
     fn hold(&mut self, range: KeyRange, order: &LeaseOrder) {
-        let lease = Lease {
+        let lease = OwnerLease {
             generation: order.generation,
             state_since: order.state_since,
             transfer: None,

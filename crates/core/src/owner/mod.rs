@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedReason, TransferId};
-pub use leases::{Lease, Leases};
+pub use leases::{Leases, OwnerLease};
 
 use crate::id::{
     Credential, Generation, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
@@ -200,7 +200,7 @@ impl OwnerMachine {
 
     /// What it holds until [`OwnerMachine::expiry`].
     #[must_use]
-    pub fn leases(&self) -> &RangeMap<Lease> {
+    pub fn leases(&self) -> &RangeMap<OwnerLease> {
         self.leases.held()
     }
 

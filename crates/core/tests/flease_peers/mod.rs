@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    Ballot, Cell, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, Held, Packet, PeerId,
+    Ballot, Cell, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, HeldCell, Packet, PeerId,
 };
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::random::Random;
@@ -164,7 +164,7 @@ impl Peers {
         self.now = end;
     }
 
-    pub(crate) fn held(&self, place: usize, cell: &Cell) -> Option<Held> {
+    pub(crate) fn held(&self, place: usize, cell: &Cell) -> Option<HeldCell> {
         self.machines[place].held(cell, self.clock(place))
     }
 

@@ -19,37 +19,37 @@ use crate::driver::Clock;
 const SLACK_OF_EPSILON: u32 = 4;
 /// The coarse wall clock may be behind by this much.
 const COARSE: u64 = 10_000_000;
-/// A look at both clocks that takes longer is taken again, a few times.
+/// A reading of both clocks that takes longer is taken again, a few times.
 const TIGHT: u64 = 50_000;
-const LOOKS: usize = 5;
+const MAX_READINGS: usize = 5;
 
-/// One look at the machine's clocks, in nanoseconds.
+/// One reading of the machine's clocks, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct ClockReading {
     boot: u64,
     wall: u64,
     suspended: u64,
-    /// How long the look took: no reading is more certain than that.
+    /// How long the reading took: no reading is more certain than that.
     took: u64,
 }
 
-impl Look {
-    /// The quickest of a few looks, or the first that is quick enough.
-    fn at_machine() -> Look {
-        let mut best: Option<Look> = None;
-        for _ in 0..LOOKS {
+impl ClockReading {
+    /// The quickest of a few readings, or the first that is quick enough.
+    fn of_machine() -> ClockReading {
+        let mut best: Option<ClockReading> = None;
+        for _ in 0..MAX_READINGS {
             let (before, wall, boot) = clock::wall_between();
             let suspended = clock::suspended();
             let took = clock::now().since(before).as_nanos().try_into().unwrap_or(u64::MAX);
-            let look = Look { boot: boot.0, wall, suspended, took };
+            let reading = ClockReading { boot: boot.0, wall, suspended, took };
             if best.is_none_or(|best| took < best.took) {
-                best = Some(look);
+                best = Some(reading);
             }
             if took <= TIGHT {
                 break;
             }
         }
-        best.unwrap_or(Look { boot: 0, wall: 0, suspended: 0, took: 0 })
+        best.unwrap_or(ClockReading { boot: 0, wall: 0, suspended: 0, took: 0 })
     }
 
     fn offset(&self) -> i64 {
@@ -84,7 +84,7 @@ pub struct SyncedClock {
     offset: Offset,
     suspended: u64,
     last: Instant,
-    look: fn() -> Look,
+    source: fn() -> ClockReading,
 }
 
 impl SyncedClock {
@@ -92,16 +92,16 @@ impl SyncedClock {
     /// off, and for tests.
     #[must_use]
     pub fn new(epsilon: Duration, ahead: i64) -> SyncedClock {
-        SyncedClock::with_look(epsilon, ahead, Look::at_machine)
+        SyncedClock::with_source(epsilon, ahead, ClockReading::of_machine)
     }
 
-    fn with_look(epsilon: Duration, ahead: i64, look: fn() -> Look) -> SyncedClock {
+    fn with_source(epsilon: Duration, ahead: i64, source: fn() -> ClockReading) -> SyncedClock {
         let slack = u64::try_from((epsilon / SLACK_OF_EPSILON).as_nanos()).unwrap_or(u64::MAX);
         let offset = Offset { nanos: Arc::default(), ahead, slack };
-        let mut clock = SyncedClock { offset, suspended: 0, last: Instant::ZERO, look };
-        let look = look();
-        clock.follow(&look);
-        clock.last = clock.shows(&look);
+        let mut clock = SyncedClock { offset, suspended: 0, last: Instant::ZERO, source };
+        let reading = source();
+        clock.follow(&reading);
+        clock.last = clock.shows(&reading);
         clock
     }
 
@@ -111,21 +111,21 @@ impl SyncedClock {
         self.offset.clone()
     }
 
-    fn follow(&mut self, look: &Look) {
-        let offset = look.offset().saturating_add(self.offset.ahead);
+    fn follow(&mut self, reading: &ClockReading) {
+        let offset = reading.offset().saturating_add(self.offset.ahead);
         self.offset.nanos.store(offset, Ordering::Relaxed);
-        self.suspended = look.suspended;
+        self.suspended = reading.suspended;
     }
 
-    fn shows(&self, look: &Look) -> Instant {
-        shift(look.boot, self.offset.nanos.load(Ordering::Relaxed))
+    fn shows(&self, reading: &ClockReading) -> Instant {
+        shift(reading.boot, self.offset.nanos.load(Ordering::Relaxed))
     }
 
-    /// A look that took long proves less.
-    fn has_jumped(&self, look: &Look) -> bool {
+    /// A reading that took long proves less.
+    fn has_jumped(&self, reading: &ClockReading) -> bool {
         let offset = self.offset.nanos.load(Ordering::Relaxed).saturating_sub(self.offset.ahead);
-        let certain = self.offset.slack.saturating_add(look.took);
-        offset.abs_diff(look.offset()) > certain || self.suspended.abs_diff(look.suspended) > certain
+        let certain = self.offset.slack.saturating_add(reading.took);
+        offset.abs_diff(reading.offset()) > certain || self.suspended.abs_diff(reading.suspended) > certain
     }
 }
 
@@ -133,12 +133,12 @@ impl Clock for SyncedClock {
     /// After a step back the clock stands still until its time has come again: what it showed once it never takes back. All
     /// that while the machine recovers and holds nothing, because it has just heard of the jump.
     fn read(&mut self) -> (Instant, bool) {
-        let look = (self.look)();
-        let has_jumped = self.has_jumped(&look);
+        let reading = (self.source)();
+        let has_jumped = self.has_jumped(&reading);
         if has_jumped {
-            self.follow(&look);
+            self.follow(&reading);
         }
-        self.last = self.last.max(self.shows(&look));
+        self.last = self.last.max(self.shows(&reading));
         (self.last, has_jumped)
     }
 
@@ -207,8 +207,8 @@ impl Deadline {
     /// The clocks seem to have parted. Perhaps this thread was only held up between the two readings.
     #[cold]
     fn holds_surely(&self, until: u64) -> bool {
-        let look = Look::at_machine();
-        look.boot < until && self.is_near(look.offset(), look.took)
+        let reading = ClockReading::of_machine();
+        reading.boot < until && self.is_near(reading.offset(), reading.took)
     }
 }
 
@@ -224,11 +224,11 @@ mod tests {
     const WALL: u64 = 1_790_000_000_000_000_000;
 
     thread_local! {
-        static LOOK: Cell<Look> = const { Cell::new(Look { boot: 0, wall: 0, suspended: 0, took: 0 }) };
+        static READING: Cell<ClockReading> = const { Cell::new(ClockReading { boot: 0, wall: 0, suspended: 0, took: 0 }) };
     }
 
     fn set(boot: u64, wall: u64, suspended: u64, took: u64) {
-        LOOK.set(Look {
+        READING.set(ClockReading {
             boot: boot * MS,
             wall: WALL + wall * MS,
             suspended: suspended * MS,
@@ -238,7 +238,7 @@ mod tests {
 
     fn start() -> SyncedClock {
         set(1_000, 5_000, 0, 0);
-        SyncedClock::with_look(EPSILON, 0, || LOOK.get())
+        SyncedClock::with_source(EPSILON, 0, || READING.get())
     }
 
     fn at(ms: u64) -> Instant {
@@ -270,7 +270,7 @@ mod tests {
         set(2_000, 6_060, 0, 0);
         assert_eq!(clock.read(), (at(6_000), false));
         set(3_000, 7_120, 0, 0);
-        assert_eq!(clock.read(), (at(7_120), true), "compared with the start, not with the last look");
+        assert_eq!(clock.read(), (at(7_120), true), "compared with the start, not with the last reading");
     }
 
     #[test]

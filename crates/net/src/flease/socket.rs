@@ -26,7 +26,7 @@ const LONGEST: usize = 1 << 16;
 /// How often the names of peers are looked up again: a peer may move.
 const RESOLVE_EVERY: Duration = Duration::from_secs(5);
 /// A socket that does not receive is tried again after this long.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a peer has no socket.
 #[derive(Debug, thiserror::Error)]
@@ -316,7 +316,7 @@ async fn receive_all<E>(
                 if let Some(suppressed) = shared.log.admit("the socket does not receive") {
                     tracing::warn!(%error, suppressed, "the socket does not receive");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }

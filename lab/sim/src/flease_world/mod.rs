@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    Body, Cell, EndedReason, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, Held, PeerId,
+    Body, Cell, EndedReason, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, HeldCell, PeerId,
 };
 use centrifuge_core::injected_bug::{Bug, inject};
 use centrifuge_core::machine::{Machine, Output};
@@ -240,12 +240,12 @@ impl FleaseWorld {
         let local = self.peers[peer].clock.read(self.now);
         let cells = self.plan.cells.clone();
         let Some(machine) = &mut self.peers[peer].machine else { return };
-        let before: Vec<Option<Held>> = cells.iter().map(|cell| machine.held(cell, local)).collect();
+        let before: Vec<Option<HeldCell>> = cells.iter().map(|cell| machine.held(cell, local)).collect();
         let output = match event {
             Some(event) => machine.on_event(local, event),
             None => machine.on_wake(local),
         };
-        let after: Vec<Option<Held>> = cells.iter().map(|cell| machine.held(cell, local)).collect();
+        let after: Vec<Option<HeldCell>> = cells.iter().map(|cell| machine.held(cell, local)).collect();
         self.digest = mix(self.digest ^ output.wake.map_or(0, |wake| wake.0) ^ output.actions.len() as u64);
         for ((cell, before), after) in cells.iter().zip(before).zip(after) {
             if let Some(held) = after.filter(|_| before != after) {
@@ -256,7 +256,7 @@ impl FleaseWorld {
     }
 
     /// Somebody holds a cell, or holds it for longer: everybody else must not.
-    fn judge(&mut self, peer: usize, cell: &Cell, before: Option<Held>, held: Held) {
+    fn judge(&mut self, peer: usize, cell: &Cell, before: Option<HeldCell>, held: HeldCell) {
         let life = self.peers[peer].life;
         let holding = Holding { peer, life, epoch: held.epoch };
         let before = before.map(|before| before.epoch);

@@ -8,7 +8,7 @@ use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
-    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
+    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
@@ -463,7 +463,7 @@ fn pool(owners: usize) -> Vec<PartitionOwner> {
 }
 
 fn from_owner(message: OwnerToManager) -> ManagerEvent {
-    ManagerEvent::FromOwner { from: Peer(1), message }
+    ManagerEvent::FromOwner { from: StreamId(1), message }
 }
 
 fn session(number: usize) -> SessionId {

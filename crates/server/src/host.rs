@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as WallInstant, SystemTime};
 
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::machine::Machine;
-use centrifuge_core::manager::{AdminError, ManagerAction, ManagerMachine, Peer, RoleName, Skip};
+use centrifuge_core::manager::{AdminError, ManagerAction, ManagerMachine, RoleName, Skip, StreamId};
 use centrifuge_core::message::{ManagerToLookup, ManagerToOwner};
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
@@ -71,7 +71,7 @@ impl ManagerHost {
         self.store
     }
 
-    fn send_owner(&self, to: Peer, message: ManagerToOwner) {
+    fn send_owner(&self, to: StreamId, message: ManagerToOwner) {
         if self.shared.owners.send(to, message) == Sent::Full {
             // As a network would: the machine's timers send again.
             self.shared.metrics.owner_messages_dropped.inc();
@@ -81,7 +81,7 @@ impl ManagerHost {
         }
     }
 
-    fn send_lookup(&mut self, to: Peer, message: &ManagerToLookup) {
+    fn send_lookup(&mut self, to: StreamId, message: &ManagerToLookup) {
         let lookups = &self.shared.lookups;
         match lookups.send(to, self.encoder.frame(message)) {
             Sent::Full => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
-use centrifuge_core::manager::Peer;
+use centrifuge_core::manager::StreamId;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
@@ -15,7 +15,7 @@ use tonic::Status;
 #[derive(Debug)]
 pub struct Peers<T> {
     next: Arc<AtomicU64>,
-    outlets: Mutex<HashMap<Peer, Outlet<T>>>,
+    outlets: Mutex<HashMap<StreamId, Outlet<T>>>,
 }
 
 /// The sending side of one stream.
@@ -45,7 +45,7 @@ impl<T> Peers<T> {
 
     /// A new stream with room for so many messages. It ends when it is dropped, or by [`Peers::end`].
     pub fn open(self: &Arc<Self>, room: usize) -> Outflow<T> {
-        let peer = Peer(self.next.fetch_add(1, Ordering::Relaxed));
+        let peer = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let (queue, messages) = mpsc::channel(room);
         let end = Arc::new(OnceLock::new());
         self.lock().insert(peer, Outlet { queue, end: Arc::clone(&end) });
@@ -53,7 +53,7 @@ impl<T> Peers<T> {
     }
 
     /// Puts a message into a stream's queue, without waiting.
-    pub fn send(&self, to: Peer, message: T) -> Sent {
+    pub fn send(&self, to: StreamId, message: T) -> Sent {
         match self.lock().get(&to).map(|outlet| outlet.queue.try_send(message)) {
             Some(Ok(())) => Sent::Queued,
             Some(Err(mpsc::error::TrySendError::Full(_))) => Sent::Full,
@@ -62,7 +62,7 @@ impl<T> Peers<T> {
     }
 
     /// Ends a stream after what is queued: with a status, or well without one.
-    pub fn end(&self, peer: Peer, status: Option<Status>) {
+    pub fn end(&self, peer: StreamId, status: Option<Status>) {
         if let Some(outlet) = self.lock().remove(&peer) {
             outlet.finish(status);
         }
@@ -75,7 +75,7 @@ impl<T> Peers<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Peer, Outlet<T>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<StreamId, Outlet<T>>> {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ impl<T> Outlet<T> {
 /// The receiving side of one stream, as the transport reads it.
 #[derive(Debug)]
 pub struct Outflow<T> {
-    peer: Peer,
+    peer: StreamId,
     messages: mpsc::Receiver<T>,
     /// The status that ends it, until it was given.
     end: Option<Arc<OnceLock<Status>>>,
@@ -102,7 +102,7 @@ pub struct Outflow<T> {
 impl<T> Outflow<T> {
     /// The machine's name for this stream.
     #[must_use]
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> StreamId {
         self.peer
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use centrifuge_core::id::SessionId;
-use centrifuge_core::manager::Peer;
+use centrifuge_core::manager::StreamId;
 
 /// Who speaks for the sessions that have said hello on an open stream.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Speakers {
 
 #[derive(Clone, Copy, Debug)]
 struct Speaker {
-    stream: Peer,
+    stream: StreamId,
     /// The highest number of its hellos.
     hello: u64,
 }
@@ -31,12 +31,12 @@ pub enum Spoken {
     /// The process has said hello on a later stream since.
     Stale,
     /// Another process speaks for the same session, on this stream.
-    Cloned(Peer),
+    Cloned(StreamId),
 }
 
 impl Speakers {
     /// A hello that proved its session came on a stream.
-    pub fn hear(&self, session: SessionId, stream: Peer, hello: u64) -> Spoken {
+    pub fn hear(&self, session: SessionId, stream: StreamId, hello: u64) -> Spoken {
         let mut sessions = self.lock();
         match sessions.get(&session).copied() {
             Some(known) if known.stream != stream && hello <= known.hello => Spoken::Stale,
@@ -55,12 +55,12 @@ impl Speakers {
 
     /// Whether a stream is the one that speaks for a session.
     #[must_use]
-    pub fn speaks(&self, session: SessionId, stream: Peer) -> bool {
+    pub fn speaks(&self, session: SessionId, stream: StreamId) -> bool {
         self.lock().get(&session).is_some_and(|known| known.stream == stream)
     }
 
     /// A stream is over.
-    pub fn forget(&self, sessions: &[SessionId], stream: Peer) {
+    pub fn forget(&self, sessions: &[SessionId], stream: StreamId) {
         let mut known = self.lock();
         for session in sessions {
             if known.get(session).is_some_and(|known| known.stream == stream) {
@@ -84,38 +84,38 @@ mod tests {
     #[test]
     fn a_process_that_opens_another_stream_goes_on_there() {
         let speakers = Speakers::default();
-        assert_eq!(speakers.hear(SESSION, Peer(1), 1), Spoken::Speaks);
-        assert_eq!(speakers.hear(SESSION, Peer(1), 2), Spoken::Speaks);
-        assert_eq!(speakers.hear(SESSION, Peer(5), 3), Spoken::Speaks);
-        assert!(speakers.speaks(SESSION, Peer(5)) && !speakers.speaks(SESSION, Peer(1)));
+        assert_eq!(speakers.hear(SESSION, StreamId(1), 1), Spoken::Speaks);
+        assert_eq!(speakers.hear(SESSION, StreamId(1), 2), Spoken::Speaks);
+        assert_eq!(speakers.hear(SESSION, StreamId(5), 3), Spoken::Speaks);
+        assert!(speakers.speaks(SESSION, StreamId(5)) && !speakers.speaks(SESSION, StreamId(1)));
     }
 
     #[test]
     fn what_was_said_earlier_and_comes_later_is_stale_whichever_stream_it_comes_on() {
         let speakers = Speakers::default();
-        speakers.hear(SESSION, Peer(5), 3);
-        assert_eq!(speakers.hear(SESSION, Peer(1), 3), Spoken::Stale);
-        assert_eq!(speakers.hear(SESSION, Peer(9), 2), Spoken::Stale);
-        assert!(speakers.speaks(SESSION, Peer(5)));
+        speakers.hear(SESSION, StreamId(5), 3);
+        assert_eq!(speakers.hear(SESSION, StreamId(1), 3), Spoken::Stale);
+        assert_eq!(speakers.hear(SESSION, StreamId(9), 2), Spoken::Stale);
+        assert!(speakers.speaks(SESSION, StreamId(5)));
     }
 
     #[test]
     fn a_later_hello_on_an_earlier_stream_is_that_of_a_copy_and_ends_both_claims() {
         let speakers = Speakers::default();
-        speakers.hear(SESSION, Peer(1), 1);
-        speakers.hear(SESSION, Peer(5), 2);
-        assert_eq!(speakers.hear(SESSION, Peer(1), 3), Spoken::Cloned(Peer(5)));
-        assert!(!speakers.speaks(SESSION, Peer(5)) && !speakers.speaks(SESSION, Peer(1)));
+        speakers.hear(SESSION, StreamId(1), 1);
+        speakers.hear(SESSION, StreamId(5), 2);
+        assert_eq!(speakers.hear(SESSION, StreamId(1), 3), Spoken::Cloned(StreamId(5)));
+        assert!(!speakers.speaks(SESSION, StreamId(5)) && !speakers.speaks(SESSION, StreamId(1)));
     }
 
     #[test]
     fn a_stream_that_is_over_is_forgotten_and_no_other() {
         let speakers = Speakers::default();
-        speakers.hear(SESSION, Peer(1), 1);
-        speakers.hear(SESSION, Peer(5), 2);
-        speakers.forget(&[SESSION], Peer(1));
-        assert!(speakers.speaks(SESSION, Peer(5)));
-        speakers.forget(&[SESSION], Peer(5));
+        speakers.hear(SESSION, StreamId(1), 1);
+        speakers.hear(SESSION, StreamId(5), 2);
+        speakers.forget(&[SESSION], StreamId(1));
+        assert!(speakers.speaks(SESSION, StreamId(5)));
+        speakers.forget(&[SESSION], StreamId(5));
         assert!(speakers.lock().is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use centrifuge_core::id::{ManagerId, SessionId, Term};
 use centrifuge_core::lookup::{LookupAction, LookupEvent};
 use centrifuge_core::machine::Machine;
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, Peer};
+use centrifuge_core::manager::{ManagerAction, ManagerEvent, StreamId};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 use centrifuge_core::time::Instant;
 
@@ -77,10 +77,10 @@ impl TestCluster {
             Work::ToManager(node, message) => {
                 let event = match (node, message) {
                     (Node::Owner(number), ToManager::Owner(message)) => {
-                        ManagerEvent::FromOwner { from: Peer(number as u64 * 2), message }
+                        ManagerEvent::FromOwner { from: StreamId(number as u64 * 2), message }
                     }
                     (Node::Lookup(number), ToManager::Lookup(request)) => {
-                        ManagerEvent::FromLookup { from: Peer(number as u64 * 2 + 1), request }
+                        ManagerEvent::FromLookup { from: StreamId(number as u64 * 2 + 1), request }
                     }
                     _ => return,
                 };
@@ -109,11 +109,11 @@ impl TestCluster {
         let Some(running) = &mut self.manager else { return };
         for action in running.feed(self.now, event) {
             match action {
-                ManagerAction::ToOwner { to: Peer(peer), message } => {
+                ManagerAction::ToOwner { to: StreamId(peer), message } => {
                     let number = (peer / 2) as usize;
                     self.send(Node::Owner(number), Work::ToOwner(number, message));
                 }
-                ManagerAction::ToLookup { to: Peer(peer), message } => {
+                ManagerAction::ToLookup { to: StreamId(peer), message } => {
                     let number = (peer / 2) as usize;
                     self.send(Node::Lookup(number), Work::ToLookup(number, message));
                 }

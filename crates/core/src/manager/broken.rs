@@ -16,7 +16,7 @@ use super::commit::InFlight;
 use super::conversation::Conversation;
 use super::conversations::Offer;
 use super::decide::{Decision, Finding};
-use super::event::{ManagerAction, Peer};
+use super::event::{ManagerAction, StreamId};
 use super::leader::Leader;
 use super::moves::Move;
 use super::namespace_runtime::NamespaceRuntime;
@@ -34,7 +34,12 @@ pub(super) fn without_merges(group: &ManagerState) -> ManagerState {
 }
 
 /// A report of any conversation that could be a claim opens one.
-pub(super) fn open_conversation(runtime: &mut NamespaceRuntime, from: Peer, report: &Report, now: Instant) {
+pub(super) fn open_conversation(
+    runtime: &mut NamespaceRuntime,
+    from: StreamId,
+    report: &Report,
+    now: Instant,
+) {
     let known = runtime.conversations.open.contains_key(&report.session)
         || runtime.conversations.offers.contains_key(&report.session);
     let claims = report.held.iter().any(|held| held.warrant.is_some());

@@ -15,7 +15,7 @@ use crate::time::Instant;
 
 use super::conversations::Offer;
 use super::decide::Finding;
-use super::event::{MessageSkip, Peer};
+use super::event::{MessageSkip, StreamId};
 use super::moves::moves;
 use super::offers::Offers;
 
@@ -26,7 +26,7 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Conversation {
     pub(super) side: ConversationSide,
-    pub(super) peer: Peer,
+    pub(super) peer: StreamId,
     pub(super) offer: Offer,
     /// The lease length that went out with the first message to acknowledge a report, and which report that was.
     lease_told: (Seq, Duration),
@@ -72,7 +72,7 @@ impl Conversation {
     /// A conversation that begins with the first report that took up `offer`.
     pub(super) fn open(
         offer: Offer,
-        peer: Peer,
+        peer: StreamId,
         before: Option<&Conversation>,
         now: Instant,
     ) -> Conversation {

@@ -13,7 +13,7 @@ use crate::settings::{Settings, SettingsError};
 /// The driver's name for a way back to an Owner or a Lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Peer(pub u64);
+pub struct StreamId(pub u64);
 
 /// What can happen to a Manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,21 +24,21 @@ pub enum ManagerEvent {
     /// An Owner's message arrived.
     FromOwner {
         /// The way back.
-        from: Peer,
+        from: StreamId,
         /// The message.
         message: OwnerToManager,
     },
     /// A Lookup's request arrived.
     FromLookup {
         /// The way back.
-        from: Peer,
+        from: StreamId,
         /// The request.
         request: LookupRequest,
     },
     /// The way back to a Lookup is gone. Whoever asked again by another way since is not meant.
     LookupGone {
         /// The way that is gone.
-        from: Peer,
+        from: StreamId,
         /// The pool it asked for.
         namespace: Namespace,
         /// The Lookup that had asked by it.
@@ -247,14 +247,14 @@ pub enum ManagerAction {
     /// Send to an Owner.
     ToOwner {
         /// The way there.
-        to: Peer,
+        to: StreamId,
         /// The message.
         message: ManagerToOwner,
     },
     /// Send to a Lookup.
     ToLookup {
         /// The way there.
-        to: Peer,
+        to: StreamId,
         /// The message.
         message: ManagerToLookup,
     },

@@ -13,7 +13,7 @@ use crate::table::PublishedEntry;
 use crate::time::Instant;
 
 use super::Context;
-use super::event::{ManagerAction, MessageSkip, Peer};
+use super::event::{ManagerAction, MessageSkip, StreamId};
 use super::leader::Leader;
 
 /// A Lookup that has not asked for this long is gone, though nobody said so.
@@ -22,7 +22,7 @@ const GONE_AFTER: Duration = Duration::from_secs(120);
 /// A Lookup that wants to hear of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Subscriber {
-    peer: Peer,
+    peer: StreamId,
     /// Its latest request, which every message to it echoes.
     echo: Seq,
     asked_at: Instant,
@@ -64,7 +64,7 @@ impl Hash for LatestSnapshot {
 
 impl Leader {
     /// Answers a request with what its sender lacks, and remembers to push to it.
-    pub(super) fn on_lookup(&mut self, from: Peer, request: &LookupRequest, context: &mut Context<'_>) {
+    pub(super) fn on_lookup(&mut self, from: StreamId, request: &LookupRequest, context: &mut Context<'_>) {
         let term = self.lead.term;
         if request.term > term {
             return count(context, MessageSkip::StaleTerm);
@@ -92,7 +92,7 @@ impl Leader {
     }
 
     /// Forgets a Lookup, if the way that is gone is still the one it asked by: nobody else's word ends its subscription.
-    pub(super) fn on_lookup_gone(&mut self, from: Peer, namespace: &Namespace, lookup: Nonce) {
+    pub(super) fn on_lookup_gone(&mut self, from: StreamId, namespace: &Namespace, lookup: Nonce) {
         if let Some(runtime) = self.runtimes.get_mut(namespace)
             && runtime.audience.subscribers.get(&lookup).is_some_and(|known| known.peer == from)
         {

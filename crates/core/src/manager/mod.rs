@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use event::{
-    AdminCommand, AdminError, ClaimSkip, ElectionEvent, ManagerAction, ManagerEvent, MessageSkip, Peer,
-    RoleName, Skip, StoreEvent,
+    AdminCommand, AdminError, ClaimSkip, ElectionEvent, ManagerAction, ManagerEvent, MessageSkip, RoleName,
+    Skip, StoreEvent, StreamId,
 };
 pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
 
@@ -170,7 +170,7 @@ impl Context<'_> {
         self.out.push(action);
     }
 
-    fn send_owner(&mut self, to: Peer, message: ManagerToOwner) {
+    fn send_owner(&mut self, to: StreamId, message: ManagerToOwner) {
         self.out.push(ManagerAction::ToOwner { to, message });
     }
 }

@@ -22,7 +22,7 @@ use super::commit::Decided;
 use super::conversation::{Conversation, around, objection};
 use super::conversations::Offer;
 use super::decide::reconcile;
-use super::event::{ManagerAction, MessageSkip, Peer, Skip};
+use super::event::{ManagerAction, MessageSkip, Skip, StreamId};
 use super::leader::Leader;
 use super::lookups::count;
 use super::merge::takes_up_merge;
@@ -34,7 +34,7 @@ const MAX_WEIGHT: u32 = 10_000;
 
 impl Leader {
     /// A hello changes nothing but the offer that its sender may take up.
-    pub(super) fn on_hello(&mut self, from: Peer, hello: Hello, context: &mut Context<'_>) {
+    pub(super) fn on_hello(&mut self, from: StreamId, hello: Hello, context: &mut Context<'_>) {
         if let Some(why) = self.refusal(&hello, context) {
             match why {
                 RefusedReason::StaleTerm => count(context, MessageSkip::StaleTerm),
@@ -114,7 +114,7 @@ impl Leader {
     }
 
     /// Takes a report: extends the hold whatever it says, and acts on it only if it acknowledges the latest message.
-    pub(super) fn on_report(&mut self, from: Peer, mut report: Report, context: &mut Context<'_>) {
+    pub(super) fn on_report(&mut self, from: StreamId, mut report: Report, context: &mut Context<'_>) {
         let namespace = report.namespace.clone();
         let session = report.session;
         report.weight = report.weight.min(MAX_WEIGHT);
@@ -521,7 +521,7 @@ impl NamespaceRuntime {
     }
 
     /// Finds the report's conversation, or opens the one it takes up; says whether there is one.
-    fn take_up_offer(&mut self, from: Peer, report: &Report, context: &Context<'_>) -> bool {
+    fn take_up_offer(&mut self, from: StreamId, report: &Report, context: &Context<'_>) -> bool {
         let conversation = self.conversations.open.get(&report.session);
         if conversation.is_some_and(|conversation| conversation.side.id == report.conversation) {
             return true;

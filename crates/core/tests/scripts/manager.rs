@@ -8,7 +8,8 @@ use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Secret, Seq, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
-    AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
+    AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent,
+    StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
@@ -253,12 +254,12 @@ impl ManagerStage {
         self.feed(ManagerEvent::Store(StoreEvent::Appended { index }))
     }
 
-    fn peer(&mut self, name: &str) -> Peer {
+    fn peer(&mut self, name: &str) -> StreamId {
         let place = self.peers.iter().position(|known| known == name).unwrap_or_else(|| {
             self.peers.push(name.to_owned());
             self.peers.len() - 1
         });
-        Peer(place as u64)
+        StreamId(place as u64)
     }
 
     /// What an Owner says: `hello a1 takeover`, `report a1 seq=2 heard=1 holds 00-7f gen=1`; `accept a1` reports all

@@ -2,7 +2,7 @@
 
 use centrifuge_core::id::SessionId;
 use centrifuge_core::lookup::{LookupAction, LookupEvent};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, Peer};
+use centrifuge_core::manager::{ManagerAction, ManagerEvent, StreamId};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 
 use super::{Cluster, Envelope, Event, Message, Node, Work, manager_id};
@@ -15,10 +15,10 @@ impl Cluster {
         }
         let event = match (message, from) {
             (Message::FromOwner(message), Node::Owner(number)) => {
-                ManagerEvent::FromOwner { from: Peer(number as u64), message }.into()
+                ManagerEvent::FromOwner { from: StreamId(number as u64), message }.into()
             }
             (Message::FromLookup(request), Node::Lookup(number)) => {
-                ManagerEvent::FromLookup { from: Peer(number as u64), request }.into()
+                ManagerEvent::FromLookup { from: StreamId(number as u64), request }.into()
             }
             (Message::ToOwner(message), Node::Manager(number)) => {
                 OwnerEvent::FromManager { from: manager_id(number), message }.into()
@@ -59,10 +59,10 @@ impl Cluster {
         let from = Node::Manager(number);
         for action in host.step(self.now, event) {
             match action {
-                ManagerAction::ToOwner { to: Peer(to), message } => {
+                ManagerAction::ToOwner { to: StreamId(to), message } => {
                     self.send(from, Node::Owner(to as usize), Message::ToOwner(message));
                 }
-                ManagerAction::ToLookup { to: Peer(to), message } => {
+                ManagerAction::ToLookup { to: StreamId(to), message } => {
                     self.send(from, Node::Lookup(to as usize), Message::ToLookup(message));
                 }
                 ManagerAction::Campaign { .. }

@@ -9,7 +9,8 @@ use centrifuge_core::id::{Index, ManagerId, Namespace, OwnerName, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
-    AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
+    AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent,
+    StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
@@ -19,8 +20,8 @@ use centrifuge_core::time::Instant;
 use centrifuge_net::driver::Tee;
 use centrifuge_net::record::Recorder;
 
-const OWNER: Peer = Peer(1);
-const LOOKUP: Peer = Peer(2);
+const OWNER: StreamId = StreamId(1);
+const LOOKUP: StreamId = StreamId(2);
 
 /// A machine with its recording, and how many steps it took.
 pub(crate) struct Recorded<M: Recordable> {

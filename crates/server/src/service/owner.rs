@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::{Secret, SessionId};
-use centrifuge_core::manager::{ManagerEvent, Peer};
+use centrifuge_core::manager::{ManagerEvent, StreamId};
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager, Report};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::owner_server::{Owner, OwnerServer};
@@ -100,7 +100,7 @@ impl Owner for OwnerService {
 /// Reads one Owner's stream until it or its answering side ends.
 struct Reader {
     from: SocketAddr,
-    peer: Peer,
+    peer: StreamId,
     shared: Arc<Shared>,
     inbox: Inbox,
     hellos: Bucket,
@@ -126,7 +126,7 @@ struct Counts {
 impl Reader {
     fn new(
         from: SocketAddr,
-        peer: Peer,
+        peer: StreamId,
         shared: &Arc<Shared>,
         inbox: &Inbox,
         progress: Option<Progress>,

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use centrifuge_core::id::{Namespace, Nonce, Seq};
-use centrifuge_core::manager::{ManagerEvent, Peer};
+use centrifuge_core::manager::{ManagerEvent, StreamId};
 use centrifuge_core::message::LookupRequest;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -16,11 +16,11 @@ use crate::view::RoleView;
 
 /// The latest watch of each Lookup. A Lookup lets go of a stream with every poll: only the end of its latest is worth telling.
 #[derive(Debug, Default)]
-pub(super) struct Watches(Mutex<HashMap<(Namespace, Nonce), (Seq, Peer)>>);
+pub(super) struct Watches(Mutex<HashMap<(Namespace, Nonce), (Seq, StreamId)>>);
 
 impl Watches {
     /// Gives the stream that was the Lookup's latest until now, if it was.
-    fn begin(&self, lookup: &(Namespace, Nonce), seq: Seq, peer: Peer) -> Option<Peer> {
+    fn begin(&self, lookup: &(Namespace, Nonce), seq: Seq, peer: StreamId) -> Option<StreamId> {
         let mut latest = self.lock();
         match latest.entry(lookup.clone()) {
             Entry::Vacant(none) => {
@@ -32,12 +32,12 @@ impl Watches {
         }
     }
 
-    fn is_latest(&self, lookup: &(Namespace, Nonce), peer: Peer) -> bool {
+    fn is_latest(&self, lookup: &(Namespace, Nonce), peer: StreamId) -> bool {
         self.lock().get(lookup).is_some_and(|(_, known)| *known == peer)
     }
 
     /// Whether that was the Lookup's latest.
-    fn end(&self, lookup: &(Namespace, Nonce), peer: Peer) -> bool {
+    fn end(&self, lookup: &(Namespace, Nonce), peer: StreamId) -> bool {
         let mut latest = self.lock();
         let is_latest = latest.get(lookup).is_some_and(|(_, known)| *known == peer);
         if is_latest {
@@ -46,7 +46,7 @@ impl Watches {
         is_latest
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Namespace, Nonce), (Seq, Peer)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Namespace, Nonce), (Seq, StreamId)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,12 +55,12 @@ impl Watches {
 pub(super) struct Watch {
     watches: Arc<Watches>,
     inbox: Inbox,
-    peer: Peer,
+    peer: StreamId,
     lookup: (Namespace, Nonce),
     /// Given back only when the machine has room to hear of the end: who opens and closes streams cannot pile ends up.
     room: Option<OpenStream>,
     /// The Lookup's stream before this one.
-    earlier: Option<Peer>,
+    earlier: Option<StreamId>,
     /// Waits until this Manager leads, if it does not.
     unheard: Option<AbortHandle>,
 }
@@ -69,7 +69,7 @@ impl Watch {
     pub(super) fn new(
         watches: &Arc<Watches>,
         inbox: Inbox,
-        peer: Peer,
+        peer: StreamId,
         request: &LookupRequest,
         room: OpenStream,
     ) -> Watch {
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// The stream that this one replaces, if it is still open.
-    pub(super) fn earlier(&self) -> Option<Peer> {
+    pub(super) fn earlier(&self) -> Option<StreamId> {
         self.earlier
     }
 
@@ -118,17 +118,17 @@ mod tests {
     fn only_the_end_of_a_lookups_latest_watch_is_told() {
         let watches = Watches::default();
         let [chat, game] = ["chat", "game"].map(|name| (Namespace::new(name).expect("a label"), Nonce(1)));
-        assert_eq!(watches.begin(&chat, Seq(1), Peer(1)), None);
-        assert_eq!(watches.begin(&chat, Seq(3), Peer(3)), Some(Peer(1)));
+        assert_eq!(watches.begin(&chat, Seq(1), StreamId(1)), None);
+        assert_eq!(watches.begin(&chat, Seq(3), StreamId(3)), Some(StreamId(1)));
         // Overtaken on its way.
-        assert_eq!(watches.begin(&chat, Seq(2), Peer(2)), None);
-        assert_eq!(watches.begin(&game, Seq(1), Peer(4)), None);
-        assert!(!watches.end(&chat, Peer(1)));
-        assert!(!watches.end(&chat, Peer(2)));
-        assert!(!watches.end(&chat, Peer(4)), "nobody ends another's");
-        assert!(watches.end(&chat, Peer(3)));
-        assert!(!watches.end(&chat, Peer(3)));
-        assert!(watches.end(&game, Peer(4)));
+        assert_eq!(watches.begin(&chat, Seq(2), StreamId(2)), None);
+        assert_eq!(watches.begin(&game, Seq(1), StreamId(4)), None);
+        assert!(!watches.end(&chat, StreamId(1)));
+        assert!(!watches.end(&chat, StreamId(2)));
+        assert!(!watches.end(&chat, StreamId(4)), "nobody ends another's");
+        assert!(watches.end(&chat, StreamId(3)));
+        assert!(!watches.end(&chat, StreamId(3)));
+        assert!(watches.end(&game, StreamId(4)));
         assert!(watches.lock().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Term};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::{
-    AdminCommand, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, RoleName,
+    AdminCommand, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, RoleName, StreamId,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
@@ -145,7 +145,7 @@ impl World {
         for action in output.actions {
             match action {
                 OwnerAction::ToManager { message, .. } => {
-                    self.due.push_back(Due::Manager(ManagerEvent::FromOwner { from: Peer(1), message }));
+                    self.due.push_back(Due::Manager(ManagerEvent::FromOwner { from: StreamId(1), message }));
                 }
                 OwnerAction::Granted(grants) => {
                     self.granted.extend(grants.iter().map(|grant| grant.generation));

@@ -8,7 +8,7 @@ use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
-    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, Peer, StoreEvent,
+    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
@@ -312,5 +312,5 @@ fn cpu_time() -> Duration {
 }
 
 fn from_owner(message: OwnerToManager) -> ManagerEvent {
-    ManagerEvent::FromOwner { from: Peer(1), message }
+    ManagerEvent::FromOwner { from: StreamId(1), message }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use centrifuge_core::id::{ManagerId, Term};
-use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerEvent, Peer, StoreEvent};
+use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerEvent, StoreEvent, StreamId};
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 
@@ -148,7 +148,7 @@ impl Step<'_> {
         }
     }
 
-    fn send_to_owner(&mut self, manager: usize, to: Peer, message: &ManagerToOwner) {
+    fn send_to_owner(&mut self, manager: usize, to: StreamId, message: &ManagerToOwner) {
         if let ManagerToOwner::Assign(assign) = message {
             let session = assign.session;
             let missing = assign.orders.iter().find(|order| !self.state.store.has_committed(session, order));

@@ -2,7 +2,7 @@
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer};
+use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, StreamId};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
@@ -158,7 +158,7 @@ impl ManagerNode {
 fn event_of(packet: &Packet) -> Option<ManagerEvent> {
     match (packet.from, &packet.body) {
         (Node::Owner(slot), Body::ToManager(message)) => {
-            Some(ManagerEvent::FromOwner { from: Peer(slot as u64), message: message.clone() })
+            Some(ManagerEvent::FromOwner { from: StreamId(slot as u64), message: message.clone() })
         }
         _ => None,
     }

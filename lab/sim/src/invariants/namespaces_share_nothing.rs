@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::invariants::testing::{Scene, at, create, grant, other_space_name};
     use centrifuge_core::id::{Seq, Term};
-    use centrifuge_core::manager::Peer;
+    use centrifuge_core::manager::StreamId;
     use centrifuge_core::message::{Update, UpdateBody};
 
     /// Session 1 is of the first namespace, session 2 of the other.
@@ -171,7 +171,7 @@ mod tests {
         let body = UpdateBody::Heartbeat { lsn: centrifuge_core::id::Lsn(0) };
         let (lookup, log) = (Nonce(7), Nonce(1));
         let update = Update { namespace, lookup, term: Term(1), echo: Seq(1), log, body };
-        ManagerAction::ToLookup { to: Peer(1), message: ManagerToLookup::Update(update) }
+        ManagerAction::ToLookup { to: StreamId(1), message: ManagerToLookup::Update(update) }
     }
 
     #[test]

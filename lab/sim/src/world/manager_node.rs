@@ -3,7 +3,7 @@
 use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::id::{Index, ManagerId, Namespace, Nonce, Seq};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, Peer, StoreEvent};
+use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, StoreEvent, StreamId};
 use centrifuge_core::message::LookupRequest;
 
 use crate::seen::{Node, Seen};
@@ -35,7 +35,7 @@ enum Asked {
 /// A Lookup's request and the way back that it came by.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedWatch {
-    from: Peer,
+    from: StreamId,
     namespace: Namespace,
     lookup: Nonce,
 }
@@ -46,11 +46,11 @@ const ENDING_WATCHES: u64 = 150;
 const MOST_LOOKUPS: u64 = 1 << 8;
 
 /// Every request of a Lookup has a way back of its own.
-fn way_back(lookup: usize, seq: Seq) -> Peer {
-    Peer(seq.0.wrapping_mul(MOST_LOOKUPS) + lookup as u64)
+fn way_back(lookup: usize, seq: Seq) -> StreamId {
+    StreamId(seq.0.wrapping_mul(MOST_LOOKUPS) + lookup as u64)
 }
 
-fn lookup_at(Peer(way): Peer) -> usize {
+fn lookup_at(StreamId(way): StreamId) -> usize {
     (way % MOST_LOOKUPS) as usize
 }
 
@@ -71,7 +71,7 @@ impl World {
     pub(super) fn deliver_to_manager(&mut self, number: usize, packet: Packet) {
         let event = match (packet.from, packet.body) {
             (Node::Owner(from), Body::OwnerToManager(message)) => {
-                ManagerEvent::FromOwner { from: Peer(from as u64), message }
+                ManagerEvent::FromOwner { from: StreamId(from as u64), message }
             }
             (Node::Lookup(from), Body::LookupToManager(request)) => {
                 self.plan_end_of_watch(number, from, &request);
@@ -146,7 +146,7 @@ impl World {
     fn perform_for_manager(&mut self, number: usize, action: ManagerAction) {
         let here = Node::Manager(number);
         match action {
-            ManagerAction::ToOwner { to: Peer(to), message } => {
+            ManagerAction::ToOwner { to: StreamId(to), message } => {
                 self.send(here, Node::Owner(to as usize), Body::ManagerToOwner(message));
             }
             ManagerAction::ToLookup { to, message } => {

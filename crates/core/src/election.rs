@@ -10,7 +10,7 @@ use crate::flease::{
 use crate::id::{ManagerId, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::machine::{Machine, Output};
-use crate::manager::ElectionEvent;
+use crate::manager::{ElectionCommand, ElectionEvent};
 use crate::random::Random;
 use crate::settings::Drift;
 use crate::time::Instant;
@@ -85,23 +85,8 @@ impl std::error::Error for ElectionConfigError {}
 pub enum ElectionRequest {
     /// The process has started.
     Start,
-    /// The Manager wants to lead.
-    Campaign {
-        /// Names the campaign in its answer; an earlier one is forgotten.
-        request: u64,
-    },
-    /// The Manager wants to lead on.
-    Renew {
-        /// Names the renewal in its answer.
-        request: u64,
-        /// The term it leads.
-        term: Term,
-    },
-    /// The Manager leads no more.
-    Resign {
-        /// The term it led.
-        term: Term,
-    },
+    /// The Manager wants something. A later campaign replaces an earlier one.
+    Command(ElectionCommand),
     /// A packet of another peer arrived.
     Receive {
         /// The peer, as the transport knows it for sure.
@@ -215,6 +200,14 @@ impl FleaseElection {
     #[must_use]
     pub fn peer(&self) -> &FleaseMachine {
         &self.flease
+    }
+
+    fn on_command(&mut self, now: Instant, command: ElectionCommand, actions: &mut Actions) {
+        match command {
+            ElectionCommand::Campaign { request } => self.on_campaign(now, request, actions),
+            ElectionCommand::Renew { request, term } => self.on_renew(now, request, term, actions),
+            ElectionCommand::Resign { term } => self.on_resign(now, term, actions),
+        }
     }
 
     fn on_campaign(&mut self, now: Instant, request: u64, actions: &mut Actions) {
@@ -337,9 +330,7 @@ impl Machine for FleaseElection {
         let mut actions = Vec::new();
         match event {
             ElectionRequest::Start => self.feed(now, FleaseEvent::Start, &mut actions),
-            ElectionRequest::Campaign { request } => self.on_campaign(now, request, &mut actions),
-            ElectionRequest::Renew { request, term } => self.on_renew(now, request, term, &mut actions),
-            ElectionRequest::Resign { term } => self.on_resign(now, term, &mut actions),
+            ElectionRequest::Command(command) => self.on_command(now, command, &mut actions),
             ElectionRequest::Receive { from, packet } => {
                 self.feed(now, FleaseEvent::Receive { from, packet }, &mut actions);
             }

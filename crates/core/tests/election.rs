@@ -10,7 +10,7 @@ use centrifuge_core::election::{
 use centrifuge_core::flease::{FleaseConfig, FleaseConfigError, Packet, PeerId};
 use centrifuge_core::id::{ManagerId, Term};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::manager::ElectionEvent;
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent};
 use centrifuge_core::random::Random;
 use centrifuge_core::settings::Drift;
 use centrifuge_core::time::Instant;
@@ -87,11 +87,11 @@ impl Election {
     }
 
     fn campaign(&mut self, place: usize, request: u64) {
-        self.ask(place, ElectionRequest::Campaign { request });
+        self.ask(place, ElectionRequest::Command(ElectionCommand::Campaign { request }));
     }
 
     fn renew(&mut self, place: usize, request: u64, term: Term) {
-        self.ask(place, ElectionRequest::Renew { request, term });
+        self.ask(place, ElectionRequest::Command(ElectionCommand::Renew { request, term }));
     }
 
     fn take(&mut self, from: usize, output: Output<ElectionAction>) {
@@ -287,7 +287,7 @@ fn who_resigns_lets_the_next_one_in_at_once() {
     election.campaign(1, 2);
     election.pass(MILLISECOND);
     election.answers();
-    election.ask(0, ElectionRequest::Resign { term });
+    election.ask(0, ElectionRequest::Command(ElectionCommand::Resign { term }));
     assert!(election.machines[0].is_releasing());
     assert_eq!(election.answers(), [(0, ElectionEvent::Lost { term })]);
     election.deliver();
@@ -302,7 +302,7 @@ fn who_resigns_lets_the_next_one_in_at_once() {
 fn resigning_another_term_does_nothing() {
     let mut election = Election::new();
     let term = election.elect(0, 1);
-    election.ask(0, ElectionRequest::Resign { term: Term(term.0 - 1) });
+    election.ask(0, ElectionRequest::Command(ElectionCommand::Resign { term: Term(term.0 - 1) }));
     assert_eq!(election.machines[0].leading(election.clock(0)), Some(term));
 }
 
@@ -321,7 +321,7 @@ fn two_leaders_in_a_row_never_share_a_term() {
                     // Whoever wins resigns at once, and others wait for nothing else.
                     if let ElectionEvent::Won { term, .. } = event {
                         terms.push(term);
-                        election.ask(place, ElectionRequest::Resign { term });
+                        election.ask(place, ElectionRequest::Command(ElectionCommand::Resign { term }));
                         election.campaign(place, request);
                     }
                 }

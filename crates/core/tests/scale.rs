@@ -8,7 +8,8 @@ use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
-    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent, StreamId,
+    ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreCommand,
+    StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
@@ -387,21 +388,21 @@ impl Leading {
             self.wake = output.wake;
             for action in output.actions {
                 match action {
-                    ManagerAction::Campaign { request } => {
+                    ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                         let won = ElectionEvent::Won { request, term: Term(2) };
                         events.push(Some(ManagerEvent::Election(won)));
                     }
-                    ManagerAction::RenewLeadership { request, .. } => {
+                    ManagerAction::Election(ElectionCommand::Renew { request, .. }) => {
                         events.push(Some(ManagerEvent::Election(ElectionEvent::Renewed { request })));
                     }
-                    ManagerAction::Load { request } => {
+                    ManagerAction::Store(StoreCommand::Load { request }) => {
                         let (index, group) = (Index(1), Arc::clone(&self.group));
                         events.push(Some(ManagerEvent::Store(StoreEvent::Loaded { request, index, group })));
                     }
-                    ManagerAction::Append { index, batch, .. } if self.store_waits => {
+                    ManagerAction::Store(StoreCommand::Append { index, batch, .. }) if self.store_waits => {
                         self.waiting = Some((index, batch));
                     }
-                    ManagerAction::Append { index, batch, .. } => {
+                    ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
                         self.longest_batch = self.longest_batch.max(batch.records.len());
                         committed = Some(batch);
                         events.push(Some(ManagerEvent::Store(StoreEvent::Appended { index })));

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as WallInstant, SystemTime};
 
-use centrifuge_core::id::{Index, ManagerId, Term};
+use centrifuge_core::id::{Index, ManagerId};
 use centrifuge_core::machine::Machine;
-use centrifuge_core::manager::{AdminError, ManagerAction, ManagerMachine, RoleName, Skip, StreamId};
+use centrifuge_core::manager::{
+    AdminError, ElectionCommand, ManagerAction, ManagerMachine, RoleName, Skip, StoreCommand, StreamId,
+};
 use centrifuge_core::message::{ManagerToLookup, ManagerToOwner};
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
@@ -18,7 +20,7 @@ use tracing::{debug, info, warn};
 use crate::journal::{self, Names};
 use crate::peers::Sent;
 use crate::shared::Shared;
-use crate::store::{Command, StoreHandle};
+use crate::store::StoreHandle;
 use crate::view::{Overview, RoleView};
 
 /// How old what readers see of sessions and Lookups may become while something happens.
@@ -30,20 +32,15 @@ pub struct ManagerHost {
     shared: Arc<Shared>,
     store: StoreHandle,
     encoder: NewsEncoder,
-    /// Batches that the store was given and the machine has not seen committed.
-    under_way: BTreeMap<Index, UnderWay>,
+    /// Where the store was given a batch that is not known to be committed, and since when.
+    under_way: Option<(Index, WallInstant)>,
     /// Answers to operators, given once readers see what they speak of.
     replies: Vec<(u64, Result<(), AdminError>)>,
-    commits: u64,
+    committed: bool,
     skipped: BTreeMap<centrifuge_core::manager::MessageSkip, u64>,
     shown: RoleView,
     resigned: bool,
     overview_at: Option<Instant>,
-}
-
-struct UnderWay {
-    batch: Arc<Batch>,
-    sent_at: WallInstant,
 }
 
 impl ManagerHost {
@@ -56,9 +53,9 @@ impl ManagerHost {
             shared,
             store,
             encoder: NewsEncoder::new(),
-            under_way: BTreeMap::new(),
+            under_way: None,
             replies: Vec::new(),
-            commits: 0,
+            committed: false,
             skipped: BTreeMap::new(),
             resigned: false,
             overview_at: None,
@@ -99,23 +96,28 @@ impl ManagerHost {
         }
     }
 
-    fn append(&mut self, term: Term, index: Index, batch: Arc<Batch>) {
-        let sent_at = self.under_way.get(&index).map_or_else(WallInstant::now, |earlier| earlier.sent_at);
-        self.under_way.insert(index, UnderWay { batch: Arc::clone(&batch), sent_at });
-        self.store.send(Command::Append { term, index, batch });
+    /// The batch is in force. Nothing else can be under way: readers see each as the machine does.
+    fn show_commit(&mut self, index: Index, batch: &Batch) {
+        self.shared.metrics.commits.inc();
+        if let Some((_, sent_at)) = self.under_way.take_if(|(under_way, _)| *under_way == index) {
+            self.shared.metrics.commit_seconds.observe(sent_at.elapsed().as_secs_f64());
+        }
+        self.show_batch(index, batch);
+        self.committed = true;
     }
 
-    /// One batch is under way at a time, and the machine may have sent the next one in the step that confirmed it: the
-    /// first that waits is the one that was committed.
-    fn show_commits(&mut self, commits: u64) {
-        while self.commits < commits {
-            self.commits += 1;
-            self.shared.metrics.commits.inc();
-            if let Some((index, UnderWay { batch, sent_at })) = self.under_way.pop_first() {
-                self.shared.metrics.commit_seconds.observe(sent_at.elapsed().as_secs_f64());
-                self.show_batch(index, &batch);
+    fn ask_store(&mut self, command: StoreCommand) {
+        match &command {
+            // A repeated one counts from its first try.
+            StoreCommand::Append { index, .. } if self.under_way.is_none_or(|(first, _)| first != *index) => {
+                self.under_way = Some((*index, WallInstant::now()));
             }
+            StoreCommand::Compact { .. } => {
+                self.shared.metrics.compactions.inc();
+            }
+            _ => {}
         }
+        self.store.send(command);
     }
 
     fn show_batch(&self, index: Index, batch: &Batch) {
@@ -149,7 +151,7 @@ impl ManagerHost {
         self.shared.view.show_role(self.shown.clone());
         self.log_role(was_leading);
         if role == RoleName::Standby {
-            self.under_way.clear();
+            self.under_way = None;
         }
     }
 
@@ -195,20 +197,12 @@ impl Host<ManagerMachine> for ManagerHost {
         match action {
             ManagerAction::ToOwner { to, message } => self.send_owner(to, message),
             ManagerAction::ToLookup { to, message } => self.send_lookup(to, &message),
-            ManagerAction::Campaign { request } => self.store.send(Command::Campaign { request }),
-            ManagerAction::RenewLeadership { request, term } => {
-                self.store.send(Command::Renew { request, term });
+            ManagerAction::Election(command) => {
+                self.resigned |= matches!(command, ElectionCommand::Resign { .. });
+                self.store.send(command);
             }
-            ManagerAction::ResignLeadership { term } => {
-                self.resigned = true;
-                self.store.send(Command::Resign { term });
-            }
-            ManagerAction::Load { request } => self.store.send(Command::Load { request }),
-            ManagerAction::Append { term, index, batch } => self.append(term, index, batch),
-            ManagerAction::Compact { index, group } => {
-                self.shared.metrics.compactions.inc();
-                self.store.send(Command::Compact { index, group });
-            }
+            ManagerAction::Store(command) => self.ask_store(command),
+            ManagerAction::Committed { index, batch } => self.show_commit(index, &batch),
             ManagerAction::AdminReply { request, result } => self.replies.push((request, result)),
             ManagerAction::RoleChanged(role) => {
                 // Another term: nothing of this one was resigned yet.
@@ -230,12 +224,11 @@ impl Host<ManagerMachine> for ManagerHost {
     }
 
     fn stepped(&mut self, now: Instant, machine: &ManagerMachine) {
-        let commits = machine.counters().commits;
-        let committed = self.commits < commits;
-        self.show_commits(commits);
         self.show_role(machine);
         debug_assert!(
-            !committed || !self.shown.is_leading() || self.shared.view.group().as_deref() == machine.group(),
+            !std::mem::take(&mut self.committed)
+                || !self.shown.is_leading()
+                || self.shared.view.group().as_deref() == machine.group(),
             "readers see what is committed"
         );
         self.show_skips(machine);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use centrifuge_core::id::{Generation, Index, Term};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_server::store::backup::{RestoreOptions, backup, migrate, restore};
-use centrifuge_server::store::{Answer, Backend, Command, Contents, EtcdOptions, StoreError};
+use centrifuge_server::store::{Answer, Backend, Contents, EtcdOptions, StoreError};
 use etcd_support::{Etcd, backend, candidate};
 use store_support::{Client, batch_of, sum};
 
@@ -108,7 +108,7 @@ fn a_restored_store_grants_nothing_twice_and_nobody_leads_it_too_early() {
     let made = restore(&kept, &waits, RestoreOptions::default()).expect("restored");
     assert!(made.not_before.is_some_and(|until| until > SystemTime::now()));
     let store = open(&waits);
-    store.send(Command::Campaign { request: 1 });
+    store.send(ElectionCommand::Campaign { request: 1 });
     let nobody = ElectionEvent::LedBy { request: 1, leader: None };
     assert_eq!(store.answer(), Answer::Election(nobody), "leases of the old store may still run");
     store.close();
@@ -151,11 +151,11 @@ fn a_damaged_batch_is_reported_and_never_loaded() {
     let store = open(&from);
     // Whoever cannot read it does not keep it from others, and does not try again.
     for request in 1.. {
-        store.send(Command::Campaign { request });
+        store.send(ElectionCommand::Campaign { request });
         match store.answer() {
             Answer::Election(ElectionEvent::LedBy { leader: None, .. }) => break,
             Answer::Election(ElectionEvent::Won { term, .. }) => {
-                store.send(Command::Load { request });
+                store.send(StoreCommand::Load { request });
                 assert_eq!(store.answer(), Answer::Election(ElectionEvent::Lost { term }));
                 assert_eq!(store.answer(), Answer::Store(StoreEvent::LoadFailed { request }));
             }

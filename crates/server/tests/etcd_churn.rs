@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use centrifuge_core::id::{Generation, Index, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager::StoreCommand;
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::settings::Settings;
+use centrifuge_server::store::HISTORY;
 use centrifuge_server::store::etcd::{self, EtcdOptions, NodeFacts};
-use centrifuge_server::store::{Command, HISTORY};
 use etcd_support::{Etcd, backend, candidate};
 use store_support::Client;
 
@@ -47,7 +48,7 @@ fn churn_does_not_fill_etcd() {
         group.apply(&batch);
         if index % COMPACT_EVERY == 0 {
             assert!(store.renew(term));
-            store.send(Command::Compact { index: Index(index), group: Arc::new(group.clone()) });
+            store.send(StoreCommand::Compact { index: Index(index), group: Arc::new(group.clone()) });
         }
         if index % (commits / 20).max(1) == 0 {
             samples.push(largest(&options).bytes_in_use);

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand, StoreEvent};
 use centrifuge_core::record::Batch;
-use centrifuge_server::store::{Answer, Command, EtcdOptions};
+use centrifuge_server::store::{Answer, EtcdOptions};
 use etcd_support::{Etcd, backend, short_lived};
 use store_support::{Client, batch_of, drawn, sum};
 
@@ -109,7 +109,7 @@ fn contend(number: u64, options: &EtcdOptions, ledger: &Ledger, stop: &AtomicBoo
 
 /// Campaigns until it wins, as a standby does.
 fn win(store: &Client, request: u64, stop: &AtomicBool) -> Option<Term> {
-    store.send(Command::Campaign { request });
+    store.send(ElectionCommand::Campaign { request });
     while !stop.load(Ordering::Relaxed) {
         match store.answer_within(Duration::from_millis(700)) {
             Some(Answer::Election(ElectionEvent::Won { request: won, term })) => {
@@ -120,7 +120,7 @@ fn win(store: &Client, request: u64, stop: &AtomicBool) -> Option<Term> {
             // The answer to what the last term had sent.
             Some(Answer::Store(_)) => {}
             Some(Answer::Followed(_)) => unreachable!("left out"),
-            None => store.send(Command::Campaign { request }),
+            None => store.send(ElectionCommand::Campaign { request }),
         }
     }
     None
@@ -137,7 +137,7 @@ fn lead(store: &Client, term: Term, request: u64, ledger: &Ledger, stop: &Atomic
             if stop.load(Ordering::Relaxed) {
                 return;
             }
-            store.send(Command::Append { term, index: next, batch: Arc::clone(&batch) });
+            store.send(StoreCommand::Append { term, index: next, batch: Arc::clone(&batch) });
             match appended(store, next) {
                 StoreEvent::Appended { .. } => break,
                 StoreEvent::Fenced { .. } => {
@@ -150,18 +150,18 @@ fn lead(store: &Client, term: Term, request: u64, ledger: &Ledger, stop: &Atomic
         ledger.appended.lock().expect("whole").insert(next.0, batch);
         index += 1;
         if step % 50 == 20 {
-            store.send(Command::Renew { request: 1_000_000 + step, term });
+            store.send(ElectionCommand::Renew { request: 1_000_000 + step, term });
         }
     }
-    store.send(Command::Resign { term });
+    store.send(ElectionCommand::Resign { term });
 }
 
 fn load(store: &Client, term: Term, request: u64, stop: &AtomicBool) -> Option<u64> {
-    store.send(Command::Load { request });
+    store.send(StoreCommand::Load { request });
     while !stop.load(Ordering::Relaxed) {
         match store.answer() {
             Answer::Store(StoreEvent::Loaded { index, .. }) => return Some(index.0),
-            Answer::Store(StoreEvent::LoadFailed { .. }) => store.send(Command::Load { request }),
+            Answer::Store(StoreEvent::LoadFailed { .. }) => store.send(StoreCommand::Load { request }),
             Answer::Election(ElectionEvent::Lost { term: lost }) if lost == term => return None,
             _ => {}
         }

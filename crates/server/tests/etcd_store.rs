@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_server::store::etcd::{EtcdCredentials, EtcdTls, Secret};
-use centrifuge_server::store::{Answer, Command, EtcdOptions, StoreError};
+use centrifuge_server::store::{Answer, EtcdOptions, StoreError};
 use etcd_support::{Certificates, Etcd, backend, candidate, short_lived};
 use store_support::{Client, batch_of, sum};
 
@@ -30,7 +30,7 @@ fn open_short_lived(options: &EtcdOptions, name: &str) -> Client {
 
 /// Campaigns and is told who leads.
 fn stand_by(store: &Client, request: u64, leader: &str) {
-    store.send(Command::Campaign { request });
+    store.send(ElectionCommand::Campaign { request });
     let led = ElectionEvent::LedBy { request, leader: Some(ManagerId::from(leader)) };
     assert_eq!(store.answer(), Answer::Election(led));
 }
@@ -174,7 +174,7 @@ fn a_standby_takes_over_as_soon_as_the_leader_resigns() {
     let old = first.campaign();
     stand_by(&second, 7, "first:1");
     let resigned = Instant::now();
-    first.send(Command::Resign { term: old });
+    first.send(ElectionCommand::Resign { term: old });
     // The etcd lease has ten minutes left: this is not its end.
     assert!(won(&second, 7) > old);
     println!("takeover after a resignation: {:?}", resigned.elapsed());
@@ -203,7 +203,7 @@ fn a_standby_follows_the_log() {
         let followed = standby.followed();
         assert_eq!((followed.index, &followed.batch), (Index(index), &**batch));
     }
-    leader.send(Command::Resign { term });
+    leader.send(ElectionCommand::Resign { term });
     won(&standby, 1);
     assert_eq!(standby.load(), (Index(50), Arc::new(sum(&all))));
     leader.close();
@@ -276,9 +276,9 @@ fn a_renewal_waits_for_no_append_and_no_compaction() {
     store.compact(1, sum([&large]));
     let last = 400;
     for index in 2..=last {
-        store.send(Command::Append { term, index: Index(index), batch: batch_of(term, index) });
+        store.send(StoreCommand::Append { term, index: Index(index), batch: batch_of(term, index) });
     }
-    store.send(Command::Renew { request: 77, term });
+    store.send(ElectionCommand::Renew { request: 77, term });
     let mut renewed = false;
     loop {
         match store.answer() {
@@ -303,7 +303,7 @@ fn an_unknown_outcome_is_settled_by_repeating() {
     for round in 0..6_u64 {
         let batch = batch_of(term, round);
         let index = Index(round + 1);
-        store.send(Command::Append { term, index, batch: Arc::clone(&batch) });
+        store.send(StoreCommand::Append { term, index, batch: Arc::clone(&batch) });
         // At another place of the way each time.
         std::thread::sleep(Duration::from_micros(round * 400));
         etcd.pause_all();
@@ -371,7 +371,7 @@ fn without_a_majority_nothing_is_written_and_afterwards_everything_goes_on() {
     let batch = batch_of(term, 2);
     let event = store.append(term, 2, &batch);
     assert!(matches!(event, StoreEvent::Unknown { .. } | StoreEvent::NotAppended { .. }), "{event:?}");
-    store.send(Command::Renew { request: 900, term });
+    store.send(ElectionCommand::Renew { request: 900, term });
     assert_eq!(store.answer_within(Duration::from_secs(3)), None, "nobody renews without a majority");
     etcd.restart(0);
     etcd.restart(1);
@@ -385,7 +385,7 @@ fn without_a_majority_nothing_is_written_and_afterwards_everything_goes_on() {
 fn assert_renews(store: &mut Client, term: Term) {
     let until = Instant::now() + PATIENCE;
     for request in 1_000.. {
-        store.send(Command::Renew { request, term });
+        store.send(ElectionCommand::Renew { request, term });
         match store.answer_within(Duration::from_secs(5)) {
             Some(Answer::Election(ElectionEvent::Renewed { .. })) => return,
             Some(other) => panic!("{other:?}"),

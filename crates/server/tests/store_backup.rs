@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use centrifuge_core::id::{Generation, Index, Namespace, Term};
-use centrifuge_core::manager::ElectionEvent;
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent};
 use centrifuge_server::store::backup::{MARGIN, RestoreOptions, backup, migrate, read_backup, restore};
-use centrifuge_server::store::{self, Answer, Backend, Command, Contents, StoreError};
+use centrifuge_server::store::{self, Answer, Backend, Contents, StoreError};
 use store_support::machines::World;
 use store_support::{Client, batch_of, drawn, strategies};
 
@@ -248,7 +248,7 @@ fn nobody_leads_a_restored_store_while_earlier_leases_may_run() {
     assert!(until > SystemTime::now() + Duration::from_secs(60), "longer than a lease");
     for _ in 0..2 {
         let store = open(&folder.path("new"));
-        store.send(Command::Campaign { request: 3 });
+        store.send(ElectionCommand::Campaign { request: 3 });
         let refused = Answer::Election(ElectionEvent::LedBy { request: 3, leader: None });
         assert_eq!(store.answer(), refused);
         store.close();

@@ -62,8 +62,8 @@ suite! {
 #[test]
 fn history_is_bounded_and_the_log_stays_short() {
     use centrifuge_core::id::Index;
-    use centrifuge_core::manager::StoreEvent;
-    use centrifuge_server::store::{Answer, Command, HISTORY};
+    use centrifuge_core::manager::{StoreCommand, StoreEvent};
+    use centrifuge_server::store::{Answer, HISTORY};
     use store_support::{Client, batch_of, sum};
 
     let place = Embedded::new();
@@ -71,7 +71,7 @@ fn history_is_bounded_and_the_log_stays_short() {
     let term = store.campaign();
     let all: Vec<_> = (1..=HISTORY + 500).map(|index| batch_of(term, index)).collect();
     for (index, batch) in (1..).zip(&all) {
-        store.send(Command::Append { term, index: Index(index), batch: Arc::clone(batch) });
+        store.send(StoreCommand::Append { term, index: Index(index), batch: Arc::clone(batch) });
     }
     for index in 1..=HISTORY + 500 {
         assert_eq!(store.answer(), Answer::Store(StoreEvent::Appended { index: Index(index) }));

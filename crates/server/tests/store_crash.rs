@@ -18,10 +18,10 @@ use std::thread;
 use std::time::Duration;
 
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::manager::{StoreCommand, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
-use centrifuge_server::store::{self, Answer, Backend, Command};
+use centrifuge_server::store::{self, Answer, Backend};
 use store_support::{Client, batch_of, drawn};
 
 const KILLS: &str = "CENTRIFUGE_CRASH_KILLS";
@@ -186,7 +186,7 @@ fn the_process_that_is_killed() {
             let batch = batch_of(term, index);
             say("sent", index);
             group.apply(&batch);
-            store.send(Command::Append { term, index: Index(index), batch });
+            store.send(StoreCommand::Append { term, index: Index(index), batch });
         }
         for index in last + 1..=last + burst {
             assert_eq!(store.answer(), Answer::Store(StoreEvent::Appended { index: Index(index) }));
@@ -194,7 +194,7 @@ fn the_process_that_is_killed() {
         }
         last += burst;
         if round % 10 == 9 {
-            store.send(Command::Compact { index: Index(last), group: Arc::new(group.clone()) });
+            store.send(StoreCommand::Compact { index: Index(last), group: Arc::new(group.clone()) });
         }
     }
 }

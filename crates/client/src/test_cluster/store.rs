@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, StoreEvent};
+use centrifuge_core::manager::{
+    ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, StoreCommand, StoreEvent,
+};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
@@ -26,32 +28,32 @@ impl Store {
         let until = now + ManagerConfig::new(managers()[0].clone()).leader_hold;
         let leads = |store: &Store, term| now < store.led_until && term == store.term;
         Some(match action {
-            ManagerAction::Campaign { request } if now >= self.led_until => {
+            ManagerAction::Election(ElectionCommand::Campaign { request }) if now >= self.led_until => {
                 self.term = self.term.next().expect("a test does not use terms up");
                 self.led_until = until;
                 ManagerEvent::Election(ElectionEvent::Won { request, term: self.term })
             }
-            ManagerAction::Campaign { request } => {
+            ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                 ManagerEvent::Election(ElectionEvent::LedBy { request, leader: None })
             }
-            ManagerAction::RenewLeadership { request, term } if leads(self, term) => {
+            ManagerAction::Election(ElectionCommand::Renew { request, term }) if leads(self, term) => {
                 self.led_until = until;
                 ManagerEvent::Election(ElectionEvent::Renewed { request })
             }
-            ManagerAction::RenewLeadership { term, .. } => {
+            ManagerAction::Election(ElectionCommand::Renew { term, .. }) => {
                 ManagerEvent::Election(ElectionEvent::Lost { term })
             }
-            ManagerAction::ResignLeadership { term } => {
+            ManagerAction::Election(ElectionCommand::Resign { term }) => {
                 if leads(self, term) {
                     self.led_until = now;
                 }
                 return None;
             }
-            ManagerAction::Load { request } => {
+            ManagerAction::Store(StoreCommand::Load { request }) => {
                 let (index, group) = (self.index, Arc::new(self.group.clone()));
                 ManagerEvent::Store(StoreEvent::Loaded { request, index, group })
             }
-            ManagerAction::Append { term, index, batch } => {
+            ManagerAction::Store(StoreCommand::Append { term, index, batch }) => {
                 ManagerEvent::Store(self.append(term, index, batch))
             }
             _ => return None,

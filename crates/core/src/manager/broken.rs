@@ -16,7 +16,7 @@ use super::commit::InFlight;
 use super::conversation::Conversation;
 use super::conversations::Offer;
 use super::decide::{Decision, Finding};
-use super::event::{ManagerAction, StreamId};
+use super::event::{ManagerAction, StoreCommand, StreamId};
 use super::leader::Leader;
 use super::moves::Move;
 use super::namespace_runtime::NamespaceRuntime;
@@ -94,7 +94,7 @@ impl Leader {
         let (Some(batch), Some(index)) = (&in_flight.batch, in_flight.index.next()) else { return false };
         self.index = in_flight.index;
         let batch = Arc::clone(batch);
-        context.push(ManagerAction::Append { term: self.lead.term, index, batch });
+        context.push(ManagerAction::Store(StoreCommand::Append { term: self.lead.term, index, batch }));
         self.in_flight = Some(InFlight { index, ..in_flight });
         true
     }

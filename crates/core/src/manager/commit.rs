@@ -9,7 +9,7 @@ use crate::injected_bug::{Bug, any_injected, injected};
 use crate::record::{Batch, Change, Record};
 use crate::time::Instant;
 
-use super::event::{AdminError, ManagerAction};
+use super::event::{AdminError, ElectionCommand, ManagerAction, StoreCommand};
 use super::leader::Leader;
 use super::namespace_runtime::NamespaceRuntime;
 use super::{Context, Next};
@@ -84,7 +84,7 @@ impl Leader {
         let batch = Arc::new(Batch { term: self.lead.term, records });
         in_flight.index = index;
         in_flight.batch = Some(Arc::clone(&batch));
-        context.push(ManagerAction::Append { term: self.lead.term, index, batch });
+        context.push(ManagerAction::Store(StoreCommand::Append { term: self.lead.term, index, batch }));
         self.in_flight = Some(in_flight);
     }
 
@@ -96,6 +96,7 @@ impl Leader {
         let Some(batch) = in_flight.batch else { return Next::Stay };
         self.index = index;
         context.counters.commits += 1;
+        context.push(ManagerAction::Committed { index, batch: Arc::clone(&batch) });
         let published = self.committed.apply(&batch);
         self.draft.term = self.committed.term;
         self.draft.earlier_leaders_hold = self.committed.earlier_leaders_hold;
@@ -137,7 +138,7 @@ impl Leader {
             match record {
                 Record::LeaderStarted { .. } => self.start(context),
                 Record::LeaderResigned => {
-                    context.push(ManagerAction::ResignLeadership { term: self.lead.term });
+                    context.push(ManagerAction::Election(ElectionCommand::Resign { term: self.lead.term }));
                     return Next::StepDown;
                 }
                 _ => {}
@@ -264,7 +265,7 @@ impl Leader {
         in_flight.retry_at = None;
         if let Some(batch) = &in_flight.batch {
             let batch = Arc::clone(batch);
-            context.push(ManagerAction::Append { term, index: in_flight.index, batch });
+            context.push(ManagerAction::Store(StoreCommand::Append { term, index: in_flight.index, batch }));
         }
     }
 
@@ -273,7 +274,7 @@ impl Leader {
         if self.since_compaction >= context.config.compact_every {
             self.since_compaction = 0;
             let group = Arc::new(self.committed.clone());
-            context.push(ManagerAction::Compact { index: self.index, group });
+            context.push(ManagerAction::Store(StoreCommand::Compact { index: self.index, group }));
         }
     }
 }

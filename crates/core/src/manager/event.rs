@@ -131,6 +131,57 @@ pub enum StoreEvent {
     },
 }
 
+/// What a Manager wants of the election.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum ElectionCommand {
+    /// Try to become leader; answered by [`ElectionEvent::Won`] or [`ElectionEvent::LedBy`].
+    Campaign {
+        /// Names the campaign in its answer.
+        request: u64,
+    },
+    /// Renew the leader lease; answered by [`ElectionEvent::Renewed`] or [`ElectionEvent::Lost`].
+    Renew {
+        /// Names the renewal in its answer.
+        request: u64,
+        /// The term to renew.
+        term: Term,
+    },
+    /// Give the leader lease up; not answered.
+    Resign {
+        /// The term to give up.
+        term: Term,
+    },
+}
+
+/// What a Manager wants of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StoreCommand {
+    /// Read everything that is committed, in a way that no later commit of an earlier term can escape; answered by
+    /// [`StoreEvent::Loaded`] or [`StoreEvent::LoadFailed`].
+    Load {
+        /// Names the load in its answer.
+        request: u64,
+    },
+    /// Put a batch at an index, if the term still leads and the index is the next; answered by one of the other
+    /// [`StoreEvent`]s. Repeating the same batch at the same index is harmless.
+    Append {
+        /// The term that must still lead.
+        term: Term,
+        /// Where.
+        index: Index,
+        /// What.
+        batch: Arc<Batch>,
+    },
+    /// The log up to an index adds up to this and may be forgotten; not answered.
+    Compact {
+        /// How far.
+        index: Index,
+        /// What it adds up to.
+        group: Arc<ManagerState>,
+    },
+}
+
 /// What an operator can want.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -258,44 +309,16 @@ pub enum ManagerAction {
         /// The message.
         message: ManagerToLookup,
     },
-    /// Try to become leader.
-    Campaign {
-        /// Names the campaign in its answer.
-        request: u64,
-    },
-    /// Renew the leader lease.
-    RenewLeadership {
-        /// Names the renewal in its answer.
-        request: u64,
-        /// The term to renew.
-        term: Term,
-    },
-    /// Give the leader lease up.
-    ResignLeadership {
-        /// The term to give up.
-        term: Term,
-    },
-    /// Read everything that is committed, in a way that no later commit of an earlier term can escape.
-    Load {
-        /// Names the load in its answer.
-        request: u64,
-    },
-    /// Put a batch at an index, if the term still leads and the index is the next. Repeating the same batch at the
-    /// same index is harmless.
-    Append {
-        /// The term that must still lead.
-        term: Term,
-        /// Where.
+    /// Ask the election.
+    Election(ElectionCommand),
+    /// Ask the store.
+    Store(StoreCommand),
+    /// A batch that the store was given is durable and in force.
+    Committed {
+        /// Where it is.
         index: Index,
-        /// What.
+        /// What it says.
         batch: Arc<Batch>,
-    },
-    /// The log up to `index` adds up to this and may be forgotten.
-    Compact {
-        /// How far.
-        index: Index,
-        /// What it adds up to.
-        group: Arc<ManagerState>,
     },
     /// Answer an operator.
     AdminReply {

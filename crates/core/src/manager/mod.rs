@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use event::{
-    AdminCommand, AdminError, ClaimSkip, ElectionEvent, ManagerAction, ManagerEvent, MessageSkip, RoleName,
-    Skip, StoreEvent, StreamId,
+    AdminCommand, AdminError, ClaimSkip, ElectionCommand, ElectionEvent, ManagerAction, ManagerEvent,
+    MessageSkip, RoleName, Skip, StoreCommand, StoreEvent, StreamId,
 };
 pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
 
@@ -337,12 +337,12 @@ impl Role {
                 let request = context.next_request();
                 *campaign = Some((request, now));
                 *next_campaign = now + context.random.around(context.config.campaign_interval * 2);
-                context.push(ManagerAction::Campaign { request });
+                context.push(ManagerAction::Election(ElectionCommand::Campaign { request }));
             }
             Role::Loading { load, retry_at, .. } if now >= *retry_at => {
                 *load = context.next_request();
                 *retry_at = now + context.config.leader_lease / 4;
-                context.push(ManagerAction::Load { request: *load });
+                context.push(ManagerAction::Store(StoreCommand::Load { request: *load }));
             }
             Role::Leader(leader) => return leader.on_wake(context),
             _ => {}
@@ -395,7 +395,7 @@ impl Role {
         let retry_at = now + context.config.leader_lease / 4;
         *self = Role::Loading { lead, won_at: now, load, retry_at };
         context.push(ManagerAction::RoleChanged(RoleName::Loading));
-        context.push(ManagerAction::Load { request: load });
+        context.push(ManagerAction::Store(StoreCommand::Load { request: load }));
     }
 
     fn on_loaded(&mut self, request: u64, build: impl FnOnce(LeaderLease, Instant) -> Leader) {
@@ -420,7 +420,7 @@ impl LeaderLease {
             self.renewals.retain(|_, sent_at| *sent_at + context.config.leader_lease > context.now);
             self.renewals.insert(request, context.now);
             self.renew_at = context.now + context.config.leader_lease / 4;
-            context.push(ManagerAction::RenewLeadership { request, term: self.term });
+            context.push(ManagerAction::Election(ElectionCommand::Renew { request, term: self.term }));
         }
     }
 }

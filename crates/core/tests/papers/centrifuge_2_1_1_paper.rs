@@ -7,7 +7,7 @@ use crate::support::*;
 use centrifuge_core::id::{ManagerId, OwnerName};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::LookupEvent;
-use centrifuge_core::manager::{AdminCommand, ManagerAction, ManagerEvent};
+use centrifuge_core::manager::{AdminCommand, ManagerAction, ManagerEvent, StoreCommand};
 use centrifuge_core::message::{ManagerToLookup, ManagerToOwner, OwnerToManager, UpdateBody};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 use centrifuge_core::partition::ConsistentHash;
@@ -92,7 +92,9 @@ fn centrifuge_2_1_1_a_change_is_committed_before_the_answer() {
     cluster.run_for(secs(3));
     // The lease is decided and on its way to the store; nobody acts on it, though everybody is answered.
     let append = cluster.take(M1, Node::Store);
-    let Message::Request(ManagerAction::Append { batch, .. }) = &append.message else { panic!("an append") };
+    let Message::Request(ManagerAction::Store(StoreCommand::Append { batch, .. })) = &append.message else {
+        panic!("an append")
+    };
     assert!(batch.records.iter().any(|record| is_change(record, |c| matches!(c, Change::Granted { .. }))));
     let orders = |cluster: &Cluster| {
         let assigns = cluster.messages(M1, a, mark).filter_map(Envelope::as_assign);

@@ -8,8 +8,8 @@ use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Secret, Seq, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
-    AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent,
-    StreamId,
+    AdminCommand, ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine,
+    StoreCommand, StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
@@ -212,10 +212,10 @@ impl ManagerStage {
                 talk.heard = assign.seq.0;
                 talk.told = assign.orders.to_vec();
             }
-            ManagerAction::Campaign { request }
-            | ManagerAction::RenewLeadership { request, .. }
-            | ManagerAction::Load { request } => self.request = *request,
-            ManagerAction::Append { index, batch, .. } => {
+            ManagerAction::Election(ElectionCommand::Campaign { request })
+            | ManagerAction::Election(ElectionCommand::Renew { request, .. })
+            | ManagerAction::Store(StoreCommand::Load { request }) => self.request = *request,
+            ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
                 self.store.under_way = Some((*index, Arc::clone(batch)));
             }
             _ => {}

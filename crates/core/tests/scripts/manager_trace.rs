@@ -1,7 +1,7 @@
 //! How the Manager's actions are written in scripts.
 
 use centrifuge_core::id::{Generation, Namespace};
-use centrifuge_core::manager::{AdminError, ManagerAction, RoleName, Skip};
+use centrifuge_core::manager::{AdminError, ElectionCommand, ManagerAction, RoleName, Skip, StoreCommand};
 use centrifuge_core::message::{Assign, ManagerToLookup, ManagerToOwner, OrderKind, UpdateBody};
 use centrifuge_core::record::{Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::{Entry, PublishedEntry};
@@ -13,16 +13,22 @@ pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> V
     let line = match action {
         ManagerAction::ToOwner { message, .. } => return show_to_owner(message, peer, names),
         ManagerAction::ToLookup { message, .. } => return show_to_lookup(message, peer, names),
-        ManagerAction::Campaign { .. } => "campaign".into(),
-        ManagerAction::RenewLeadership { term, .. } => format!("renew leadership of term {term}"),
-        ManagerAction::ResignLeadership { term } => format!("give up leadership of term {term}"),
-        ManagerAction::Load { .. } => "load the store".into(),
-        ManagerAction::Append { index, batch, .. } => {
+        ManagerAction::Election(ElectionCommand::Campaign { .. }) => "campaign".into(),
+        ManagerAction::Election(ElectionCommand::Renew { term, .. }) => {
+            format!("renew leadership of term {term}")
+        }
+        ManagerAction::Election(ElectionCommand::Resign { term }) => {
+            format!("give up leadership of term {term}")
+        }
+        ManagerAction::Store(StoreCommand::Load { .. }) => "load the store".into(),
+        ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
             let mut lines = vec![format!("append {index} under term {}", batch.term)];
             lines.extend(batch.records.iter().map(|record| format!("     {}", show_record(record, names))));
             return lines;
         }
-        ManagerAction::Compact { index, .. } => format!("compact up to {index}"),
+        ManagerAction::Store(StoreCommand::Compact { index, .. }) => format!("compact up to {index}"),
+        // The batch was shown when it was appended.
+        ManagerAction::Committed { .. } => return Vec::new(),
         ManagerAction::AdminReply { result: Ok(()), .. } => "operator: done".into(),
         ManagerAction::AdminReply { result: Err(AdminError::Settings(why)), .. } => {
             format!("operator: settings refused, {}", spaced(why))

@@ -2,7 +2,7 @@
 
 use centrifuge_core::id::SessionId;
 use centrifuge_core::lookup::{LookupAction, LookupEvent};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, StreamId};
+use centrifuge_core::manager::{ElectionCommand, ManagerAction, ManagerEvent, StoreCommand, StreamId};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 
 use super::{Cluster, Envelope, Event, Message, Node, Work, manager_id};
@@ -65,12 +65,13 @@ impl Cluster {
                 ManagerAction::ToLookup { to: StreamId(to), message } => {
                     self.send(from, Node::Lookup(to as usize), Message::ToLookup(message));
                 }
-                ManagerAction::Campaign { .. }
-                | ManagerAction::RenewLeadership { .. }
-                | ManagerAction::ResignLeadership { .. } => {
+                ManagerAction::Election(ElectionCommand::Campaign { .. })
+                | ManagerAction::Election(ElectionCommand::Renew { .. })
+                | ManagerAction::Election(ElectionCommand::Resign { .. }) => {
                     self.send(from, Node::Election, Message::Request(action));
                 }
-                ManagerAction::Load { .. } | ManagerAction::Append { .. } => {
+                ManagerAction::Store(StoreCommand::Load { .. })
+                | ManagerAction::Store(StoreCommand::Append { .. }) => {
                     self.send(from, Node::Store, Message::Request(action));
                 }
                 other => self.noted.push((self.now, from, other)),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{Index, ManagerId, Term};
-use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerEvent, StoreEvent};
+use centrifuge_core::manager::{
+    ElectionCommand, ElectionEvent, ManagerAction, ManagerEvent, StoreCommand, StoreEvent,
+};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::time::Instant;
@@ -40,34 +42,34 @@ impl Store {
         let free = self.leader.as_ref().is_none_or(|(_, until)| *until <= now);
         let leads = |term: Term| !free && term == self.term;
         Some(match request {
-            ManagerAction::Campaign { request } if free => {
+            ManagerAction::Election(ElectionCommand::Campaign { request }) if free => {
                 self.term = self.term.next().expect("terms do not run out");
                 self.leader = Some((from.clone(), now + leader_hold));
                 ManagerEvent::Election(ElectionEvent::Won { request, term: self.term })
             }
-            ManagerAction::Campaign { request } => {
+            ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                 let leader = self.leader.as_ref().map(|(leader, _)| leader.clone());
                 ManagerEvent::Election(ElectionEvent::LedBy { request, leader })
             }
-            ManagerAction::RenewLeadership { request, term } if leads(term) => {
+            ManagerAction::Election(ElectionCommand::Renew { request, term }) if leads(term) => {
                 self.leader = Some((from.clone(), now + leader_hold));
                 ManagerEvent::Election(ElectionEvent::Renewed { request })
             }
-            ManagerAction::RenewLeadership { term, .. } => {
+            ManagerAction::Election(ElectionCommand::Renew { term, .. }) => {
                 ManagerEvent::Election(ElectionEvent::Lost { term })
             }
-            ManagerAction::ResignLeadership { term } => {
+            ManagerAction::Election(ElectionCommand::Resign { term }) => {
                 self.leader.take_if(|_| leads(term));
                 return None;
             }
-            ManagerAction::Load { request } => {
+            ManagerAction::Store(StoreCommand::Load { request }) => {
                 if self.forgets {
                     (self.log, self.group) = (Vec::new(), ManagerState::default());
                 }
                 let (index, group) = (Index(self.log.len() as u64), Arc::new(self.group.clone()));
                 ManagerEvent::Store(StoreEvent::Loaded { request, index, group })
             }
-            ManagerAction::Append { term, index, batch } => {
+            ManagerAction::Store(StoreCommand::Append { term, index, batch }) => {
                 ManagerEvent::Store(self.append(term, index, batch))
             }
             other => panic!("not a request to the store: {other:?}"),

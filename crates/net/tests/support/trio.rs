@@ -9,8 +9,8 @@ use centrifuge_core::id::{Index, ManagerId, Namespace, OwnerName, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
-    AdminCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent,
-    StreamId,
+    AdminCommand, ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine,
+    StoreCommand, StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
@@ -176,20 +176,20 @@ impl Trio {
                 ManagerAction::ToLookup { to: LOOKUP, message } => {
                     Delivery::Lookup(LookupEvent::FromManager { from: from(), message })
                 }
-                ManagerAction::Campaign { request } => {
+                ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                     self.term = self.term.next().expect("few terms");
                     let won = ElectionEvent::Won { request, term: self.term };
                     Delivery::Manager(ManagerEvent::Election(won))
                 }
-                ManagerAction::RenewLeadership { request, .. } => {
+                ManagerAction::Election(ElectionCommand::Renew { request, .. }) => {
                     Delivery::Manager(ManagerEvent::Election(ElectionEvent::Renewed { request }))
                 }
-                ManagerAction::Load { request } => {
+                ManagerAction::Store(StoreCommand::Load { request }) => {
                     let group = Arc::new(self.group.clone());
                     let loaded = StoreEvent::Loaded { request, index: self.index, group };
                     Delivery::Manager(ManagerEvent::Store(loaded))
                 }
-                ManagerAction::Append { index, batch, .. } => {
+                ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
                     self.index = index;
                     self.group.apply(&batch);
                     Delivery::Manager(ManagerEvent::Store(StoreEvent::Appended { index }))

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use redb::{Database, ReadableDatabase};
@@ -181,25 +181,27 @@ impl Embedded {
                 }
                 // The file is given back with the thread: there is nothing else to give up.
                 Job::Crash => {}
-                Job::Command(Command::Campaign { request }) => self.campaign(request, &mut round),
-                Job::Command(Command::Renew { request, term }) => {
+                Job::Command(Command::Election(ElectionCommand::Campaign { request })) => {
+                    self.campaign(request, &mut round)
+                }
+                Job::Command(Command::Election(ElectionCommand::Renew { request, term })) => {
                     let renewed = round.leading == Some(term);
                     round.answers.push(Answer::Election(match renewed {
                         true => ElectionEvent::Renewed { request },
                         false => ElectionEvent::Lost { term },
                     }));
                 }
-                Job::Command(Command::Resign { term }) => {
+                Job::Command(Command::Election(ElectionCommand::Resign { term })) => {
                     round.leading = round.leading.filter(|leading| *leading != term);
                 }
-                Job::Command(Command::Load { request }) => {
+                Job::Command(Command::Store(StoreCommand::Load { request })) => {
                     self.finish(&mut round);
                     self.load(request, &mut round);
                 }
-                Job::Command(Command::Append { term, index, batch }) => {
+                Job::Command(Command::Store(StoreCommand::Append { term, index, batch })) => {
                     self.append(term, index, batch, &mut round);
                 }
-                Job::Command(Command::Compact { index, group }) => {
+                Job::Command(Command::Store(StoreCommand::Compact { index, group })) => {
                     if self.is_open() && round.facts.snapshot < index.0 && index.0 <= round.facts.last {
                         round.compact(index.0, group);
                     }

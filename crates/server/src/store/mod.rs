@@ -23,8 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use centrifuge_core::id::{Index, ManagerId, Term};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
-use centrifuge_core::manager_state::ManagerState;
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand, StoreEvent};
 use centrifuge_core::record::Batch;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -41,47 +40,25 @@ pub use seal::{FORMAT, Kind, OLDEST, READABLE_FROM, seal, unseal};
 /// How many batches are kept as history behind the last one.
 pub const HISTORY: u64 = 10_000;
 
-/// What a Manager's driver asks of a store. Each is the action of the machine that has the same name.
+/// What a Manager's driver asks of a store.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Try to become leader; answered by [`ElectionEvent::Won`] or [`ElectionEvent::LedBy`].
-    Campaign {
-        /// Names the campaign in its answer.
-        request: u64,
-    },
-    /// Renew the leader lease; answered by [`ElectionEvent::Renewed`] or [`ElectionEvent::Lost`].
-    Renew {
-        /// Names the renewal in its answer.
-        request: u64,
-        /// The term to renew.
-        term: Term,
-    },
-    /// Give the leader lease up; not answered.
-    Resign {
-        /// The term to give up.
-        term: Term,
-    },
-    /// Read everything; answered by [`StoreEvent::Loaded`] or [`StoreEvent::LoadFailed`].
-    Load {
-        /// Names the load in its answer.
-        request: u64,
-    },
-    /// Put a batch at an index; answered by one of the other [`StoreEvent`]s.
-    Append {
-        /// The term that appends.
-        term: Term,
-        /// Where.
-        index: Index,
-        /// What.
-        batch: Arc<Batch>,
-    },
-    /// The log up to an index adds up to this and may be forgotten; not answered.
-    Compact {
-        /// How far.
-        index: Index,
-        /// What it adds up to.
-        group: Arc<ManagerState>,
-    },
+    /// Of the election.
+    Election(ElectionCommand),
+    /// Of the log.
+    Store(StoreCommand),
+}
+
+impl From<ElectionCommand> for Command {
+    fn from(command: ElectionCommand) -> Command {
+        Command::Election(command)
+    }
+}
+
+impl From<StoreCommand> for Command {
+    fn from(command: StoreCommand) -> Command {
+        Command::Store(command)
+    }
 }
 
 /// What a store answers.
@@ -172,9 +149,9 @@ pub struct StoreHandle {
 impl StoreHandle {
     /// Hands a command to the store. Never waits. Later commands see what earlier ones did, but a renewal does not wait
     /// for an append.
-    pub fn send(&self, command: Command) {
+    pub fn send(&self, command: impl Into<Command>) {
         // A store whose thread is gone answers nothing, as one behind a broken network: the machine's timers see to it.
-        self.jobs.send(Job::Command(command));
+        self.jobs.send(Job::Command(command.into()));
     }
 
     /// The latest batches, the oldest of them first. Waits for the store: call it where waiting is allowed.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::manager::{ElectionCommand, StoreCommand, StoreEvent};
 use centrifuge_core::record::Batch;
-use centrifuge_server::store::{Answer, Answers, Command, StoreError, StoreHandle};
+use centrifuge_server::store::{Answer, Answers, StoreError, StoreHandle};
 
 use super::{Client, batch_of, drawn, sum};
 
@@ -59,10 +59,10 @@ pub fn only_the_current_term_is_renewed(place: &dyn Place) {
     let first = store.campaign();
     assert!(store.renew(first));
     assert!(store.renew(first));
-    store.send(Command::Resign { term: first });
+    store.send(ElectionCommand::Resign { term: first });
     assert!(!store.renew(first));
     let second = store.campaign();
-    store.send(Command::Resign { term: first });
+    store.send(ElectionCommand::Resign { term: first });
     assert!(store.renew(second), "resigning an earlier term changes nothing");
     assert!(!store.renew(first));
     store.close();
@@ -128,7 +128,7 @@ pub fn another_term_is_fenced(place: &dyn Place) {
     let second = store.campaign();
     fenced(&store, first);
     fenced(&store, second.next().expect("not the last"));
-    store.send(Command::Resign { term: second });
+    store.send(ElectionCommand::Resign { term: second });
     fenced(&store, second);
     store.close();
     let mut store = open(place);
@@ -145,7 +145,7 @@ pub fn queued_appends_are_answered_in_order(place: &dyn Place) {
     let term = store.campaign();
     let all = batches(term, 300);
     for (index, batch) in (1..).zip(&all) {
-        store.send(Command::Append { term, index: Index(index), batch: Arc::clone(batch) });
+        store.send(StoreCommand::Append { term, index: Index(index), batch: Arc::clone(batch) });
     }
     for index in 1..=300 {
         assert_eq!(store.answer(), Answer::Store(StoreEvent::Appended { index: Index(index) }));
@@ -233,7 +233,7 @@ pub fn a_store_is_like_a_list(place: &dyn Place) {
                 (highest, leading) = (term, Some(term));
             }
             3 => {
-                store.send(Command::Resign { term: highest });
+                store.send(ElectionCommand::Resign { term: highest });
                 leading = None;
             }
             4 => {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Term};
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::manager::{
-    AdminCommand, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, RoleName, StreamId,
+    AdminCommand, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, RoleName, StoreCommand,
+    StreamId,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
@@ -124,15 +125,9 @@ impl World {
                     let from = ManagerId::from(MANAGER);
                     self.due.push_back(Due::Owner(OwnerEvent::FromManager { from, message }));
                 }
-                ManagerAction::Campaign { request } => self.ask(Command::Campaign { request }),
-                ManagerAction::RenewLeadership { request, term } => {
-                    self.ask(Command::Renew { request, term })
-                }
-                ManagerAction::Load { request } => self.ask(Command::Load { request }),
-                ManagerAction::Append { term, index, batch } => {
-                    self.ask(Command::Append { term, index, batch });
-                }
-                ManagerAction::Compact { index, group } => self.store.send(Command::Compact { index, group }),
+                ManagerAction::Election(command) => self.ask(command),
+                ManagerAction::Store(command @ StoreCommand::Compact { .. }) => self.store.send(command),
+                ManagerAction::Store(command) => self.ask(command),
                 ManagerAction::AdminReply { result, .. } => assert_eq!(result, Ok(())),
                 ManagerAction::RoleChanged(RoleName::Leader { term }) => self.term = Some(term),
                 _ => {}
@@ -155,7 +150,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, command: Command) {
+    fn ask(&mut self, command: impl Into<Command>) {
         self.store.send(command);
         self.due.push_back(Due::Manager(match self.store.answer() {
             Answer::Election(event) => ManagerEvent::Election(event),

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::{Index, Term};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::{Batch, Record};
 use centrifuge_server::store::{Answer, Answers, Command, StoreError, StoreHandle, StoredBatch};
@@ -72,7 +72,7 @@ impl Client {
         Ok(Client { handle, answers, request: 0 })
     }
 
-    pub fn send(&self, command: Command) {
+    pub fn send(&self, command: impl Into<Command>) {
         self.handle.send(command);
     }
 
@@ -110,7 +110,7 @@ impl Client {
 
     pub fn campaign(&mut self) -> Term {
         self.request += 1;
-        self.send(Command::Campaign { request: self.request });
+        self.send(ElectionCommand::Campaign { request: self.request });
         match self.answer() {
             Answer::Election(ElectionEvent::Won { request, term }) if request == self.request => term,
             other => panic!("the campaign was not won: {other:?}"),
@@ -119,7 +119,7 @@ impl Client {
 
     pub fn renew(&mut self, term: Term) -> bool {
         self.request += 1;
-        self.send(Command::Renew { request: self.request, term });
+        self.send(ElectionCommand::Renew { request: self.request, term });
         match self.answer() {
             Answer::Election(ElectionEvent::Renewed { request }) if request == self.request => true,
             Answer::Election(ElectionEvent::Lost { term: lost }) if lost == term => false,
@@ -129,7 +129,7 @@ impl Client {
 
     pub fn load(&mut self) -> (Index, Arc<ManagerState>) {
         self.request += 1;
-        self.send(Command::Load { request: self.request });
+        self.send(StoreCommand::Load { request: self.request });
         match self.answer() {
             Answer::Store(StoreEvent::Loaded { request, index, group }) if request == self.request => {
                 (index, group)
@@ -139,7 +139,7 @@ impl Client {
     }
 
     pub fn append(&self, term: Term, index: u64, batch: &Arc<Batch>) -> StoreEvent {
-        self.send(Command::Append { term, index: Index(index), batch: Arc::clone(batch) });
+        self.send(StoreCommand::Append { term, index: Index(index), batch: Arc::clone(batch) });
         match self.answer() {
             Answer::Store(event) => event,
             other => panic!("no answer to an append: {other:?}"),
@@ -152,7 +152,7 @@ impl Client {
     }
 
     pub fn compact(&self, index: u64, group: ManagerState) {
-        self.send(Command::Compact { index: Index(index), group: Arc::new(group) });
+        self.send(StoreCommand::Compact { index: Index(index), group: Arc::new(group) });
     }
 
     pub fn recent(&self, limit: usize) -> Vec<(u64, Arc<Batch>)> {

@@ -8,7 +8,8 @@ use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
-    ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreEvent, StreamId,
+    ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreCommand,
+    StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
@@ -193,17 +194,17 @@ impl Leader {
 
     fn perform(&mut self, action: ManagerAction, cost: &mut Cost) -> Option<ManagerEvent> {
         match action {
-            ManagerAction::Campaign { request } => {
+            ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                 Some(ManagerEvent::Election(ElectionEvent::Won { request, term: TERM }))
             }
-            ManagerAction::RenewLeadership { request, .. } => {
+            ManagerAction::Election(ElectionCommand::Renew { request, .. }) => {
                 Some(ManagerEvent::Election(ElectionEvent::Renewed { request }))
             }
-            ManagerAction::Load { request } => {
+            ManagerAction::Store(StoreCommand::Load { request }) => {
                 let group = Arc::clone(&self.group);
                 Some(ManagerEvent::Store(StoreEvent::Loaded { request, index: Index(1), group }))
             }
-            ManagerAction::Append { index, batch, .. } => {
+            ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
                 cost.records += batch.records.len();
                 Some(ManagerEvent::Store(StoreEvent::Appended { index }))
             }

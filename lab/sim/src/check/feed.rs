@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use centrifuge_core::id::{ManagerId, Term};
-use centrifuge_core::manager::{ElectionEvent, ManagerAction, ManagerEvent, StoreEvent, StreamId};
+use centrifuge_core::manager::{
+    ElectionCommand, ElectionEvent, ManagerAction, ManagerEvent, StoreCommand, StoreEvent, StreamId,
+};
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent};
 
@@ -124,7 +126,7 @@ impl Step<'_> {
         for action in actions {
             match action {
                 ManagerAction::ToOwner { to, message } => self.send_to_owner(manager, *to, message),
-                ManagerAction::Append { term, index, batch } => {
+                ManagerAction::Store(StoreCommand::Append { term, index, batch }) => {
                     self.send_to_store(Append {
                         manager,
                         term: *term,
@@ -132,14 +134,18 @@ impl Step<'_> {
                         batch: Arc::clone(batch),
                     });
                 }
-                ManagerAction::Load { request } => {
+                ManagerAction::Store(StoreCommand::Load { request }) => {
                     let (index, group) = (self.state.store.index(), Arc::clone(&self.state.store.group));
                     let loaded = StoreEvent::Loaded { request: *request, index, group };
                     self.manager(manager, ManagerEvent::Store(loaded));
                 }
-                ManagerAction::Campaign { request } => self.campaign(manager, *request),
+                ManagerAction::Election(ElectionCommand::Campaign { request }) => {
+                    self.campaign(manager, *request)
+                }
                 // A deposed leader is not told: it has to find out by its own clock.
-                ManagerAction::RenewLeadership { request, term } if self.state.election.term == *term => {
+                ManagerAction::Election(ElectionCommand::Renew { request, term })
+                    if self.state.election.term == *term =>
+                {
                     let renewed = ElectionEvent::Renewed { request: *request };
                     self.manager(manager, ManagerEvent::Election(renewed));
                 }

@@ -2,7 +2,9 @@
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, StreamId};
+use centrifuge_core::manager::{
+    ElectionCommand, ManagerAction, ManagerEvent, ManagerMachine, StoreCommand, StreamId,
+};
 use centrifuge_core::owner::{OwnerAction, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
@@ -182,9 +184,9 @@ fn matters_of_manager(action: &ManagerAction) -> bool {
     matches!(
         action,
         ManagerAction::ToOwner { .. }
-            | ManagerAction::Append { .. }
-            | ManagerAction::Load { .. }
-            | ManagerAction::Campaign { .. }
-            | ManagerAction::RenewLeadership { .. }
+            | ManagerAction::Store(StoreCommand::Append { .. })
+            | ManagerAction::Store(StoreCommand::Load { .. })
+            | ManagerAction::Election(ElectionCommand::Campaign { .. })
+            | ManagerAction::Election(ElectionCommand::Renew { .. })
     )
 }

@@ -6,7 +6,7 @@ use centrifuge_core::election::{ElectionAction, ElectionConfig, ElectionRequest,
 use centrifuge_core::flease::{FleaseConfig, PeerId};
 use centrifuge_core::id::{Generation, Index, ManagerId, Namespace};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, RoleName, Skip, StoreEvent};
+use centrifuge_core::manager::{ManagerAction, ManagerEvent, RoleName, Skip, StoreCommand, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{ManagerToLookup, UpdateBody};
 use centrifuge_core::record::{Batch, Change, Record};
@@ -128,20 +128,14 @@ impl World {
     /// What a Manager asks of the election and of the store that there is not.
     pub(super) fn perform_without_store(&mut self, manager: usize, action: ManagerAction) {
         match action {
-            ManagerAction::Campaign { request } => {
-                self.ask_election(manager, ElectionRequest::Campaign { request });
+            ManagerAction::Election(command) => {
+                self.ask_election(manager, ElectionRequest::Command(command));
             }
-            ManagerAction::RenewLeadership { request, term } => {
-                self.ask_election(manager, ElectionRequest::Renew { request, term });
-            }
-            ManagerAction::ResignLeadership { term } => {
-                self.ask_election(manager, ElectionRequest::Resign { term });
-            }
-            ManagerAction::Load { request } => {
+            ManagerAction::Store(StoreCommand::Load { request }) => {
                 let (index, group) = (Index::ZERO, Arc::new(ManagerState::default()));
                 self.confirm(manager, StoreEvent::Loaded { request, index, group }, None);
             }
-            ManagerAction::Append { index, batch, .. } => {
+            ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
                 self.confirm(manager, StoreEvent::Appended { index }, Some((index, batch)));
             }
             _ => {}

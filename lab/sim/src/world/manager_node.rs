@@ -3,7 +3,9 @@
 use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::id::{Index, ManagerId, Namespace, Nonce, Seq};
 use centrifuge_core::machine::{Machine, Output};
-use centrifuge_core::manager::{ManagerAction, ManagerEvent, ManagerMachine, StoreEvent, StreamId};
+use centrifuge_core::manager::{
+    ManagerAction, ManagerEvent, ManagerMachine, StoreCommand, StoreEvent, StreamId,
+};
 use centrifuge_core::message::LookupRequest;
 
 use crate::seen::{Node, Seen};
@@ -153,29 +155,26 @@ impl World {
                 self.send(here, Node::Lookup(lookup_at(to)), Body::ManagerToLookup(message));
             }
             action if self.plan.diskless.is_some() => self.perform_without_store(number, action),
-            ManagerAction::Campaign { request } => self.ask_store(number, StoreRequest::Campaign { request }),
-            ManagerAction::RenewLeadership { request, term } => {
-                self.ask_store(number, StoreRequest::Renew { request, term });
-            }
-            ManagerAction::ResignLeadership { term } => {
-                self.ask_store(number, StoreRequest::Resign { term });
-            }
-            ManagerAction::Load { request } => {
+            ManagerAction::Election(command) => self.ask_store(number, StoreRequest::Election(command)),
+            ManagerAction::Store(StoreCommand::Load { request }) => {
                 let asked = self.expect_answer(number, Asked::Load(request));
                 self.ask_store(number, StoreRequest::Load { number: asked, request });
             }
-            ManagerAction::Append { term, index, batch } => {
+            ManagerAction::Store(StoreCommand::Append { term, index, batch }) => {
                 let asked = self.expect_answer(number, Asked::Append(index));
                 let append = Append { term, index, batch };
                 self.ask_store(number, StoreRequest::Append { number: asked, append });
             }
-            ManagerAction::Compact { index, group } => {
+            ManagerAction::Store(StoreCommand::Compact { index, group }) => {
                 if !self.store.agrees(index, &group) {
                     let what = format!("manager {number} compacts the log to what it does not add up to");
                     self.witness.accuse(self.now, "S6", what);
                 }
             }
-            ManagerAction::AdminReply { .. } | ManagerAction::RoleChanged(_) | ManagerAction::Skip(_) => {}
+            ManagerAction::Committed { .. }
+            | ManagerAction::AdminReply { .. }
+            | ManagerAction::RoleChanged(_)
+            | ManagerAction::Skip(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use centrifuge_core::id::{Index, ManagerId, Term};
 use centrifuge_core::injected_bug::{Bug, inject, injected};
-use centrifuge_core::manager::{ElectionEvent, StoreEvent};
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreEvent};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
@@ -17,16 +17,7 @@ use crate::world::rng::Rng;
 /// What a Manager's driver asks of the store.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreRequest {
-    Campaign {
-        request: u64,
-    },
-    Renew {
-        request: u64,
-        term: Term,
-    },
-    Resign {
-        term: Term,
-    },
+    Election(ElectionCommand),
     Load {
         number: u64,
         request: u64,
@@ -157,20 +148,20 @@ impl Store {
     pub(crate) fn handle(&mut self, now: TrueTime, from: usize, request: StoreRequest) -> Handled {
         let down = now.0 < self.ailments.down_until;
         match request {
-            StoreRequest::Campaign { .. } | StoreRequest::Renew { .. } | StoreRequest::Resign { .. }
-                if down =>
-            {
-                Handled::nothing()
-            }
+            StoreRequest::Election(_) if down => Handled::nothing(),
             StoreRequest::Load { number, request } if down => {
                 Handled::store(number, StoreEvent::LoadFailed { request })
             }
             StoreRequest::Append { number, append } if down => {
                 Handled::store(number, StoreEvent::NotAppended { index: append.index })
             }
-            StoreRequest::Campaign { request } => self.campaign(now, from, request),
-            StoreRequest::Renew { request, term } => self.renew(now, request, term),
-            StoreRequest::Resign { term } => self.resign(term),
+            StoreRequest::Election(ElectionCommand::Campaign { request }) => {
+                self.campaign(now, from, request)
+            }
+            StoreRequest::Election(ElectionCommand::Renew { request, term }) => {
+                self.renew(now, request, term)
+            }
+            StoreRequest::Election(ElectionCommand::Resign { term }) => self.resign(term),
             StoreRequest::Load { number, request } => {
                 let group = Arc::clone(&self.group);
                 Handled::store(number, StoreEvent::Loaded { request, index: self.last_index(), group })
@@ -281,7 +272,10 @@ mod tests {
     }
 
     fn elected(store: &mut Store, at: u64, from: usize) -> Option<Term> {
-        match store.handle(TrueTime(at), from, StoreRequest::Campaign { request: 1 }).answer {
+        match store
+            .handle(TrueTime(at), from, StoreRequest::Election(ElectionCommand::Campaign { request: 1 }))
+            .answer
+        {
             Some(StoreAnswer::Election(ElectionEvent::Won { term, .. })) => Some(term),
             _ => None,
         }
@@ -301,10 +295,18 @@ mod tests {
         let mut store = store();
         assert_eq!(elected(&mut store, 0, 0), Some(Term(1)));
         assert_eq!(elected(&mut store, HOLD - 1, 1), None);
-        store.handle(TrueTime(HOLD - 1), 0, StoreRequest::Renew { request: 2, term: Term(1) });
+        store.handle(
+            TrueTime(HOLD - 1),
+            0,
+            StoreRequest::Election(ElectionCommand::Renew { request: 2, term: Term(1) }),
+        );
         assert_eq!(elected(&mut store, HOLD, 1), None);
         assert_eq!(elected(&mut store, 2 * HOLD - 1, 1), Some(Term(2)));
-        let late = store.handle(TrueTime(2 * HOLD), 0, StoreRequest::Renew { request: 3, term: Term(1) });
+        let late = store.handle(
+            TrueTime(2 * HOLD),
+            0,
+            StoreRequest::Election(ElectionCommand::Renew { request: 3, term: Term(1) }),
+        );
         assert!(matches!(late.answer, Some(StoreAnswer::Election(ElectionEvent::Lost { term: Term(1) }))));
     }
 
@@ -314,9 +316,9 @@ mod tests {
         elected(&mut store, 0, 0);
         assert!(store.revoke() && !store.revoke());
         assert_eq!(elected(&mut store, 1, 1), Some(Term(2)));
-        store.handle(TrueTime(2), 1, StoreRequest::Resign { term: Term(1) });
+        store.handle(TrueTime(2), 1, StoreRequest::Election(ElectionCommand::Resign { term: Term(1) }));
         assert_eq!(elected(&mut store, 3, 0), None);
-        store.handle(TrueTime(4), 1, StoreRequest::Resign { term: Term(2) });
+        store.handle(TrueTime(4), 1, StoreRequest::Election(ElectionCommand::Resign { term: Term(2) }));
         assert_eq!(elected(&mut store, 5, 0), Some(Term(3)));
     }
 

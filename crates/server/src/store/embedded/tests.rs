@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
+use centrifuge_core::manager::{ElectionCommand, StoreCommand};
 use centrifuge_core::record::Record;
 
 use super::*;
@@ -26,13 +27,13 @@ impl Store {
         Store { _folder: folder, handle, answers, trouble }
     }
 
-    fn ask(&self, command: Command) -> Answer {
+    fn ask(&self, command: impl Into<Command>) -> Answer {
         self.handle.send(command);
         self.answers.recv_timeout(PATIENCE).expect("the store answers")
     }
 
     fn append(&self, term: Term, index: u64) -> StoreEvent {
-        match self.ask(Command::Append { term, index: Index(index), batch: batch(term, index) }) {
+        match self.ask(StoreCommand::Append { term, index: Index(index), batch: batch(term, index) }) {
             Answer::Store(event) => event,
             other => panic!("no answer to an append: {other:?}"),
         }
@@ -52,7 +53,7 @@ impl Store {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Answer::Election(ElectionEvent::Won { term, .. }) =
-                self.ask(Command::Campaign { request: 1 })
+                self.ask(ElectionCommand::Campaign { request: 1 })
             {
                 return term;
             }
@@ -62,7 +63,7 @@ impl Store {
     }
 
     fn load(&self) -> (Index, Arc<ManagerState>) {
-        match self.ask(Command::Load { request: 1 }) {
+        match self.ask(StoreCommand::Load { request: 1 }) {
             Answer::Store(StoreEvent::Loaded { index, group, .. }) => (index, group),
             other => panic!("not loaded: {other:?}"),
         }
@@ -101,7 +102,7 @@ fn an_append_that_fails_at_any_step_is_never_answered_and_is_settled_by_repeatin
         unsure += u64::from(event == StoreEvent::Unknown { index: Index(index) });
         // The leader leads on: nobody else can have the file.
         let renewed = Answer::Election(ElectionEvent::Renewed { request: 9 });
-        assert_eq!(store.ask(Command::Renew { request: 9, term }), renewed);
+        assert_eq!(store.ask(ElectionCommand::Renew { request: 9, term }), renewed);
         store.settle(term, index);
     }
     assert!(unsure > 0, "some failures leave the outcome open");
@@ -124,9 +125,9 @@ fn a_disk_that_stays_broken_is_said_to_be_unknown_and_unreadable_and_not_led() {
         );
     }
     let failed = Answer::Store(StoreEvent::LoadFailed { request: 5 });
-    assert_eq!(store.ask(Command::Load { request: 5 }), failed);
+    assert_eq!(store.ask(StoreCommand::Load { request: 5 }), failed);
     let not_won = Answer::Election(ElectionEvent::LedBy { request: 6, leader: None });
-    assert_eq!(store.ask(Command::Campaign { request: 6 }), not_won);
+    assert_eq!(store.ask(ElectionCommand::Campaign { request: 6 }), not_won);
     assert!(matches!(store.handle.recent(1), Err(StoreError::Broken { .. })));
     store.trouble.after(u64::MAX);
     store.settle(term, 2);
@@ -140,7 +141,7 @@ fn a_term_whose_write_failed_is_never_used() {
     let first = store.lead();
     for step in 0..4 {
         store.trouble.after(step);
-        let answer = store.ask(Command::Campaign { request: 2 });
+        let answer = store.ask(ElectionCommand::Campaign { request: 2 });
         let won = matches!(answer, Answer::Election(ElectionEvent::Won { .. }));
         store.trouble.after(u64::MAX);
         if won {
@@ -160,7 +161,7 @@ fn several_appends_share_the_fate_of_their_transaction() {
     let term = store.lead();
     store.trouble.after(1);
     for index in 1..=5 {
-        store.handle.send(Command::Append { term, index: Index(index), batch: batch(term, index) });
+        store.handle.send(StoreCommand::Append { term, index: Index(index), batch: batch(term, index) });
     }
     for _ in 1..=5 {
         let answer = store.answers.recv_timeout(PATIENCE).expect("an answer");

@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::Term;
-use centrifuge_core::manager::ElectionEvent;
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent, StoreCommand};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -257,7 +257,7 @@ impl Lanes {
     fn perform(&self, command: Command) {
         let shared = &self.shared;
         match command {
-            Command::Campaign { request } => {
+            Command::Election(ElectionCommand::Campaign { request }) => {
                 // Whoever campaigns does not lead. If the key is still ours it is replaced by that of a new term.
                 shared.leadership.set(None);
                 shared.campaigning.set(Some(request));
@@ -265,11 +265,11 @@ impl Lanes {
                 shared.grown.notify_one();
                 shared.start_campaign();
             }
-            Command::Renew { request, term } => match self.leading(term) {
+            Command::Election(ElectionCommand::Renew { request, term }) => match self.leading(term) {
                 Some(leadership) => drop(spawn_local(Rc::clone(shared).renew(request, leadership))),
                 None => shared.answer(Answer::Election(ElectionEvent::Lost { term })),
             },
-            Command::Resign { term } => {
+            Command::Election(ElectionCommand::Resign { term }) => {
                 if let Some(leadership) = self.leading(term) {
                     shared.leadership.set(None);
                     let mut resigning = self.resigning.borrow_mut();
@@ -277,12 +277,14 @@ impl Lanes {
                     resigning.spawn_local(Rc::clone(shared).resign(leadership));
                 }
             }
-            Command::Load { request } => {
+            Command::Store(StoreCommand::Load { request }) => {
                 shared.latest_load.set(request);
                 self.log(LogJob::Load { request });
             }
-            Command::Append { term, index, batch } => self.log(LogJob::Append { term, index, batch }),
-            Command::Compact { index, group } => {
+            Command::Store(StoreCommand::Append { term, index, batch }) => {
+                self.log(LogJob::Append { term, index, batch })
+            }
+            Command::Store(StoreCommand::Compact { index, group }) => {
                 if let Some(leadership) = shared.leadership.get() {
                     self.log(LogJob::Adopt { index, group: Arc::clone(&group) });
                     // It ends after this does.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use centrifuge_core::election::{ElectionAction, ElectionRequest, FleaseElection};
 use centrifuge_core::flease::PeerId;
 use centrifuge_core::id::Term;
-use centrifuge_core::manager::ElectionEvent;
+use centrifuge_core::manager::{ElectionCommand, ElectionEvent};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::{Driver, Host};
@@ -96,7 +96,7 @@ impl Election {
     /// Gives up what this Manager leads by, and waits until the others have heard of it, but not long.
     pub(super) async fn give_up(mut self) {
         if let Some(term) = self.term {
-            self.ask(ElectionRequest::Resign { term }).await;
+            self.ask(ElectionRequest::Command(ElectionCommand::Resign { term })).await;
             // The machine has seen the request once the queue is empty.
             let seen = async {
                 while self.requests.capacity() < QUEUE {

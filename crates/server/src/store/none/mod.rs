@@ -12,7 +12,7 @@ use std::thread;
 
 use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::id::Index;
-use centrifuge_core::manager::StoreEvent;
+use centrifuge_core::manager::{StoreCommand, StoreEvent};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -67,24 +67,18 @@ async fn run(mut election: Election, mut jobs: UnboundedReceiver<Job>, answers: 
             job = jobs.recv() => job,
         };
         match job {
-            Some(Job::Command(Command::Campaign { request })) => {
-                election.ask(ElectionRequest::Campaign { request }).await;
+            Some(Job::Command(Command::Election(command))) => {
+                election.ask(ElectionRequest::Command(command)).await;
             }
-            Some(Job::Command(Command::Renew { request, term })) => {
-                election.ask(ElectionRequest::Renew { request, term }).await;
-            }
-            Some(Job::Command(Command::Resign { term })) => {
-                election.ask(ElectionRequest::Resign { term }).await
-            }
-            Some(Job::Command(Command::Load { request })) => {
+            Some(Job::Command(Command::Store(StoreCommand::Load { request }))) => {
                 let loaded = StoreEvent::Loaded { request, index: last, group: Arc::default() };
                 answers(Answer::Store(loaded));
             }
-            Some(Job::Command(Command::Append { index, .. })) => {
+            Some(Job::Command(Command::Store(StoreCommand::Append { index, .. }))) => {
                 last = last.max(index);
                 answers(Answer::Store(StoreEvent::Appended { index }));
             }
-            Some(Job::Command(Command::Compact { .. })) => {}
+            Some(Job::Command(Command::Store(StoreCommand::Compact { .. }))) => {}
             Some(Job::Recent { reply, .. }) => drop(reply.send(Ok(Vec::new()))),
             // There is nothing to copy.
             Some(Job::Copy { reply }) => drop(reply.send(Err(StoreError::NoStore))),
@@ -133,12 +127,16 @@ mod tests {
     fn it_confirms_everything_and_forgets_it_but_for_the_place() {
         let (store, answers) = start();
         let batch = Arc::new(Batch { term: Term(7), records: vec![Record::LeaderSettled] });
-        store.send(Command::Load { request: 1 });
+        store.send(StoreCommand::Load { request: 1 });
         for index in [1, 2] {
-            store.send(Command::Append { term: Term(7), index: Index(index), batch: Arc::clone(&batch) });
+            store.send(StoreCommand::Append {
+                term: Term(7),
+                index: Index(index),
+                batch: Arc::clone(&batch),
+            });
         }
-        store.send(Command::Compact { index: Index(2), group: Arc::default() });
-        store.send(Command::Load { request: 2 });
+        store.send(StoreCommand::Compact { index: Index(2), group: Arc::default() });
+        store.send(StoreCommand::Load { request: 2 });
         let appended = |index| Answer::Store(StoreEvent::Appended { index: Index(index) });
         for expected in [loaded(1, 0), appended(1), appended(2), loaded(2, 2)] {
             assert_eq!(answers.recv_timeout(BOUND).expect("an answer"), expected);

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use centrifuge::Key;
 use centrifuge_examples::Failure;
-use centrifuge_examples::launch::{Cluster, Program, until};
+use centrifuge_story::launch::{Cluster, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide");
+const VISITS: &str = env!("CARGO_BIN_EXE_visits");
 /// What a caller says of a loss.
 const LOST: &str = "the visits of home were lost";
 /// How long a line may take on a machine that does much else.
@@ -38,7 +39,7 @@ fn is_rust(kind: &str) -> bool {
 
 #[test]
 fn every_page_with_code_is_compiled() {
-    let compiled = include_str!("../src/lib.rs");
+    let compiled = include_str!("../lib.rs");
     let mut pages = BTreeSet::new();
     for entry in std::fs::read_dir(GUIDE).expect("the guide") {
         let path = entry.expect("an entry").path();
@@ -51,7 +52,7 @@ fn every_page_with_code_is_compiled() {
     // The first service is a program, which the next test compares with its page.
     assert!(pages.remove("first-service.md") && pages.len() > 5, "{pages:?}");
     for page in pages {
-        assert!(compiled.contains(&format!("docs/guide/{page}")), "{page} is missing in examples/src/lib.rs");
+        assert!(compiled.contains(&format!("docs/guide/{page}")), "{page} is missing in examples/lib.rs");
     }
 }
 
@@ -73,7 +74,7 @@ fn the_first_service_is_the_program_of_its_page() {
     let page = std::fs::read_to_string(format!("{GUIDE}/first-service.md")).expect("the page");
     let parts: Vec<String> =
         blocks(&page).into_iter().filter(|(kind, _)| is_rust(kind)).map(|(_, text)| text).collect();
-    assert_eq!(parts.join("\n"), include_str!("../src/bin/visits.rs"));
+    assert_eq!(parts.join("\n"), include_str!("../visits.rs"));
 }
 
 /// A process of the first service, and what it prints.
@@ -84,7 +85,7 @@ struct Part {
 
 impl Part {
     fn start(cluster: &Cluster, words: &[&str]) -> Result<Part, Failure> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_visits"));
+        let mut command = Command::new(VISITS);
         command.args(words).env("CENTRIFUGE_MANAGERS", cluster.managers());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let output = child.stdout.take().ok_or("a pipe was asked for")?;
@@ -121,8 +122,7 @@ impl Part {
 
 #[tokio::test]
 async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
-    let program = Program::new(env!("CARGO_BIN_EXE_serve"));
-    let cluster = Cluster::start(program, &["visits"], Duration::from_secs(8)).await?;
+    let cluster = Cluster::beside(VISITS, &["visits"], Duration::from_secs(8)).await?;
     let mut first = Part::start(&cluster, &["server", "0"])?;
     assert!(first.line().await?.starts_with("serving at http://127.0.0.1:"));
     cluster.at_rest("visits", 1).await?;

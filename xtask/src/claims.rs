@@ -10,7 +10,8 @@ use crate::workspace::{Problem, Result, Workspace, conclude};
 const LIST: &str = "docs/claims.md";
 
 /// Where a claim's test may stand.
-const TEST_DIRECTORIES: &[&str] = &["crates/core/tests", "lab/sim/tests", "examples/tests"];
+const TEST_DIRECTORIES: &[&str] =
+    &["crates/core/tests", "lab/sim/tests", "lab/story/tests", "examples/tests"];
 
 /// A paper whose claims are listed.
 struct Paper {

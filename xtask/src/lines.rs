@@ -5,7 +5,7 @@ use crate::workspace::{Problem, Result, Workspace};
 
 /// The page with the table.
 const PAGE: &str = "docs/guide/applications.md";
-const SOURCE: &str = "examples/src";
+const SOURCE: &str = "examples";
 
 /// The applications: module, what the table calls it, its consistency, and what PRS table 1 says of its like.
 const APPLICATIONS: &[(&str, &str, &str, &str)] = &[
@@ -20,10 +20,10 @@ const APPLICATIONS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// What all of them share.
-const SHARED: &[&str] = &["member.rs", "call.rs", "frontend.rs", "http.rs"];
+const SHARED: &[&str] = &["shared/member.rs", "shared/call.rs", "shared/frontend.rs", "shared/http.rs"];
 
-/// Measures or tests its own application, and is no part of it.
-const APART: &[&str] = &["load", "eval", "tests"];
+/// Tests its own application, and is no part of it.
+const TESTS: &str = "tests";
 
 /// A line concerns distribution if a part of a name on it is one of these.
 const WORDS: &[&str] = &[
@@ -103,11 +103,11 @@ fn table(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(rows)
 }
 
-/// The files of an application's module, without what only measures or tests it.
+/// The files of an application's module, without its tests.
 fn files_of(workspace: &Workspace, module: &str) -> Vec<String> {
     let mut files = workspace.rust_files_under(&format!("{SOURCE}/{module}"));
     files.extend(Some(format!("{SOURCE}/{module}.rs")).filter(|file| workspace.exists(file)));
-    files.retain(|file| !file.split(['/', '.']).any(|part| APART.contains(&part)));
+    files.retain(|file| !file.split(['/', '.']).any(|part| part == TESTS));
     files
 }
 

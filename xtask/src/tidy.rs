@@ -21,7 +21,8 @@ const MAPPED_DIRECTORIES: &[&str] = &[
     "lab/bench/src",
     "lab/sim/src",
     "lab/chaos/src",
-    "examples/src",
+    "lab/story/src",
+    "examples",
 ];
 
 /// The first names of absolute paths that belong to somebody's machine.

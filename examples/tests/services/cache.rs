@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use axum::http::{Method, StatusCode};
 use centrifuge::Key;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Answer, Call, Pool};
-use centrifuge_examples::launch::{Cluster, Process, until};
+use centrifuge_examples::shared::call::{Answer, Call, Pool};
+use centrifuge_story::launch::{Cluster, Process, until};
 use serde_json::{Value, json};
 
 use crate::support::{Ear, cluster};
@@ -18,7 +18,7 @@ const ITEMS: u64 = 60;
 async fn serve(cluster: &Cluster, name: &str, more: &[&str]) -> Result<Process, Failure> {
     let database = cluster.directory().join("items.db");
     let database = database.to_str().ok_or("a strange directory")?;
-    cluster.serve("cache", name, &[&["--database", database], more].concat()).await
+    cluster.serve("cache server", name, &[&["--database", database], more].concat()).await
 }
 
 fn item(number: u64) -> String {

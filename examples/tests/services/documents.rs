@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Call, Pool};
-use centrifuge_examples::launch::until;
+use centrifuge_examples::shared::call::{Call, Pool};
+use centrifuge_story::launch::until;
 use serde_json::{Value, json};
 
 use crate::mesh::{ask, get, hear, key, names, owned, start};
@@ -37,8 +37,8 @@ async fn read_all(pool: &Pool, names: &[String]) -> Result<BTreeMap<String, Valu
 #[tokio::test]
 async fn documents_survive_moves_and_are_rebuilt_by_their_writers_after_a_crash() -> Result<(), Failure> {
     let cluster = cluster(&["documents"]).await?;
-    let first = start(&cluster, "documents", "documents-1", &[]).await?;
-    let second = start(&cluster, "documents", "documents-2", &[]).await?;
+    let first = start(&cluster, "documents server", "documents-1", &[]).await?;
+    let second = start(&cluster, "documents server", "documents-2", &[]).await?;
     cluster.at_rest("documents", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "documents").await?;
     let ear = Ear::new(&pool);
@@ -51,7 +51,7 @@ async fn documents_survive_moves_and_are_rebuilt_by_their_writers_after_a_crash(
     let before = read_all(&pool, &names).await?;
 
     // One more server, then one less: everything moves, and nobody is told of a loss.
-    let third = start(&cluster, "documents", "documents-3", &[]).await?;
+    let third = start(&cluster, "documents server", "documents-3", &[]).await?;
     cluster.at_rest("documents", 3).await?;
     assert!(first.stop().await?.success());
     cluster.at_rest("documents", 2).await?;
@@ -126,7 +126,7 @@ async fn conditions_are_kept(pool: &Pool) -> Result<(), Failure> {
 async fn a_document_ends_unless_it_is_refreshed_and_an_instance_has_a_name() -> Result<(), Failure> {
     let cluster = cluster(&["activity"]).await?;
     let arguments = ["--namespace", "activity", "--ttl", "4s"];
-    let _server = start(&cluster, "documents", "activity-1", &arguments).await?;
+    let _server = start(&cluster, "documents server", "activity-1", &arguments).await?;
     cluster.at_rest("activity", 1).await?;
     let pool = Pool::connect(&cluster.caller()?, "activity").await?;
     let write = |name: &str| Call::put(format!("/activity/{name}/sections/recent"), &json!([1, 2]));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Call, Pool};
-use centrifuge_examples::launch::{Process, until};
+use centrifuge_examples::shared::call::{Call, Pool};
+use centrifuge_story::launch::{Process, until};
 use serde_json::{Value, json};
 
 use crate::mesh::{owned, start};
@@ -102,25 +102,25 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
     let cluster = cluster(&["connectivity", "pubsub", "queues"]).await?;
     // Impatient, so that a publish that is not accepted comes to light.
     let connectivity = ["--namespace", "connectivity", "--pubsub", "pubsub", "--patience", "2s"];
-    let first = cluster.serve("documents", "connectivity-1", &connectivity).await?;
-    let second = cluster.serve("documents", "connectivity-2", &connectivity).await?;
+    let first = cluster.serve("documents server", "connectivity-1", &connectivity).await?;
+    let second = cluster.serve("documents server", "connectivity-2", &connectivity).await?;
     cluster.at_rest("connectivity", 2).await?;
     let pools = ["--pools", "connectivity,pubsub,queues"];
-    let frontend = start(&cluster, "frontend", "frontend-1", &pools).await?;
+    let frontend = start(&cluster, "documents frontend", "frontend-1", &pools).await?;
     let call = Call::put("/connectivity/home-pc/sections/address", &json!("10.0.0.1"));
     let (status, body) = ask(&frontend, call).await?;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "there is nobody to publish to");
     assert!(body["error"].as_str().is_some_and(|words| words.contains("write it again")), "{body}");
 
-    let _queues = start(&cluster, "queues", "queues-1", &["--watches", "connectivity,pubsub"]).await?;
+    let _queues = start(&cluster, "queues server", "queues-1", &["--watches", "connectivity,pubsub"]).await?;
     let topics = [
-        start(&cluster, "pubsub", "pubsub-1", &[]).await?,
-        start(&cluster, "pubsub", "pubsub-2", &[]).await?,
+        start(&cluster, "pubsub server", "pubsub-1", &[]).await?,
+        start(&cluster, "pubsub server", "pubsub-2", &[]).await?,
     ];
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 2).await?;
     let (incarnation, subscription) = (Value::Null, Value::Null);
-    let other = start(&cluster, "frontend", "frontend-2", &pools).await?;
+    let other = start(&cluster, "documents frontend", "frontend-2", &pools).await?;
     let mut work_pc = WorkPc { frontend: other, incarnation, subscription, after: 0 };
     assert!(work_pc.open().await?, "it knew of no queue");
     assert!(!work_pc.subscribe().await?);
@@ -189,9 +189,9 @@ async fn keep_reading(mut work_pc: WorkPc) -> Result<BTreeSet<String>, Failure> 
 async fn every_address_is_received_while_servers_are_replaced() -> Result<(), Failure> {
     let cluster = cluster(&["connectivity", "pubsub", "queues"]).await?;
     let pools: [(&str, &str, &[&str]); 3] = [
-        ("connectivity", "documents", &["--namespace", "connectivity", "--pubsub", "pubsub"]),
-        ("pubsub", "pubsub", &[]),
-        ("queues", "queues", &["--watches", "connectivity,pubsub"]),
+        ("connectivity", "documents server", &["--namespace", "connectivity", "--pubsub", "pubsub"]),
+        ("pubsub", "pubsub server", &[]),
+        ("queues", "queues server", &["--watches", "connectivity,pubsub"]),
     ];
     let mut servers = Vec::new();
     for (pool, role, arguments) in pools {
@@ -200,8 +200,8 @@ async fn every_address_is_received_while_servers_are_replaced() -> Result<(), Fa
         servers.push(first);
     }
     let arguments = ["--pools", "connectivity,pubsub,queues"];
-    let frontend = start(&cluster, "frontend", "frontend-1", &arguments).await?;
-    let other = start(&cluster, "frontend", "frontend-2", &arguments).await?;
+    let frontend = start(&cluster, "documents frontend", "frontend-1", &arguments).await?;
+    let other = start(&cluster, "documents frontend", "frontend-2", &arguments).await?;
     let (incarnation, subscription) = (Value::Null, Value::Null);
     let mut work_pc = WorkPc { frontend: other, incarnation, subscription, after: 0 };
     work_pc.open().await?;

@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use centrifuge::Key;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::Pool;
-use centrifuge_examples::launch::{Process, until};
+use centrifuge_examples::shared::call::Pool;
+use centrifuge_story::launch::{Process, until};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -60,9 +60,9 @@ async fn are_as_they_were(frontend: &Process, feeds: &[(String, String)]) -> Res
 #[tokio::test]
 async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<(), Failure> {
     let cluster = cluster(&["feeds"]).await?;
-    let first = cluster.serve("feeds", "first", &[]).await?;
+    let first = cluster.serve("feeds server", "first", &[]).await?;
     cluster.at_rest("feeds", 1).await?;
-    let frontend = cluster.call("feeds-frontend", "frontend", cluster.managers(), &[]).await?;
+    let frontend = cluster.call("feeds frontend", "frontend", cluster.managers(), &[]).await?;
     let pool = Pool::connect(&cluster.caller()?, "feeds").await?;
     let ear = Ear::new(&pool);
 
@@ -82,7 +82,7 @@ async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<
         feeds.push((user, text));
     }
 
-    let second = cluster.serve("feeds", "second", &[]).await?;
+    let second = cluster.serve("feeds server", "second", &[]).await?;
     cluster.at_rest("feeds", 2).await?;
     are_as_they_were(&frontend, &feeds).await?;
     first.stop().await?;
@@ -90,7 +90,7 @@ async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<
     are_as_they_were(&frontend, &feeds).await?;
     assert_eq!(ear.take(), [], "what moved is not lost");
 
-    let third = cluster.serve("feeds", "third", &[]).await?;
+    let third = cluster.serve("feeds server", "third", &[]).await?;
     cluster.at_rest("feeds", 2).await?;
     second.kill().await?;
     cluster.at_rest("feeds", 1).await?;
@@ -123,10 +123,10 @@ async fn keep_posting(
 #[tokio::test]
 async fn what_was_accepted_while_a_server_left_is_there_in_the_end() -> Result<(), Failure> {
     let cluster = cluster(&["feeds"]).await?;
-    let leaving = cluster.serve("feeds", "leaving", &[]).await?;
-    let _staying = cluster.serve("feeds", "staying", &[]).await?;
+    let leaving = cluster.serve("feeds server", "leaving", &[]).await?;
+    let _staying = cluster.serve("feeds server", "staying", &[]).await?;
     cluster.at_rest("feeds", 2).await?;
-    let frontend = cluster.call("feeds-frontend", "frontend", cluster.managers(), &[]).await?;
+    let frontend = cluster.call("feeds frontend", "frontend", cluster.managers(), &[]).await?;
     let (stop, stopped) = watch::channel(false);
     let post = |poster| tokio::spawn(keep_posting(frontend.address().to_owned(), poster, stopped.clone()));
     let posters: Vec<_> = (0..4).map(post).collect();
@@ -149,7 +149,8 @@ async fn what_was_accepted_while_a_server_left_is_there_in_the_end() -> Result<(
 #[tokio::test]
 async fn a_server_answers_for_users_it_does_not_own() -> Result<(), Failure> {
     let cluster = cluster(&["feeds"]).await?;
-    let servers = [cluster.serve("feeds", "a", &[]).await?, cluster.serve("feeds", "b", &[]).await?];
+    let servers =
+        [cluster.serve("feeds server", "a", &[]).await?, cluster.serve("feeds server", "b", &[]).await?];
     cluster.at_rest("feeds", 2).await?;
     let mut leases = 0;
     for server in &servers {
@@ -180,11 +181,11 @@ async fn a_paused_server_does_not_take_requests_to_the_others_with_it() -> Resul
     const CAP: usize = 4;
     const REQUESTS: usize = 20;
     let cluster = cluster(&["feeds"]).await?;
-    let paused = cluster.serve("feeds", "paused", &[]).await?;
-    let other = cluster.serve("feeds", "other", &[]).await?;
+    let paused = cluster.serve("feeds server", "paused", &[]).await?;
+    let other = cluster.serve("feeds server", "other", &[]).await?;
     cluster.at_rest("feeds", 2).await?;
     let cap = CAP.to_string();
-    let frontend = cluster.call("feeds-frontend", "frontend", cluster.managers(), &["--cap", &cap]).await?;
+    let frontend = cluster.call("feeds frontend", "frontend", cluster.managers(), &["--cap", &cap]).await?;
     let pool = Pool::connect(&cluster.caller()?, "feeds").await?;
     let is_at = |server: &Process, user: &String| {
         pool.lookup().lookup(Key::of(user.as_bytes())).is_ok_and(|route| route.url() == server.address())

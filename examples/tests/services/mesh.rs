@@ -4,8 +4,8 @@ use axum::http::StatusCode;
 use centrifuge::Key;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Answer, Call, Pool};
-use centrifuge_examples::launch::{Cluster, Process, until};
+use centrifuge_examples::shared::call::{Answer, Call, Pool};
+use centrifuge_story::launch::{Cluster, Process, until};
 use serde_json::Value;
 
 use crate::support::Ear;

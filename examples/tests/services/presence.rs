@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use centrifuge::Key;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Call, Pool};
-use centrifuge_examples::launch::{Cluster, Process, until};
+use centrifuge_examples::shared::call::{Call, Pool};
+use centrifuge_story::launch::{Cluster, Process, until};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +30,7 @@ struct Desk {
 
 impl Desk {
     async fn start(cluster: &Cluster, name: &str) -> Result<Desk, Failure> {
-        let process = cluster.call("presence-frontend", name, cluster.managers(), &[]).await?;
+        let process = cluster.call("presence frontend", name, cluster.managers(), &[]).await?;
         Ok(Desk { process, http: Client::new() })
     }
 
@@ -77,8 +77,8 @@ impl Desk {
 #[tokio::test]
 async fn what_users_published_moves_with_its_server_and_nothing_is_told_as_lost() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;
-    let first = cluster.serve("presence", "a", &[]).await?;
-    let _second = cluster.serve("presence", "b", &[]).await?;
+    let first = cluster.serve("presence server", "a", &[]).await?;
+    let _second = cluster.serve("presence server", "b", &[]).await?;
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;
     let (ear, desk) = (Ear::new(&pool), Desk::start(&cluster, "desk").await?);
@@ -86,13 +86,13 @@ async fn what_users_published_moves_with_its_server_and_nothing_is_told_as_lost(
         desk.publish(&user, "online").await?;
     }
 
-    let _third = cluster.serve("presence", "c", &[]).await?;
+    let _third = cluster.serve("presence server", "c", &[]).await?;
     cluster.at_rest("presence", 3).await?;
     assert!(desk.sees_everyone("online").await?, "after a server joined");
     assert!(first.stop().await?.success());
     cluster.at_rest("presence", 2).await?;
     assert!(desk.sees_everyone("online").await?, "after a server was drained");
-    let _first = cluster.serve("presence", "a", &[]).await?;
+    let _first = cluster.serve("presence server", "a", &[]).await?;
     cluster.at_rest("presence", 3).await?;
     assert!(desk.sees_everyone("online").await?, "after it came back");
 
@@ -104,8 +104,8 @@ async fn what_users_published_moves_with_its_server_and_nothing_is_told_as_lost(
 #[tokio::test]
 async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;
-    let dying = cluster.serve("presence", "a", &[]).await?;
-    let _other = cluster.serve("presence", "b", &[]).await?;
+    let dying = cluster.serve("presence server", "a", &[]).await?;
+    let _other = cluster.serve("presence server", "b", &[]).await?;
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;
     let (ear, desk) = (Ear::new(&pool), Desk::start(&cluster, "desk-1").await?);
@@ -157,8 +157,8 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
 async fn a_server_answers_for_its_own_users_and_keeps_what_is_newest() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;
     let servers = [
-        cluster.serve("presence", "a", &["--ttl", "10s"]).await?,
-        cluster.serve("presence", "b", &["--ttl", "10s"]).await?,
+        cluster.serve("presence server", "a", &["--ttl", "10s"]).await?,
+        cluster.serve("presence server", "b", &["--ttl", "10s"]).await?,
     ];
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;
@@ -197,14 +197,13 @@ async fn a_server_answers_for_its_own_users_and_keeps_what_is_newest() -> Result
 #[tokio::test]
 async fn a_frontend_that_is_cut_off_sends_its_users_elsewhere() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;
-    let _server = cluster.serve("presence", "a", &[]).await?;
+    let _server = cluster.serve("presence server", "a", &[]).await?;
     cluster.at_rest("presence", 1).await?;
     let relay = Relay::to(cluster.managers(), "127.0.0.1:0").await?;
     let at = relay.address.clone();
     let flags = "--poll 500ms --contact-timeout 2s --silence 500ms --unowned-delay 4s --patience 20s";
-    let arguments = ["presence-frontend", "--name", "cut-off", "--managers", &at];
-    let arguments: Vec<&str> = arguments.into_iter().chain(flags.split(' ')).collect();
-    let process = cluster.run("cut-off", &arguments).await?;
+    let arguments: Vec<&str> = ["--managers", &at].into_iter().chain(flags.split(' ')).collect();
+    let process = cluster.run("presence frontend", "cut-off", &arguments).await?;
     let (cut_off, other) = (Desk { process, http: Client::new() }, Desk::start(&cluster, "other").await?);
     cut_off.publish("ada", "online").await?;
     drop(relay);

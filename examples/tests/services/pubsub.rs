@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use centrifuge::Generation;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Call, CallerArgs, Pool};
-use centrifuge_examples::launch::until;
+use centrifuge_examples::shared::call::{Call, CallerArgs, Pool};
+use centrifuge_story::launch::until;
 use serde_json::{Value, json};
 
 use crate::mesh::{ask, get, hear, key, names, owned, start};
@@ -39,9 +39,9 @@ async fn messages(queues: &Pool, queue: &str, incarnation: &Value) -> Result<Vec
 #[tokio::test]
 async fn subscriptions_survive_moves_and_subscribers_subscribe_again_after_a_crash() -> Result<(), Failure> {
     let cluster = cluster(&["pubsub", "queues"]).await?;
-    let _queue_server = start(&cluster, "queues", "queues-1", &[]).await?;
-    let first = start(&cluster, "pubsub", "pubsub-1", &[]).await?;
-    let second = start(&cluster, "pubsub", "pubsub-2", &[]).await?;
+    let _queue_server = start(&cluster, "queues server", "queues-1", &[]).await?;
+    let first = start(&cluster, "pubsub server", "pubsub-1", &[]).await?;
+    let second = start(&cluster, "pubsub server", "pubsub-2", &[]).await?;
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 2).await?;
     let (topics, queues) = connect(&cluster.caller()?).await?;
@@ -60,7 +60,7 @@ async fn subscriptions_survive_moves_and_subscribers_subscribe_again_after_a_cra
     }
 
     // One more server, then one less.
-    let _third = start(&cluster, "pubsub", "pubsub-3", &[]).await?;
+    let _third = start(&cluster, "pubsub server", "pubsub-3", &[]).await?;
     cluster.at_rest("pubsub", 3).await?;
     assert!(first.stop().await?.success());
     cluster.at_rest("pubsub", 2).await?;
@@ -102,10 +102,10 @@ async fn connect(caller: &CallerArgs) -> Result<(Pool, Pool), Failure> {
 #[tokio::test]
 async fn a_message_is_accepted_when_every_subscriber_has_it_or_will_know() -> Result<(), Failure> {
     let cluster = cluster(&["pubsub", "queues"]).await?;
-    let queue_server = start(&cluster, "queues", "queues-1", &[]).await?;
+    let queue_server = start(&cluster, "queues server", "queues-1", &[]).await?;
     // Impatient, with subscriptions that end soon.
     let arguments = ["--ttl", "6s", "--patience", "2s"];
-    let _server = cluster.serve("pubsub", "pubsub-1", &arguments).await?;
+    let _server = cluster.serve("pubsub server", "pubsub-1", &arguments).await?;
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 1).await?;
     let (topics, queues) = connect(&cluster.caller()?).await?;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use centrifuge::Generation;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Call, Pool};
-use centrifuge_examples::launch::until;
+use centrifuge_examples::shared::call::{Call, Pool};
+use centrifuge_story::launch::until;
 use serde_json::{Value, json};
 
 use crate::mesh::{ask, get, hear, key, names, owned, start};
@@ -77,8 +77,8 @@ fn enqueue(queue: &str, lease: u64, message: impl Into<Value>) -> Call {
 #[tokio::test]
 async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<(), Failure> {
     let cluster = cluster(&["queues"]).await?;
-    let first = start(&cluster, "queues", "queues-1", &[]).await?;
-    let second = start(&cluster, "queues", "queues-2", &[]).await?;
+    let first = start(&cluster, "queues server", "queues-1", &[]).await?;
+    let second = start(&cluster, "queues server", "queues-2", &[]).await?;
     cluster.at_rest("queues", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "queues").await?;
     let ear = Ear::new(&pool);
@@ -100,7 +100,7 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
         waiting.push(tokio::spawn(async move { reader.entries(LONG).await }));
     }
     let began = Instant::now();
-    let third = start(&cluster, "queues", "queues-3", &[]).await?;
+    let third = start(&cluster, "queues server", "queues-3", &[]).await?;
     cluster.at_rest("queues", 3).await?;
     assert!(waiting.iter().all(|reader| !reader.is_finished()), "nothing has come yet");
     for name in &names {
@@ -146,7 +146,7 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
 async fn a_reader_wakes_for_a_message_and_is_told_what_was_dropped() -> Result<(), Failure> {
     let cluster = cluster(&["queues"]).await?;
     let arguments = ["--most", "3", "--message-ttl", "10s", "--ttl", "12s"];
-    let _server = start(&cluster, "queues", "queues-1", &arguments).await?;
+    let _server = start(&cluster, "queues server", "queues-1", &arguments).await?;
     cluster.at_rest("queues", 1).await?;
     let pool = Pool::connect(&cluster.caller()?, "queues").await?;
     let mut client = Client::new(&pool, "work-pc");
@@ -194,12 +194,12 @@ fn interest(pool: &str) -> Value {
 #[tokio::test]
 async fn losses_of_another_pool_are_in_the_queues_they_concern_and_only_there() -> Result<(), Failure> {
     let cluster = cluster(&["queues", "documents"]).await?;
-    let kept = start(&cluster, "documents", "documents-1", &[]).await?;
-    let killed = start(&cluster, "documents", "documents-2", &[]).await?;
+    let kept = start(&cluster, "documents server", "documents-1", &[]).await?;
+    let killed = start(&cluster, "documents server", "documents-2", &[]).await?;
     cluster.at_rest("documents", 2).await?;
     let watches = ["--watches", "documents"];
-    let drained = start(&cluster, "queues", "queues-1", &watches).await?;
-    let _second = start(&cluster, "queues", "queues-2", &watches).await?;
+    let drained = start(&cluster, "queues server", "queues-1", &watches).await?;
+    let _second = start(&cluster, "queues server", "queues-2", &watches).await?;
     cluster.at_rest("queues", 2).await?;
     let (documents, pool) = (
         Pool::connect(&cluster.caller()?, "documents").await?,
@@ -229,7 +229,7 @@ async fn losses_of_another_pool_are_in_the_queues_they_concern_and_only_there() 
     assert_eq!(waiting.await??[0]["lost"], expected);
     assert!(began.elapsed() < LONG - LONG / 10, "a waiting reader is woken");
     let stopped = tokio::spawn(drained.stop());
-    let _third = start(&cluster, "queues", "queues-3", &watches).await?;
+    let _third = start(&cluster, "queues server", "queues-3", &watches).await?;
     assert!(stopped.await??.success());
     cluster.at_rest("queues", 2).await?;
 
@@ -243,7 +243,7 @@ async fn losses_of_another_pool_are_in_the_queues_they_concern_and_only_there() 
         }
     }
     // Moved once more, to yet another new server: what was told is not told again.
-    let _fourth = start(&cluster, "queues", "queues-4", &watches).await?;
+    let _fourth = start(&cluster, "queues server", "queues-4", &watches).await?;
     cluster.at_rest("queues", 3).await?;
     for client in &mut clients {
         assert_eq!(client.entries(Duration::ZERO).await?, [] as [Value; 0], "a move is no loss");

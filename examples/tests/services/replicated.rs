@@ -3,9 +3,9 @@
 use axum::http::StatusCode;
 use centrifuge::leased_map::LeasedKey;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::{Call, Pool};
-use centrifuge_examples::launch::{Process, until};
 use centrifuge_examples::replicated::{CopyName, Versioned};
+use centrifuge_examples::shared::call::{Call, Pool};
+use centrifuge_story::launch::{Process, until};
 use serde_json::{Value, json};
 
 use crate::support::{Ear, cluster};
@@ -53,10 +53,10 @@ async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
     let cluster = cluster(&["replicated"]).await?;
     let mut servers = Vec::new();
     for name in ["a", "b", "c", "d"] {
-        servers.push(cluster.serve("replicated", name, &[]).await?);
+        servers.push(cluster.serve("replicated server", name, &[]).await?);
     }
     cluster.at_rest("replicated", 4).await?;
-    let gateway = cluster.call("replicated-frontend", "gateway", cluster.managers(), &[]).await?;
+    let gateway = cluster.call("replicated frontend", "gateway", cluster.managers(), &[]).await?;
     let pool = Pool::connect(&cluster.caller()?, "replicated").await?;
     let ear = Ear::new(&pool);
 
@@ -91,7 +91,7 @@ async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
     // A new caller has not heard of the crash.
     let pool = Pool::connect(&cluster.caller()?, "replicated").await?;
     let ear = Ear::new(&pool);
-    let _joins = cluster.serve("replicated", "e", &[]).await?;
+    let _joins = cluster.serve("replicated server", "e", &[]).await?;
     cluster.at_rest("replicated", 4).await?;
     let drained = servers.pop().ok_or("three are left")?;
     drained.stop().await?;

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use centrifuge::lookup::Loss;
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::Pool;
-use centrifuge_examples::launch::{Cluster, Program};
+use centrifuge_examples::shared::call::Pool;
+use centrifuge_story::launch::Cluster;
 
 /// Leases that a machine that does much else does not lose by accident, and that run out while one waits.
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
 
 /// A Manager with these pools, and nothing else yet.
 pub(crate) async fn cluster(pools: &[&str]) -> Result<Cluster, Failure> {
-    Cluster::start(Program::new(env!("CARGO_BIN_EXE_serve")), pools, LEASE).await
+    Cluster::beside(env!("CARGO_BIN_EXE_documents"), pools, LEASE).await
 }
 
 /// Hears of the losses of a pool.

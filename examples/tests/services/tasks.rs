@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use centrifuge_examples::Failure;
-use centrifuge_examples::call::Pool;
-use centrifuge_examples::launch::{Cluster, Process, until};
+use centrifuge_examples::shared::call::Pool;
 use centrifuge_examples::tasks::ledger::{Event, Run, What};
+use centrifuge_story::launch::{Cluster, Process, until};
 
 use crate::support::{Ear, cluster};
 
@@ -14,7 +14,7 @@ const TASKS: usize = 12;
 async fn serve(cluster: &Cluster, sink: &Process, name: &str, work: &str) -> Result<Process, Failure> {
     let count = TASKS.to_string();
     let more = ["--sink", sink.address(), "--count", &count, "--period", "3s", "--work", work];
-    cluster.serve("tasks", name, &more).await
+    cluster.serve("tasks server", name, &more).await
 }
 
 /// What the sink has noted, once it is sure that it never had two runs of a task open and took no period twice.
@@ -75,7 +75,7 @@ async fn until_it_works(sink: &Process, server: &Process) -> Result<(), Failure>
 #[tokio::test]
 async fn while_nobody_comes_or_goes_every_period_has_one_run() -> Result<(), Failure> {
     let cluster = cluster(&["tasks"]).await?;
-    let sink = cluster.run("sink", &["sink", "--name", "sink"]).await?;
+    let sink = cluster.run("tasks sink", "sink", &[]).await?;
     let mut servers = Vec::new();
     for name in ["a", "b", "c"] {
         servers.push(serve(&cluster, &sink, name, "100ms").await?);
@@ -104,7 +104,7 @@ async fn while_nobody_comes_or_goes_every_period_has_one_run() -> Result<(), Fai
 #[tokio::test]
 async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Result<(), Failure> {
     let cluster = cluster(&["tasks"]).await?;
-    let sink = cluster.run("sink", &["sink", "--name", "sink"]).await?;
+    let sink = cluster.run("tasks sink", "sink", &[]).await?;
     let work = "1s";
     let first = serve(&cluster, &sink, "first", work).await?;
     cluster.at_rest("tasks", 1).await?;

@@ -1,0 +1,5 @@
+//! The program `documents`; `documents server --help` and `documents frontend --help` list what its parts are told.
+
+fn main() -> std::process::ExitCode {
+    centrifuge_examples::documents::main()
+}

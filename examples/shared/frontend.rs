@@ -1,0 +1,100 @@
+//! A frontend: passes requests on to the owners of their keys, and sends its clients away when it cannot know who they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderName, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use clap::Args;
+
+use crate::Failure;
+use crate::shared::call::{Call, CallerArgs, Pool};
+use crate::shared::http::{LEASE, ListenArgs, Problem};
+
+/// How often it is looked whether the Manager was lost.
+const LOOK: Duration = Duration::from_millis(100);
+/// As long as a request may wait for news at an owner.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// What a frontend is told.
+#[derive(Args, Clone, Debug)]
+pub struct FrontendArgs {
+    /// Its name and where it listens
+    #[command(flatten)]
+    pub listen: ListenArgs,
+    /// The pools that it passes requests on to; the first part of a path names one
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub pools: Vec<String>,
+    /// How it finds them
+    #[command(flatten)]
+    pub caller: CallerArgs,
+}
+
+type Pools = Arc<BTreeMap<String, Pool>>;
+
+/// Serves until it is told to stop. It has no state: its clients can go to any other.
+pub async fn run(args: FrontendArgs) -> Result<(), Failure> {
+    let mut pools = BTreeMap::new();
+    for name in &args.pools {
+        pools.insert(name.clone(), Pool::connect(&args.caller, name).await?);
+    }
+    args.listen.serve(routes(Arc::new(pools))).await
+}
+
+/// `/POOL/NAME` and all below it belong to NAME's owner in POOL.
+fn routes(pools: Pools) -> Router {
+    Router::new()
+        .route(
+            "/{pool}/{name}",
+            any(|state, Path((pool, name)), uri, method, body| pass(state, (pool, name), uri, method, body)),
+        )
+        .route(
+            "/{pool}/{name}/{*rest}",
+            any(|state, Path((pool, name, _)): Path<(String, String, String)>, uri, method, body| {
+                pass(state, (pool, name), uri, method, body)
+            }),
+        )
+        .with_state(pools)
+}
+
+async fn pass(
+    State(pools): State<Pools>,
+    (pool, name): (String, String),
+    uri: Uri,
+    method: Method,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no pool {pool} here"));
+    let pool = pools.get(&pool).ok_or_else(unknown)?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let call = Call::new(method, path, body).wait(WAIT);
+    let answer = tokio::select! {
+        biased;
+        () = out_of_contact(pool) => return Err(gone_blind()),
+        answer = pool.ask(&name, &call) => answer,
+    };
+    let answer = answer.map_err(|error| Problem::new(StatusCode::GATEWAY_TIMEOUT, error))?;
+    let kind = answer.content_type.unwrap_or_else(|| "application/json".to_owned());
+    let mut response = (answer.status, [("content-type", kind)], answer.body).into_response();
+    if let Some(lease) = answer.lease {
+        response.headers_mut().insert(HeaderName::from_static(LEASE), lease.0.into());
+    }
+    Ok(response)
+}
+
+/// Waits until the table is too old to be believed: whoever is asking then would ask in vain, or be answered by chance.
+async fn out_of_contact(pool: &Pool) {
+    while pool.lookup().in_contact() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn gone_blind() -> Problem {
+    let words = "this frontend has lost the Manager: go to another one, and publish your state again there";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
+}

@@ -1,0 +1,45 @@
+//! Measures a presence pool under load: a rolling restart, and the death of a rack.
+
+use std::process::ExitCode;
+
+use centrifuge_examples::Failure;
+use centrifuge_examples::shared::program::conclude;
+use centrifuge_story::presence_eval::{EvalArgs, RollingArgs, rack, rolling};
+use centrifuge_story::role::{self, RoleArgs};
+use clap::{Parser, Subcommand};
+
+/// Measures what a rolling restart and the death of a rack cost the users of a presence pool.
+///
+/// Starts a Manager and the servers as processes on loopback, and frontends with users in this process. Says what it does on the
+/// standard error, prints a table, and ends with 1 if a user was left wrong. A release build measures better.
+#[derive(Parser)]
+#[command(name = "presence-eval")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Restarts every server in turn: no loss may be told, no request may fail
+    Rolling(RollingArgs),
+    /// Kills a fifth of the servers at once and starts them again when their leases have run out: everything that was lost must
+    /// be told to every frontend and published again
+    Rack(EvalArgs),
+    /// Plays one part of it
+    #[command(hide = true)]
+    Serve(RoleArgs),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Rolling(args) => measure(rolling(args)),
+        Command::Rack(args) => measure(rack(args)),
+        Command::Serve(args) => role::play(args),
+    }
+}
+
+fn measure(evaluation: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    let runtime = tokio::runtime::Runtime::new().map_err(Failure::from);
+    conclude(runtime.and_then(|runtime| runtime.block_on(evaluation)))
+}

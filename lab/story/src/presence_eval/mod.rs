@@ -1,0 +1,174 @@
+//! Measures what a rolling restart and the death of a rack cost the users of a presence pool (PRS §7.2), with real processes.
+
+mod load;
+mod rack;
+mod report;
+mod rolling;
+
+use std::time::{Duration, Instant};
+
+use centrifuge_server::descriptors::raise_limit;
+use clap::Args;
+
+use self::load::{Amount, Load, Measured, Mix};
+use self::report::{Phase, Setup};
+use crate::launch::{Cluster, Process, StoreKind};
+use centrifuge_examples::Failure;
+use centrifuge_examples::presence::SERVICE;
+use centrifuge_examples::shared::call::duration;
+
+pub use self::rack::rack;
+pub use self::rolling::{RollingArgs, rolling};
+
+/// The papers saw four to five times as many frontends as servers.
+const FRONTENDS_PER_SERVER: usize = 4;
+
+/// What an evaluation is told.
+#[derive(Args, Clone, Debug)]
+pub struct EvalArgs {
+    /// Servers of the pool, each a process [default: 6 for rolling, 20 for rack]
+    #[arg(long)]
+    pub servers: Option<usize>,
+    /// Frontends, each with a Lookup and connections of its own [default: 4 for each server]
+    #[arg(long)]
+    pub frontends: Option<usize>,
+    /// Users who are signed in before it begins
+    #[arg(long, default_value_t = 4000)]
+    pub users: usize,
+    /// What all users do in a second: a tenth signs in for the first time, a fifth changes its status, the rest reads
+    #[arg(long, default_value_t = 400)]
+    pub rate: u32,
+    /// How long leases are; the papers have a minute
+    #[arg(long, value_parser = duration, default_value = "10s", value_name = "DURATION")]
+    pub lease: Duration,
+    /// How long to measure before and after
+    #[arg(long = "for", value_parser = duration, default_value = "15s", value_name = "DURATION")]
+    pub each: Duration,
+    /// Another number draws other users
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// End with one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A pool under load.
+struct Bench {
+    cluster: Cluster,
+    servers: Vec<Process>,
+    load: Load,
+    phases: Vec<Running>,
+    setup: Setup,
+}
+
+/// A phase, and what was so when it began.
+struct Running {
+    name: &'static str,
+    since: Instant,
+    seconds: f64,
+    at_begin: Tally,
+    in_phase: Tally,
+    measured: std::sync::Arc<Measured>,
+}
+
+/// What only rises.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    losses_told: u64,
+    republished: u64,
+    /// Not known without a store: numbers of leases begin anew with every leader, higher up.
+    grants: Option<u64>,
+}
+
+impl Bench {
+    /// Starts everything, and the load.
+    async fn start(args: &EvalArgs, usual_servers: usize, store: StoreKind) -> Result<Bench, Failure> {
+        let count = args.servers.unwrap_or(usual_servers);
+        let frontends = args.frontends.unwrap_or(count * FRONTENDS_PER_SERVER);
+        if count < 2 || frontends == 0 || args.rate == 0 {
+            return Err("there must be at least two servers, a frontend and a request each second".into());
+        }
+        raise_limit(frontends * count * 2);
+        say(&format!("starting Managers and {count} servers"));
+        let cluster = Cluster::start(store, &[SERVICE], args.lease).await?;
+        let mut servers = Vec::new();
+        for number in 0..count {
+            servers.push(serve(&cluster, &format!("presence-{number}")).await?);
+        }
+        at_rest(&cluster, count).await?;
+        say(&format!("{} users sign in at {frontends} frontends", args.users));
+        let rate = f64::from(args.rate) / frontends as f64;
+        let amount = Amount { frontends, users: args.users, rate, mix: Mix::default(), seed: args.seed };
+        let mut load = Load::prepare(&cluster.caller()?, SERVICE, amount).await?;
+        load.start();
+        let setup = Setup {
+            store,
+            managers: cluster.manager_count(),
+            servers: count,
+            frontends,
+            users: args.users,
+            requests_per_second: args.rate,
+            lease_ms: args.lease.as_millis(),
+        };
+        Ok(Bench { cluster, servers, load, phases: Vec::new(), setup })
+    }
+
+    /// What begins from now on belongs to another phase.
+    async fn turn_to(&mut self, name: &'static str) -> Result<(), Failure> {
+        let tally = self.tally().await?;
+        self.end_phase(tally);
+        let measured = self.load.turn_to()?;
+        let (since, in_phase) = (Instant::now(), Tally::default());
+        self.phases.push(Running { name, since, seconds: 0.0, at_begin: tally, in_phase, measured });
+        Ok(())
+    }
+
+    fn end_phase(&mut self, tally: Tally) {
+        if let Some(phase) = self.phases.last_mut() {
+            phase.seconds = phase.since.elapsed().as_secs_f64();
+            phase.in_phase = tally.since(phase.at_begin);
+        }
+    }
+
+    /// Ends the load, and says how the phases went.
+    async fn finish(&mut self) -> Result<Vec<Phase>, Failure> {
+        self.load.finish().await?;
+        let tally = self.tally().await?;
+        self.end_phase(tally);
+        Ok(self.phases.iter().map(Phase::of).collect())
+    }
+
+    async fn tally(&self) -> Result<Tally, Failure> {
+        let (losses_told, republished) = self.load.told();
+        let sight = self.cluster.sight(SERVICE).await?;
+        let grants = (self.cluster.store() != StoreKind::None).then_some(sight.last_generation);
+        Ok(Tally { losses_told, republished, grants })
+    }
+
+    async fn at_rest(&self, servers: usize) -> Result<(), Failure> {
+        at_rest(&self.cluster, servers).await
+    }
+}
+
+impl Tally {
+    fn since(self, earlier: Tally) -> Tally {
+        Tally {
+            losses_told: self.losses_told - earlier.losses_told,
+            republished: self.republished - earlier.republished,
+            grants: self.grants.zip(earlier.grants).map(|(now, then)| now - then),
+        }
+    }
+}
+
+async fn serve(cluster: &Cluster, name: &str) -> Result<Process, Failure> {
+    cluster.serve(SERVICE, name, &[]).await
+}
+
+async fn at_rest(cluster: &Cluster, servers: usize) -> Result<(), Failure> {
+    cluster.at_rest(SERVICE, u32::try_from(servers)?).await
+}
+
+/// Says what goes on; the result is printed apart.
+fn say(words: &str) {
+    eprintln!("{words}");
+}

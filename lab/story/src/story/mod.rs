@@ -1,0 +1,190 @@
+//! The story of Live Mesh (Centrifuge §4.1, figure 11): home PCs change their addresses, work PCs learn them, while servers die.
+//!
+//! `device` is what runs at home and at work: the application, which has nothing but HTTP. `town` is the datacenter: device
+//! connectivity, which is the service of documents, publish-subscribe, queues, and frontends before them. `scenes`, `crashes`
+//! and `reconnects` are what befalls them. `board` knows where every device is and what the others believe, and `judge` looks at
+//! it all the time: `times` says for how long a device may be wrong.
+//!
+//! The checks are not blind: `--bug deaf-queues` and `--bug forgetful-clients` break something, and then they fail.
+
+mod board;
+mod cast;
+mod checks;
+mod crashes;
+mod device;
+mod dice;
+mod frontends;
+mod judge;
+mod link;
+mod reconnects;
+mod scenes;
+mod teller;
+mod times;
+mod town;
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use self::board::Board;
+use self::cast::{Cast, PEOPLE};
+use self::checks::within;
+use self::dice::Dice;
+use self::judge::Judge;
+use self::teller::{Teller, words};
+use self::times::Times;
+use self::town::{POOLS, SERVERS, Town};
+use centrifuge_examples::Failure;
+use centrifuge_examples::shared::call::duration;
+
+pub use self::teller::Summary;
+
+/// The pool of documents that say where devices are.
+const CONNECTIVITY: &str = "connectivity";
+/// The pool of subscriptions to them.
+const PUBSUB: &str = "pubsub";
+/// The pool of the devices' queues.
+const QUEUES: &str = "queues";
+/// How many lines of a process's complaints are shown when something failed.
+const COMPLAINTS: usize = 8;
+
+/// What a story is told.
+#[derive(Args, Clone, Debug)]
+pub struct StoryArgs {
+    /// Decides the order of the faults, whom they hit, and when devices get new addresses
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How long leases last; everything else is derived from it
+    #[arg(long, value_parser = duration, default_value = "3s", value_name = "DURATION")]
+    pub lease: Duration,
+    /// Print nothing but one line of JSON at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Break something on purpose, to see the checks fail
+    #[arg(long, value_enum, hide = true)]
+    pub bug: Option<Bug>,
+}
+
+/// What can be wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Bug {
+    /// Queue servers do not listen for losses of the other pools, and devices do not ask them to.
+    DeafQueues,
+    /// Devices do not care that their queue is another.
+    ForgetfulClients,
+}
+
+/// Everything that a scene needs.
+struct Story {
+    times: Times,
+    dice: Dice,
+    town: Town,
+    cast: Arc<Cast>,
+    board: Arc<Board>,
+    judge: Arc<Judge>,
+    teller: Teller,
+    /// For those who look at what the datacenter has.
+    http: reqwest::Client,
+}
+
+/// Tells the whole story.
+pub async fn run(args: &StoryArgs) -> Result<Summary, Failure> {
+    let times = Times::of(args.lease);
+    let mut dice = Dice::new(args.seed);
+    let mut teller = Teller::new(args.json);
+    greet(args, times, &mut teller);
+    let town = Town::start(times, args.bug).await?;
+    let (board, judge) = (Arc::<Board>::default(), Arc::<Judge>::default());
+    let cast = Cast::start(&board, town.frontends(), &mut dice, times, args.bug);
+    tokio::spawn(Arc::clone(&judge).watch(Arc::clone(&board), times.bound));
+    let http = reqwest::Client::new();
+    let mut story = Story { times, dice, town, cast, board, judge, teller, http };
+    if let Err(error) = story.play().await {
+        story.teller.check(&format!("the story goes on to its end ({error})"), false);
+    }
+    story.complain();
+    Ok(story.summary(args.seed))
+}
+
+fn greet(args: &StoryArgs, times: Times, teller: &mut Teller) {
+    teller.tell(&format!(
+        "Seed {}. A Manager, {SERVERS} frontends, and {SERVERS} servers each for {}, all of them processes.",
+        args.seed,
+        POOLS.join(", ")
+    ));
+    teller.tell(&format!(
+        "{PEOPLE} people have a PC at home and one at work, and each PC must know where the other is.",
+    ));
+    teller.tell(&format!(
+        "Leases last {}. Whoever is connected and believes an old address for more than {} is silently wrong.",
+        words(times.lease),
+        words(times.bound)
+    ));
+}
+
+impl Story {
+    async fn play(&mut self) -> Result<(), Failure> {
+        self.begin().await;
+        let restless = tokio::spawn(Arc::clone(&self.cast).restless(self.dice.fork()));
+        let played = self.play_scenes().await;
+        restless.abort();
+        played?;
+        self.end().await;
+        Ok(())
+    }
+
+    /// Everybody publishes, subscribes, and learns where the others are.
+    async fn begin(&mut self) {
+        let known = within(self.times.bound, || self.everybody_knows()).await;
+        self.teller.check("every device knows its peer at the beginning", known.is_some());
+        if let Some(time) = known {
+            self.teller.tell(&format!(
+                "All {} know each other {} after they were switched on.",
+                self.cast.names().len(),
+                words(time)
+            ));
+        }
+    }
+
+    async fn end(&mut self) {
+        self.teller.scene("The end: nobody moves any more.");
+        self.look_around().await;
+        self.look_at_everybody();
+        let (changes, longest) = (self.cast.changes(), words(self.judge.longest()));
+        self.teller.tell(&format!(
+            "Devices had {changes} addresses. The longest that a connected one believed an old address: {longest}."
+        ));
+    }
+
+    fn summary(&self, seed: u64) -> Summary {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let failures = self.teller.failures().to_vec();
+        Summary {
+            seed,
+            passed: self.teller.passed(),
+            failed: failures.len() as u64,
+            failures,
+            seconds: self.teller.elapsed().as_secs_f64(),
+            longest_behind_ms: ms(self.judge.longest()),
+            bound_ms: ms(self.times.bound),
+            changes: self.cast.changes(),
+            lease_ms: ms(self.times.lease),
+        }
+    }
+
+    /// After a failure, what the processes had to say.
+    fn complain(&self) {
+        if self.teller.failures().is_empty() {
+            return;
+        }
+        for file in fs::read_dir(self.town.logs()).into_iter().flatten().flatten() {
+            let text = fs::read_to_string(file.path()).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            for line in &lines[lines.len().saturating_sub(COMPLAINTS)..] {
+                eprintln!("{}: {line}", file.file_name().to_string_lossy());
+            }
+        }
+    }
+}

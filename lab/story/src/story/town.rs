@@ -1,0 +1,154 @@
+//! The datacenter of a story: a Manager, frontends, and three pools of servers, all as processes.
+
+use std::collections::BTreeMap;
+
+use centrifuge::{Key, Lookup};
+
+use super::frontends::Frontends;
+use super::link::{Link, Way};
+use super::times::Times;
+use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
+use crate::launch::{Cluster, Process, StoreKind, until};
+use centrifuge_examples::Failure;
+
+/// How many servers each pool has, and how many frontends there are.
+pub(super) const SERVERS: u32 = 3;
+/// Of so many keys every server has one.
+const SAMPLES: u32 = 100;
+/// The pools.
+pub(super) const POOLS: [&str; 3] = [CONNECTIVITY, PUBSUB, QUEUES];
+
+/// Everything that is not a device.
+pub(super) struct Town {
+    cluster: Cluster,
+    bug: Option<Bug>,
+    /// The servers of all pools, by name.
+    servers: BTreeMap<String, Process>,
+    frontends: BTreeMap<String, Process>,
+    /// From each frontend to the Manager.
+    links: BTreeMap<String, Link>,
+    list: Frontends,
+    lookups: BTreeMap<&'static str, Lookup>,
+}
+
+impl Town {
+    /// Starts everything, and waits until every key of every pool has an owner.
+    pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Town, Failure> {
+        let cluster = Cluster::start(StoreKind::File, &POOLS, times.lease).await?;
+        let (servers, frontends, links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (list, lookups) = (Frontends::default(), BTreeMap::new());
+        let mut town = Town { cluster, bug, servers, frontends, links, list, lookups };
+        let (connectivity, pubsub, queues) =
+            tokio::try_join!(town.open(CONNECTIVITY), town.open(PUBSUB), town.open(QUEUES))?;
+        town.servers.extend([connectivity, pubsub, queues].into_iter().flatten());
+        for pool in POOLS {
+            town.at_rest(pool).await?;
+            town.lookups.insert(pool, town.cluster.caller()?.lookup(pool).await?);
+        }
+        for name in town.frontend_names() {
+            town.links.insert(name.clone(), Link::to(town.cluster.managers().to_owned()).await?);
+            town.start_frontend(&name).await?;
+        }
+        Ok(town)
+    }
+
+    async fn open(&self, pool: &str) -> Result<Vec<(String, Process)>, Failure> {
+        let mut servers = Vec::new();
+        for name in self.server_names(pool) {
+            servers.push((name.clone(), self.server(pool, &name).await?));
+        }
+        Ok(servers)
+    }
+
+    /// A server of a pool, as a process of its own.
+    async fn server(&self, pool: &str, name: &str) -> Result<Process, Failure> {
+        let (role, more): (_, &[&str]) = match pool {
+            CONNECTIVITY => ("documents", &["--namespace", CONNECTIVITY, "--pubsub", PUBSUB]),
+            PUBSUB => ("pubsub", &[]),
+            _ if self.bug == Some(Bug::DeafQueues) => ("queues", &[]),
+            _ => ("queues", &["--watches", "connectivity,pubsub"]),
+        };
+        self.cluster.call(role, name, self.cluster.managers(), more).await
+    }
+
+    /// Starts a frontend, be it again: devices find it where it is now.
+    pub(super) async fn start_frontend(&mut self, name: &str) -> Result<(), Failure> {
+        let link = self.links.get(name).ok_or("every frontend has a link")?.address();
+        let pools = POOLS.join(",");
+        let frontend = self.cluster.call("frontend", name, &link, &["--pools", &pools]).await?;
+        self.list.list(name, frontend.address());
+        self.frontends.insert(name.to_owned(), frontend);
+        Ok(())
+    }
+
+    /// The servers of a pool, running or not.
+    pub(super) fn server_names(&self, pool: &str) -> Vec<String> {
+        (1..=SERVERS).map(|number| format!("{pool}-{number}")).collect()
+    }
+
+    /// The frontends, running or not.
+    pub(super) fn frontend_names(&self) -> Vec<String> {
+        self.server_names("frontend")
+    }
+
+    /// Where devices find frontends.
+    pub(super) fn frontends(&self) -> &Frontends {
+        &self.list
+    }
+
+    /// What the processes printed on their standard error is in files here.
+    pub(super) fn logs(&self) -> &std::path::Path {
+        self.cluster.directory()
+    }
+
+    /// Which of these names a server of a pool owns.
+    pub(super) fn owned(&self, pool: &str, server: &str, names: &[String]) -> Vec<String> {
+        let (Some(lookup), Some(server)) = (self.lookups.get(pool), self.servers.get(server)) else {
+            return Vec::new();
+        };
+        let owner = |name: &String| lookup.lookup(Key::of(name.as_bytes())).ok();
+        let is_owner = |name: &&String| owner(name).is_some_and(|route| route.url() == server.address());
+        names.iter().filter(is_owner).cloned().collect()
+    }
+
+    /// `kill -9`.
+    pub(super) async fn kill_server(&mut self, name: &str) -> Result<(), Failure> {
+        self.servers.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await
+    }
+
+    /// `kill -9`.
+    pub(super) async fn kill_frontend(&mut self, name: &str) -> Result<(), Failure> {
+        self.frontends.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await
+    }
+
+    /// Cuts a frontend off from the Manager, or lets it talk to it again.
+    pub(super) fn link(&self, frontend: &str, way: Way) {
+        if let Some(link) = self.links.get(frontend) {
+            link.set(way);
+        }
+    }
+
+    /// Starts a server that is gone under its name, and waits until it has its share of the keys.
+    pub(super) async fn bring_back(&mut self, pool: &str, name: &str) -> Result<(), Failure> {
+        let server = self.server(pool, name).await?;
+        self.servers.insert(name.to_owned(), server);
+        let samples: Vec<String> = (0..SAMPLES).map(|number| format!("sample-{number}")).collect();
+        until(&format!("{name} has some keys"), async || Ok(!self.owned(pool, name, &samples).is_empty()))
+            .await?;
+        self.at_rest(pool).await
+    }
+
+    /// Tells a server to stop: it moves its state away first. Then starts it again.
+    pub(super) async fn restart(&mut self, pool: &str, name: &str) -> Result<(), Failure> {
+        let server = self.servers.remove(name).ok_or_else(|| format!("{name} does not run"))?;
+        let ended = server.stop().await?;
+        if !ended.success() {
+            return Err(format!("{name} was told to stop and failed at it: {ended}").into());
+        }
+        self.bring_back(pool, name).await
+    }
+
+    async fn at_rest(&self, pool: &str) -> Result<(), Failure> {
+        self.cluster.at_rest(pool, SERVERS).await
+    }
+}

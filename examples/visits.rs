@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use centrifuge::owner::BoxError;
 use centrifuge::router::Refusal;
-use centrifuge::{Key, LeasedMap, Lookup, Managers, NotOwner, Owner, Router};
+use centrifuge::{Key, LeasedMap, Lookup, Managers, NotOwner, Owner, Route, Router};
 use tokio::net::TcpListener;
 
 /// The state: a number for each page.
@@ -23,8 +23,8 @@ async fn main() {
 }
 
 async fn run() -> Result<(), BoxError> {
-    let managers = std::env::var("CENTRIFUGE_MANAGERS").unwrap_or_else(|_| "127.0.0.1:7600".to_owned());
-    let managers = Managers::list(managers.split(','))?;
+    let managers = std::env::var("CENTRIFUGE_MANAGERS");
+    let managers = Managers::list(managers.as_deref().unwrap_or("127.0.0.1:7600").split(','))?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["server", port] => serve(managers, port).await,
@@ -38,10 +38,11 @@ async fn serve(managers: Managers, port: &str) -> Result<(), BoxError> {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await?;
     let url = format!("http://{}", listener.local_addr()?);
     let visits = Visits::new();
-    let describing = Owner::builder(managers, "visits").url(&url).wait_for_name();
     // One client for all requests: it keeps its connections.
     let http = reqwest::Client::new();
-    let owner = describing.state(&visits, move |url, part| carry(http.clone(), url, part)).join().await?;
+    let carry = move |url, part| carry(http.clone(), url, part);
+    let builder = Owner::builder(managers, "visits").url(&url).wait_for_name();
+    let owner = builder.state(&visits, carry).join().await?;
     let routes = axum::Router::new()
         .route("/visits/{page}", post(count))
         .route("/transfer", post(take))
@@ -84,7 +85,7 @@ async fn carry(http: reqwest::Client, url: String, part: Vec<u8>) -> Result<Vec<
     Ok(answer.error_for_status()?.bytes().await?.to_vec())
 }
 
-/// A caller: visits a page every half second, wherever its counter is, and says so when the counter was lost.
+/// A caller: visits a page every half second, wherever its counter is, and says when it was lost.
 async fn visit(managers: Managers, page: &str) -> Result<(), BoxError> {
     let (name, key) = (page.to_owned(), Key::of(page.as_bytes()));
     let lookup = Lookup::builder(managers, "visits")
@@ -98,7 +99,8 @@ async fn visit(managers: Managers, page: &str) -> Result<(), BoxError> {
         .await?;
     let (router, http) = (Router::new(lookup), reqwest::Client::new());
     loop {
-        let number = router.send(key, |route| ask(&http, format!("{}/visits/{page}", route.url()))).await?;
+        let visit = |route: Route| ask(&http, format!("{}/visits/{page}", route.url()));
+        let number = router.send(key, visit).await?;
         println!("visit {number} of {page}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -107,8 +109,9 @@ async fn visit(managers: Managers, page: &str) -> Result<(), BoxError> {
 /// Asks one server once, and says how it went.
 async fn ask(http: &reqwest::Client, url: String) -> Result<String, Refusal<reqwest::Error>> {
     let answer = http.post(url).send().await.map_err(Refusal::Unreachable)?;
-    match answer.status() {
-        reqwest::StatusCode::MISDIRECTED_REQUEST => Err(Refusal::NotOwner),
-        _ => answer.error_for_status().map_err(Refusal::Failed)?.text().await.map_err(Refusal::Unreachable),
+    if answer.status() == reqwest::StatusCode::MISDIRECTED_REQUEST {
+        return Err(Refusal::NotOwner);
     }
+    let answer = answer.error_for_status().map_err(Refusal::Failed)?;
+    answer.text().await.map_err(Refusal::Unreachable)
 }

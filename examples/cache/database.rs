@@ -13,7 +13,7 @@ use serde_json::Value;
 const BUSY: Duration = Duration::from_secs(5);
 
 /// How long until another try where SQLite does not wait by itself.
-const AGAIN: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 const TABLES: &str = "
     BEGIN IMMEDIATE;
@@ -54,7 +54,8 @@ impl Database {
         Ok(Database { connection: Arc::new(Mutex::new(connection)) })
     }
 
-    /// Claims a range under a lease, unless a part of it was claimed under a newer one, and reads up to `most` items of it.
+    /// Claims a range under a lease, unless a part of it was claimed under a newer one, and reads up to `most`
+    /// items of it.
     pub(super) fn claim(
         &self,
         range: KeyRange,
@@ -122,7 +123,8 @@ impl Database {
     }
 }
 
-/// Makes the tables. Other servers may be doing the same, and SQLite waits for nobody while it changes its kind of journal.
+/// Makes the tables. Other servers may be doing the same, and SQLite waits for nobody while it changes its kind
+/// of journal.
 fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
     let until = Instant::now() + BUSY;
     loop {
@@ -131,7 +133,7 @@ fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until =>
             {
-                std::thread::sleep(AGAIN);
+                std::thread::sleep(RETRY_INTERVAL);
             }
             prepared => return prepared,
         }

@@ -196,7 +196,8 @@ impl Inner {
         rest
     }
 
-    /// The number under which a key is claimed, if it has been held without a gap since; the lease may have another by now.
+    /// The number under which a key is claimed, if it has been held without a gap since; the lease may have
+    /// another by now.
     fn claim_on(&self, key: Key) -> Option<Generation> {
         let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let claim = prepared.get(key).map(|(_, under)| *under)?;

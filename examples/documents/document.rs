@@ -78,8 +78,8 @@ pub(super) fn write(
     Ok(version)
 }
 
-/// Removes a section or the whole document, if the condition holds. There may be none: this may be the second try of a removal
-/// that subscribers were not told of.
+/// Removes a section or the whole document, if the condition holds. There may be none: this may be the second
+/// try of a removal that subscribers were not told of.
 pub(super) fn remove(
     slot: &mut Option<Document>,
     condition: Condition,

@@ -2,15 +2,17 @@
 //!
 //! Distribution is a [`LeasedMap`] and the lease that each answer carries; everything else is the application.
 //!
-//! **Versions.** A version is a [`Stamp`](crate::shared::stamp::Stamp), given when a document is written. No two writes have the
-//! same one, not even when the document was lost, deleted or expired in between: a condition on a version can only be met
-//! by the very document it was read from. A document that moved to another server keeps its versions.
+//! **Versions.** A version is a [`Stamp`](crate::shared::stamp::Stamp), given when a document is written. No
+//! two writes have the same one, not even when the document was lost, deleted or expired in between: a
+//! condition on a version can only be met by the very document it was read from. A document that moved to
+//! another server keeps its versions.
 //!
-//! **Publishing.** Subscribers are told of a write before its writer is: a 200 means that the publish-subscribe pool has
-//! accepted it. Without a 200 the write may have happened or not, and subscribers may know of it or not; the writer writes
-//! again. That is harmless, because readers compare versions: for each section the highest they saw is the latest. A conditional write that
-//! comes again finds its own first try, and fails: read, and write on condition of what is there. That a document ended by
-//! itself is not published: its writer is gone, and what it wrote is worth nothing.
+//! **Publishing.** Subscribers are told of a write before its writer is: a 200 means that the publish-subscribe
+//! pool has accepted it. Without a 200 the write may have happened or not, and subscribers may know of it or
+//! not; the writer writes again. That is harmless, because readers compare versions: for each section the
+//! highest they saw is the latest. A conditional write that comes again finds its own first try, and fails:
+//! read, and write on condition of what is there. That a document ended by itself is not published: its writer
+//! is gone, and what it wrote is worth nothing.
 
 mod document;
 mod publisher;
@@ -68,7 +70,7 @@ pub async fn run(args: DocumentsArgs) -> Result<(), Failure> {
         None => None,
     };
     let documents = LeasedMap::with_ttl(Json, args.ttl);
-    let member = Member::bind(&args.member, "documents").await?.state(&documents).join().await?;
+    let member = Member::join(&args.member, "documents", &documents).await?;
     let service = Service { documents, stamps: Arc::default(), publisher };
     member.serve(routes::routes(&pool, service)).await
 }

@@ -8,12 +8,12 @@ use centrifuge::{Generation, NotOwner};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::pubsub::LONGEST_PUBLISH;
+use crate::pubsub;
 use crate::shared::call::{Call, CallerArgs, Pool, segment};
 use crate::shared::http::Problem;
 
 /// How long a write waits to be published. Shorter than its writer waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pool that subscribers are served by.
 #[derive(Clone)]
@@ -21,7 +21,8 @@ pub(super) struct Publisher {
     pool: Pool,
     /// The publish-subscribe pool.
     namespace: Arc<str>,
-    /// The pool of the documents. Leases of different pools cannot be compared, so that the topic must know which it is.
+    /// The pool of the documents. Leases of different pools cannot be compared, so that the topic must know
+    /// which it is.
     documents: Arc<str>,
 }
 
@@ -31,13 +32,13 @@ impl Publisher {
         namespace: &str,
         documents: &str,
     ) -> Result<Publisher, Failure> {
-        let patience = args.times.patience.min(PATIENCE);
+        let patience = args.times.patience.min(WRITE_TIMEOUT);
         let pool = Pool::connect(args, namespace).await?.patience(patience);
         Ok(Publisher { pool, namespace: namespace.into(), documents: documents.into() })
     }
 
-    /// Tells everyone who subscribed to the document, under the lease it was written under: the topic refuses a writer that
-    /// has lost the document since to one that has written it.
+    /// Tells everyone who subscribed to the document, under the lease it was written under: the topic refuses a
+    /// writer that has lost the document since to one that has written it.
     pub(super) async fn publish(
         &self,
         document: &str,
@@ -46,7 +47,7 @@ impl Publisher {
     ) -> Result<(), Problem> {
         let about = segment(&format!("{}/{document}", self.documents));
         let path = format!("/{}/{}/publish?from={about}", self.namespace, segment(document));
-        let call = Call::post(path, message).under(lease).wait(LONGEST_PUBLISH);
+        let call = Call::post(path, message).under(lease).wait(pubsub::PUBLISH_TIMEOUT);
         let words = match self.pool.ask(document, &call).await {
             Ok(answer) if answer.status.is_success() => return Ok(()),
             Ok(answer) if answer.status == StatusCode::CONFLICT => return Err(NotOwner::NoLease.into()),

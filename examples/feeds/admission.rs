@@ -1,4 +1,5 @@
-//! Admission control: no server gets more than so many requests at once, so that a slow one does not take the others with it.
+//! Admission control: no server gets more than so many requests at once, so that a slow one does not take the
+//! others with it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

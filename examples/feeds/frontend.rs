@@ -16,19 +16,19 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::admission::Admission;
-use super::kept::{Kept, Post};
+use super::posts::{Post, Posts};
 use super::routes::Event;
 use crate::Failure;
 use crate::shared::call::{Answer, Call, CallerArgs, Unanswered, duration};
-use crate::shared::http::{LEASE, ListenArgs, Problem};
+use crate::shared::http::{ListenArgs, Problem, with_lease};
 use crate::shared::stamp::wall_ms;
 
 /// How long a post that is made again waits for a server that has enough to do.
-const AGAIN: Duration = Duration::from_millis(200);
-/// How often a post that went astray is sent again: for longer than a move takes.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a post that went to the wrong server is sent again: for longer than a move takes.
 const TRIES: u32 = 50;
 /// How often posts are looked through for those that are too old.
-const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a feeds' frontend is told.
 #[derive(Args, Clone, Debug)]
@@ -55,7 +55,7 @@ pub async fn run(args: FeedsFrontendArgs) -> Result<(), Failure> {
         router: centrifuge::Router::new(lookup.clone()).patience(args.caller.times.patience),
         http: reqwest::Client::new(),
         admission: Admission::new(args.cap),
-        kept: Arc::new(Mutex::new(Kept::new(args.ttl))),
+        posts: Arc::new(Mutex::new(Posts::new(args.ttl))),
         name: args.listen.name.clone(),
         events: Arc::default(),
     };
@@ -69,7 +69,7 @@ struct Frontend {
     router: centrifuge::Router,
     http: reqwest::Client,
     admission: Admission,
-    kept: Arc<Mutex<Kept>>,
+    posts: Arc<Mutex<Posts>>,
     name: String,
     events: Arc<AtomicU64>,
 }
@@ -101,7 +101,7 @@ impl Frontend {
     async fn post(&self, user: &str, post: Post) -> Sent {
         let sent = self.send(user, &Call::new(Method::POST, &post.path, post.body.clone())).await;
         if let Some(answer) = sent.as_ref().ok().filter(|answer| answer.status.is_success()) {
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(user, post.clone());
+            self.posts.lock().unwrap_or_else(PoisonError::into_inner).keep(user, post.clone());
             if answer.lease.is_none() {
                 let (frontend, user) = (self.clone(), user.to_owned());
                 tokio::spawn(async move { frontend.bring_home(&user, post).await });
@@ -110,11 +110,12 @@ impl Frontend {
         sent
     }
 
-    /// A post went to a server that does not own the user, and may be about to end: sends it again until the owner has it.
+    /// A post went to a server that does not own the user, and may be about to end: sends it again until the
+    /// owner has it.
     async fn bring_home(&self, user: &str, post: Post) {
         let call = Call::new(Method::POST, post.path, post.body);
         for _ in 0..TRIES {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             if self.send(user, &call).await.is_ok_and(|answer| answer.lease.is_some()) {
                 return;
             }
@@ -124,17 +125,18 @@ impl Frontend {
     /// Forgets what is too old.
     async fn sweep(self) {
         loop {
-            tokio::time::sleep(SWEEP).await;
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).sweep();
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            self.posts.lock().unwrap_or_else(PoisonError::into_inner).sweep();
         }
     }
 
-    /// Makes the posts of users again whose feeds are lost. Items have ids: what is there after all does not come twice.
+    /// Makes the posts of users again whose feeds are lost. Items have ids: what is there after all does not
+    /// come twice.
     async fn post_again(self, lookup: Lookup) {
         let mut losses = lookup.losses();
         while let Some(loss) = losses.next().await {
             let is_lost = |user: &str| loss.keys.contains(Key::of(user.as_bytes()));
-            let lost = self.kept.lock().unwrap_or_else(PoisonError::into_inner).of(is_lost);
+            let lost = self.posts.lock().unwrap_or_else(PoisonError::into_inner).of(is_lost);
             for (user, posts) in lost {
                 let frontend = self.clone();
                 tokio::spawn(async move { frontend.rebuild(&user, posts).await });
@@ -146,7 +148,7 @@ impl Frontend {
         for post in posts {
             let call = Call::new(Method::POST, post.path, post.body);
             while let Err(RouterError::Failed(_)) = self.send(user, &call).await {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
@@ -188,8 +190,8 @@ fn answer(sent: Sent) -> Response {
     match sent {
         Ok(answer) => {
             let kind = answer.content_type.unwrap_or_else(|| "application/json".to_owned());
-            let lease = answer.lease.map(|lease| [(LEASE, lease.0.to_string())]);
-            (answer.status, lease, [("content-type", kind)], answer.body).into_response()
+            let response = (answer.status, [("content-type", kind)], answer.body).into_response();
+            with_lease(response, answer.lease)
         }
         Err(RouterError::Failed(why)) => {
             ([("retry-after", "1")], Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)).into_response()

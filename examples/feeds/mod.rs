@@ -1,18 +1,18 @@
 //! A feed processor: collects items from RSS and Atom documents for each user and gives them out as one feed.
 //!
-//! It is weakly consistent on purpose. A server that does not own a user processes the request all the same, with what it has,
-//! instead of sending the caller elsewhere: a person reads the feed, and an item that is missing or comes twice costs less
-//! than a feed that is not there. Centrifuge still says where a user's feed is, moves it when servers come and go, and
-//! tells the [`frontend`] when it is lost.
+//! It is weakly consistent on purpose. A server that does not own a user processes the request all the same,
+//! with what it has, instead of sending the caller elsewhere: a person reads the feed, and an item that is
+//! missing or comes twice costs less than a feed that is not there. Centrifuge still says where a user's feed
+//! is, moves it when servers come and go, and tells the [`frontend`] when it is lost.
 //!
 //! What concerns distribution is in this file and in the frontend; `feed` and `xml` are the application.
 
 pub mod admission;
 mod feed;
 pub mod frontend;
-mod kept;
+mod misrouted;
+mod posts;
 mod routes;
-mod strays;
 mod xml;
 
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ use centrifuge::{Generation, LeasedMap};
 use clap::Args;
 
 use self::feed::Feed;
-use self::strays::Strays;
+use self::misrouted::Misrouted;
 use crate::Failure;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
@@ -50,8 +50,8 @@ pub fn main() -> ExitCode {
 /// Serves until it is told to stop.
 pub async fn run(args: FeedsArgs) -> Result<(), Failure> {
     let feeds = Feeds::new(args.ttl);
-    let joined = Member::bind(&args.member, "feeds").await?.state(&feeds.own).join().await?;
-    joined.serve(routes::routes(&args.member.pool("feeds"), feeds, args.window)).await
+    let member = Member::join(&args.member, "feeds", &feeds.own).await?;
+    member.serve(routes::routes(&args.member.pool("feeds"), feeds, args.window)).await
 }
 
 /// The feeds that this server has. Cheap to clone.
@@ -60,26 +60,27 @@ struct Feeds {
     /// Those of users that it owns.
     own: LeasedMap<String, Feed>,
     /// What came here for users that it does not own.
-    strays: Strays,
+    misrouted: Misrouted,
 }
 
 impl Feeds {
     fn new(ttl: Duration) -> Feeds {
-        Feeds { own: LeasedMap::with_ttl(Json, ttl), strays: Strays::new(ttl) }
+        Feeds { own: LeasedMap::with_ttl(Json, ttl), misrouted: Misrouted::new(ttl) }
     }
 
-    /// Changes the feed of a user, or the stray one if the user is not ours. Names the lease if it was the real one.
+    /// Changes the feed of a user, or the misrouted one if the user is not ours. Names the lease if it was the
+    /// real one.
     fn change(&self, user: &String, change: impl Fn(&mut Feed)) -> Option<Generation> {
         let changed = self.own.with(user, |slot| {
             let feed = slot.get_or_insert_default();
-            // The user may have become ours after something came here astray.
-            feed.merge(self.strays.take(user));
+            // The user may have become ours after something came here to the wrong server.
+            feed.merge(self.misrouted.take(user));
             change(feed);
         });
         match changed {
             Ok(changed) => Some(changed.generation),
             Err(_) => {
-                self.strays.change(user, change);
+                self.misrouted.change(user, change);
                 None
             }
         }
@@ -90,7 +91,7 @@ impl Feeds {
         let own = self.own.get(user);
         let lease = own.as_ref().ok().map(|leased| leased.generation);
         let mut feed = own.ok().and_then(|leased| leased.value).unwrap_or_default();
-        feed.merge(self.strays.get(user));
+        feed.merge(self.misrouted.get(user));
         (feed, lease)
     }
 }

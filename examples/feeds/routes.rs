@@ -1,20 +1,21 @@
-//! Feeds over HTTP, at a server of the pool. There is no 421: whoever is asked answers with what it has.
+//! Feeds over HTTP, at a server of the pool. There is no 421: whoever is asked answers with what it has, under
+//! its lease if the user is its own. The lease is not checked again: the answer may be old, and that is
+//! allowed.
 
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use centrifuge::Generation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::feed::Item;
 use super::{Feeds, xml};
-use crate::shared::http::{LEASE, Problem};
+use crate::shared::http::{Problem, with_lease};
 use crate::shared::stamp::wall_ms;
 
 /// Something that happened to a user, from outside.
@@ -42,7 +43,7 @@ pub(super) fn routes(pool: &str, feeds: Feeds, window: Duration) -> Router {
 async fn read(State((feeds, window)): Shared, Path(user): Path<String>) -> Response {
     let (feed, lease) = feeds.read(&user);
     let document = xml::write(&user, &feed.coalesced(window));
-    marked(([("content-type", "application/rss+xml")], document).into_response(), lease)
+    with_lease(([("content-type", "application/rss+xml")], document).into_response(), lease)
 }
 
 async fn import(
@@ -53,7 +54,7 @@ async fn import(
     let unreadable = |error| Problem::new(StatusCode::BAD_REQUEST, error);
     let items = xml::read(&document, wall_ms()).map_err(unreadable)?;
     let lease = feeds.change(&user, |feed| items.iter().for_each(|item| feed.add(item.clone())));
-    Ok(marked(Json(json!({ "items": items.len() })).into_response(), lease))
+    Ok(with_lease(Json(json!({ "items": items.len() })).into_response(), lease))
 }
 
 async fn event(State((feeds, _)): Shared, Path(user): Path<String>, Json(event): Json<Event>) -> Response {
@@ -62,13 +63,5 @@ async fn event(State((feeds, _)): Shared, Path(user): Path<String>, Json(event):
     let title = format!("{user} {}", event.text);
     let item = Item { id, author: user.clone(), title, link: None, at_ms };
     let lease = feeds.change(&user, |feed| feed.add(item.clone()));
-    marked(Json(json!({ "items": 1 })).into_response(), lease)
-}
-
-/// Says under which lease, if the user is ours. It is not checked again: the answer may be old, and that is allowed.
-fn marked(mut answer: Response, lease: Option<Generation>) -> Response {
-    if let Some(lease) = lease {
-        answer.headers_mut().insert(LEASE, HeaderValue::from(lease.0));
-    }
-    answer
+    with_lease(Json(json!({ "items": 1 })).into_response(), lease)
 }

@@ -9,24 +9,23 @@ use axum::http::{Method, StatusCode};
 use axum::routing::get;
 use axum::{Json, Router};
 use clap::Args;
-use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use super::republish::{Fate, Kept, Sending, republish};
+use super::republish::{Outcome, Publications, Sending, republish};
 use super::{Numbered, Presence, Publication, SERVICE};
 use crate::Failure;
-use crate::shared::call::{Answer, Call, CallerArgs, Pool, Tries, duration};
+use crate::shared::call::{Answer, Call, CallerArgs, Pool, Tries, duration, segment};
 use crate::shared::http::{ListenArgs, Problem, check_name};
 
 /// How many publications are made again at once.
-const AT_ONCE: usize = 16;
+const MAX_REPUBLISHING: usize = 16;
 /// How long one of them is tried before it is another's turn.
-const TURN: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often users who are gone are forgotten.
-const SWEEP: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// How often a number is raised above what another frontend chose.
-const RAISES: u32 = 8;
+const MAX_RAISES: u32 = 8;
 
 /// What a frontend of presence is told.
 #[derive(Args, Clone, Debug)]
@@ -49,7 +48,7 @@ pub struct PresenceFrontendArgs {
 pub struct Frontend {
     path: String,
     pool: Pool,
-    kept: Arc<Kept>,
+    publications: Arc<Publications>,
     last_number: AtomicU64,
     tasks: Vec<AbortHandle>,
 }
@@ -72,24 +71,27 @@ impl Frontend {
     /// Learns where everything is, and publishes again from now on.
     pub async fn connect(args: &CallerArgs, namespace: &str, ttl: Duration) -> Result<Frontend, Failure> {
         let pool = Pool::connect(args, namespace).await?;
-        let kept = Arc::new(Kept::new(ttl));
+        let publications = Arc::new(Publications::new(ttl));
         let path = format!("/{namespace}");
-        let (mut losses, told) = (pool.lookup().losses(), Arc::clone(&kept));
+        let (mut losses, told) = (pool.lookup().losses(), Arc::clone(&publications));
         let listening = tokio::spawn(async move {
             while let Some(loss) = losses.next().await {
                 told.lost(&loss);
             }
         });
-        let mut tasks = vec![listening.abort_handle(), tokio::spawn(sweep(Arc::clone(&kept))).abort_handle()];
-        for _ in 0..AT_ONCE {
-            let (pool, path, kept) = (pool.patience(TURN), path.clone(), Arc::clone(&kept));
+        let mut tasks =
+            vec![listening.abort_handle(), tokio::spawn(sweep(Arc::clone(&publications))).abort_handle()];
+        for _ in 0..MAX_REPUBLISHING {
+            let (pool, path, publications) =
+                (pool.patience(ATTEMPT_TIMEOUT), path.clone(), Arc::clone(&publications));
             let publishing = async move {
                 let send = |sending| send(pool.clone(), path.clone(), sending);
-                republish(&kept, |sending| async { send(sending).await.map(|(fate, _)| fate) }).await;
+                republish(&publications, |sending| async { send(sending).await.map(|(outcome, _)| outcome) })
+                    .await;
             };
             tasks.push(tokio::spawn(publishing).abort_handle());
         }
-        Ok(Frontend { path, pool, kept, last_number: AtomicU64::new(0), tasks })
+        Ok(Frontend { path, pool, publications, last_number: AtomicU64::new(0), tasks })
     }
 
     /// The pool, for whoever wants to hear of its losses too.
@@ -100,8 +102,8 @@ impl Frontend {
 
     /// What its users published.
     #[must_use]
-    pub fn kept(&self) -> &Kept {
-        &self.kept
+    pub fn publications(&self) -> &Publications {
+        &self.publications
     }
 
     /// A user of this frontend says how to be reached, or, with nothing, signs off.
@@ -109,22 +111,22 @@ impl Frontend {
         self.check_contact()?;
         let mut above = 0;
         let mut all = Tries::default();
-        for _ in 0..RAISES {
+        for _ in 0..MAX_RAISES {
             let publication = Publication { number: self.next_number(above), presence: presence.clone() };
-            let sending = self.kept.keep(user, publication);
-            let (fate, tries) = send(self.pool.clone(), self.path.clone(), sending.clone()).await?;
+            let sending = self.publications.keep(user, publication);
+            let (outcome, tries) = send(self.pool.clone(), self.path.clone(), sending.clone()).await?;
             all.misrouted += tries.misrouted;
             all.unreachable += tries.unreachable;
-            match fate {
-                Fate::Arrived => {
+            match outcome {
+                Outcome::Arrived => {
                     // A sign-off is kept as well: an earlier frontend of the user may still have the last sign-in.
-                    self.kept.arrived(&sending);
+                    self.publications.arrived(&sending);
                     return Ok(all);
                 }
                 // The user has said more since, through this frontend: that is what counts.
-                Fate::Newer(_) if self.kept.has_newer(&sending) => return Ok(all),
+                Outcome::Newer(_) if self.publications.has_newer(&sending) => return Ok(all),
                 // The user was at another frontend, whose clock is ahead.
-                Fate::Newer(number) => above = number,
+                Outcome::Newer(number) => above = number,
             }
         }
         Err(FrontendError::Contended)
@@ -163,15 +165,15 @@ impl Drop for Frontend {
     }
 }
 
-async fn sweep(kept: Arc<Kept>) {
+async fn sweep(publications: Arc<Publications>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
-        kept.sweep();
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        publications.sweep();
     }
 }
 
 /// Sends a publication to the owner of its user's name.
-async fn send(pool: Pool, path: String, sending: Sending) -> Result<(Fate, Tries), FrontendError> {
+async fn send(pool: Pool, path: String, sending: Sending) -> Result<(Outcome, Tries), FrontendError> {
     let Sending { user, publication, .. } = sending;
     let path = path_of(&path, &user);
     let call = match publication.presence {
@@ -185,19 +187,16 @@ async fn send(pool: Pool, path: String, sending: Sending) -> Result<(Fate, Tries
         StatusCode::CONFLICT => {
             let newer: Numbered = serde_json::from_slice(&answer.body)
                 .map_err(|error| FrontendError::Unanswered(error.to_string()))?;
-            Ok((Fate::Newer(newer.number), answer.tries))
+            Ok((Outcome::Newer(newer.number), answer.tries))
         }
-        status if status.is_success() => Ok((Fate::Arrived, answer.tries)),
+        status if status.is_success() => Ok((Outcome::Arrived, answer.tries)),
         status => Err(FrontendError::Unanswered(format!("the server answered {status}"))),
     }
 }
 
 /// A user's name may have any characters.
 fn path_of(pool: &str, user: &str) -> String {
-    let mut url = Url::parse("http://owner").expect("this is an address");
-    url.set_path(pool);
-    url.path_segments_mut().expect("it has a path").push(user);
-    url.path().to_owned()
+    format!("{pool}/{}", segment(user))
 }
 
 async fn ask(pool: &Pool, user: &str, call: &Call) -> Result<Answer, FrontendError> {
@@ -253,5 +252,7 @@ async fn show(State(frontend): Here, Path(user): Path<String>) -> Result<Json<Pr
 }
 
 async fn status(State(frontend): Here) -> Json<Value> {
-    Json(json!({ "in_contact": frontend.pool.lookup().in_contact(), "publications": frontend.kept.counts() }))
+    Json(
+        json!({ "in_contact": frontend.pool.lookup().in_contact(), "publications": frontend.publications.counts() }),
+    )
 }

@@ -1,7 +1,8 @@
 //! Presence: where users can be reached, in memory only, because their frontends publish it again when it is lost.
 //!
-//! Everything that a user publishes has a number, and a server keeps what has the highest. So it does not matter in which
-//! order publications arrive, or how often: a frontend may publish again at any time, and never puts back what is older.
+//! Everything that a user publishes has a number, and a server keeps what has the highest. So it does not
+//! matter in which order publications arrive, or how often: a frontend may publish again at any time, and never
+//! puts back what is older.
 
 pub mod frontend;
 pub mod republish;
@@ -70,8 +71,8 @@ pub fn main() -> ExitCode {
 pub async fn run(args: PresenceArgs) -> Result<(), Failure> {
     let users: Users = LeasedMap::with_ttl(leased_map::Json, args.ttl);
     let pool = args.member.pool(SERVICE);
-    let member = Member::bind(&args.member, SERVICE).await?.state(&users);
-    member.join().await?.serve(routes(&pool, users)).await
+    let member = Member::join(&args.member, SERVICE, &users).await?;
+    member.serve(routes(&pool, users)).await
 }
 
 fn routes(pool: &str, users: Users) -> Router {

@@ -4,8 +4,8 @@
 //! 1. What is published is kept before it is sent, so that a loss that is told meanwhile includes it.
 //! 2. A loss only marks what is due. Whoever publishes it again takes the mark off first and reads what is kept then: a
 //!    newer publication is sent instead of an older one, and a loss that is told while it is sent marks it again.
-//! 3. Publications have numbers, and servers keep the highest: sending again is never wrong, so that whatever is in doubt
-//!    is sent again.
+//! 3. Publications have numbers, and servers keep the highest: sending again is never wrong, so that whatever
+//!    is in doubt is sent again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 use super::Publication;
 
 /// How long until another try after one that failed.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the users of one frontend published last.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Publications {
     inner: Mutex<Inner>,
     more: Notify,
     ttl: Duration,
@@ -82,29 +82,29 @@ pub struct Sending {
 
 /// How a publication fared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// A server has it.
     Arrived,
     /// A server has something newer, with this number.
     Newer(u64),
 }
 
-impl Kept {
+impl Publications {
     /// Nothing yet. Whoever says nothing for `ttl` is forgotten here, as the servers do.
     #[must_use]
-    pub fn new(ttl: Duration) -> Kept {
-        Kept { inner: Mutex::default(), more: Notify::new(), ttl }
+    pub fn new(ttl: Duration) -> Publications {
+        Publications { inner: Mutex::default(), more: Notify::new(), ttl }
     }
 
     /// Keeps a publication, unless a newer one is kept. To be called before it is sent.
     pub fn keep(&self, user: &str, publication: Publication) -> Sending {
         let mut inner = self.inner();
-        let kept = inner.users.entry(user.to_owned()).or_insert_with(|| User::new(publication.clone()));
-        if publication.number > kept.publication.number {
-            kept.publication = publication.clone();
+        let known = inner.users.entry(user.to_owned()).or_insert_with(|| User::new(publication.clone()));
+        if publication.number > known.publication.number {
+            known.publication = publication.clone();
         }
-        kept.since = Instant::now();
-        Sending { user: user.to_owned(), publication, losses: kept.standing.losses }
+        known.since = Instant::now();
+        Sending { user: user.to_owned(), publication, losses: known.standing.losses }
     }
 
     /// A server has it.
@@ -217,20 +217,21 @@ impl Kept {
     }
 }
 
-/// Publishes again whatever is due, one after the other, without end. `send` says how it went, or that it is not known. Run
-/// several, and let `send` give up soon: then a key that has no owner yet does not keep the others waiting.
-pub async fn republish<F, E>(kept: &Kept, send: impl Fn(Sending) -> F)
+/// Publishes again whatever is due, one after the other, without end. `send` says how it went, or that it is
+/// not known. Run several, and let `send` give up soon: then a key that has no owner yet does not keep the
+/// others waiting.
+pub async fn republish<F, E>(publications: &Publications, send: impl Fn(Sending) -> F)
 where
-    F: Future<Output = Result<Fate, E>>,
+    F: Future<Output = Result<Outcome, E>>,
 {
     loop {
-        let sending = kept.next_due().await;
+        let sending = publications.next_due().await;
         match send(sending.clone()).await {
-            Ok(Fate::Arrived) => kept.sent_again(&sending),
-            Ok(Fate::Newer(_)) => kept.is_outdated(&sending),
+            Ok(Outcome::Arrived) => publications.sent_again(&sending),
+            Ok(Outcome::Newer(_)) => publications.is_outdated(&sending),
             Err(_) => {
-                kept.put_back(&sending);
-                tokio::time::sleep(PAUSE).await;
+                publications.put_back(&sending);
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
@@ -275,12 +276,12 @@ mod tests {
         Publication { number, presence: None }
     }
 
-    fn kept(users: &[&str]) -> Kept {
-        let kept = Kept::new(Duration::from_secs(3600));
+    fn publications(users: &[&str]) -> Publications {
+        let publications = Publications::new(Duration::from_secs(3600));
         for user in users {
-            kept.arrived(&kept.keep(user, says(1)));
+            publications.arrived(&publications.keep(user, says(1)));
         }
-        kept
+        publications
     }
 
     fn loss_of(user: &str) -> Loss {
@@ -288,90 +289,90 @@ mod tests {
         Loss { keys, why: LossReason::StateBeganAnew }
     }
 
-    fn due(kept: &Kept) -> Option<(String, u64)> {
-        kept.inner().take_due().map(|sending| (sending.user, sending.publication.number))
+    fn due(publications: &Publications) -> Option<(String, u64)> {
+        publications.inner().take_due().map(|sending| (sending.user, sending.publication.number))
     }
 
     #[test]
     fn only_what_was_lost_is_due() {
-        let kept = kept(&["ada", "bob"]);
-        kept.lost(&loss_of("ada"));
-        kept.lost(&loss_of("eve"));
-        assert_eq!(due(&kept), Some(("ada".to_owned(), 1)));
-        assert_eq!(due(&kept), None);
-        assert!(kept.standing("bob").is_some_and(|standing| !standing.is_lost));
-        assert_eq!(kept.counts(), Counts { users: 2, lost: 1, losses: 2, again: 0 });
+        let publications = publications(&["ada", "bob"]);
+        publications.lost(&loss_of("ada"));
+        publications.lost(&loss_of("eve"));
+        assert_eq!(due(&publications), Some(("ada".to_owned(), 1)));
+        assert_eq!(due(&publications), None);
+        assert!(publications.standing("bob").is_some_and(|standing| !standing.is_lost));
+        assert_eq!(publications.counts(), Counts { users: 2, lost: 1, losses: 2, again: 0 });
     }
 
     #[test]
     fn a_newer_publication_takes_the_place_of_the_one_that_was_lost() {
-        let kept = kept(&["ada"]);
-        kept.lost(&loss_of("ada"));
-        kept.keep("ada", says(2));
-        assert_eq!(due(&kept), Some(("ada".to_owned(), 2)));
+        let publications = publications(&["ada"]);
+        publications.lost(&loss_of("ada"));
+        publications.keep("ada", says(2));
+        assert_eq!(due(&publications), Some(("ada".to_owned(), 2)));
     }
 
     #[test]
     fn a_loss_told_while_it_is_sent_again_makes_it_due_again() {
-        let kept = kept(&["ada"]);
-        kept.lost(&loss_of("ada"));
-        let sending = kept.inner().take_due().expect("it is due");
-        kept.lost(&loss_of("ada"));
-        kept.sent_again(&sending);
-        assert!(kept.standing("ada").is_some_and(|standing| standing.is_lost), "it is gone again");
-        assert_eq!(due(&kept), Some(("ada".to_owned(), 1)));
+        let publications = publications(&["ada"]);
+        publications.lost(&loss_of("ada"));
+        let sending = publications.inner().take_due().expect("it is due");
+        publications.lost(&loss_of("ada"));
+        publications.sent_again(&sending);
+        assert!(publications.standing("ada").is_some_and(|standing| standing.is_lost), "it is gone again");
+        assert_eq!(due(&publications), Some(("ada".to_owned(), 1)));
     }
 
     #[test]
     fn an_answer_from_before_the_loss_confirms_nothing() {
-        let kept = kept(&["ada"]);
-        let sending = kept.keep("ada", says(2));
-        kept.lost(&loss_of("ada"));
-        kept.arrived(&sending);
-        assert!(kept.standing("ada").is_some_and(|standing| standing.is_lost));
-        assert_eq!(due(&kept), Some(("ada".to_owned(), 2)));
+        let publications = publications(&["ada"]);
+        let sending = publications.keep("ada", says(2));
+        publications.lost(&loss_of("ada"));
+        publications.arrived(&sending);
+        assert!(publications.standing("ada").is_some_and(|standing| standing.is_lost));
+        assert_eq!(due(&publications), Some(("ada".to_owned(), 2)));
     }
 
     #[test]
     fn what_was_published_elsewhere_is_forgotten_and_what_is_newer_is_not() {
-        let kept = kept(&["ada"]);
-        let old = kept.keep("ada", says(1));
-        let new = kept.keep("ada", says(2));
-        kept.forget(&old);
-        assert!(kept.standing("ada").is_some());
-        kept.forget(&new);
-        assert!(kept.standing("ada").is_none());
+        let publications = publications(&["ada"]);
+        let old = publications.keep("ada", says(1));
+        let new = publications.keep("ada", says(2));
+        publications.forget(&old);
+        assert!(publications.standing("ada").is_some());
+        publications.forget(&new);
+        assert!(publications.standing("ada").is_none());
     }
 
     #[test]
     fn whoever_has_said_nothing_for_long_is_not_brought_back() {
-        let kept = Kept::new(Duration::ZERO);
-        kept.keep("ada", says(1));
-        kept.lost(&loss_of("ada"));
-        assert_eq!(due(&kept), None);
-        assert_eq!(kept.counts().users, 0);
+        let publications = Publications::new(Duration::ZERO);
+        publications.keep("ada", says(1));
+        publications.lost(&loss_of("ada"));
+        assert_eq!(due(&publications), None);
+        assert_eq!(publications.counts().users, 0);
     }
 
     #[tokio::test]
     async fn what_is_in_doubt_is_sent_again() {
-        let kept = kept(&["ada"]);
-        kept.lost(&loss_of("ada"));
+        let publications = publications(&["ada"]);
+        publications.lost(&loss_of("ada"));
         let tries = std::cell::Cell::new(0);
         let send = |_| {
             tries.set(tries.get() + 1);
-            let fate = if tries.get() < 3 { Err("no answer") } else { Ok(Fate::Arrived) };
-            std::future::ready(fate)
+            let outcome = if tries.get() < 3 { Err("no answer") } else { Ok(Outcome::Arrived) };
+            std::future::ready(outcome)
         };
         let done = async {
-            while kept.counts().again == 0 {
-                tokio::time::sleep(PAUSE / 10).await;
+            while publications.counts().again == 0 {
+                tokio::time::sleep(RETRY_INTERVAL / 10).await;
             }
         };
         tokio::select! {
-            () = republish(&kept, send) => {}
+            () = republish(&publications, send) => {}
             () = done => {}
         }
         assert_eq!(tries.get(), 3);
-        assert_eq!(kept.counts(), Counts { users: 1, lost: 0, losses: 1, again: 1 });
+        assert_eq!(publications.counts(), Counts { users: 1, lost: 0, losses: 1, again: 1 });
     }
 }

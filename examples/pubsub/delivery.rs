@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::LONGEST_PUBLISH;
+use super::PUBLISH_TIMEOUT;
 use crate::Failure;
 use crate::shared::call::{Call, CallerArgs, Pool, segment};
 use crate::shared::http::Problem;
@@ -43,13 +43,13 @@ enum Fate {
 impl Delivery {
     /// For the topics of the pool `from`.
     pub(super) async fn connect(args: &CallerArgs, namespace: &str, from: &str) -> Result<Delivery, Failure> {
-        let patience = args.times.patience.min(LONGEST_PUBLISH);
+        let patience = args.times.patience.min(PUBLISH_TIMEOUT);
         let pool = Pool::connect(args, namespace).await?.patience(patience);
         Ok(Delivery { pool, namespace: namespace.into(), from: from.into() })
     }
 
-    /// Sends a message to each queue, all at once, under the topic's lease. It is accepted if none remains that might be there
-    /// and did not take it.
+    /// Sends a message to each queue, all at once, under the topic's lease. It is accepted if none remains that
+    /// might be there and did not take it.
     pub(super) async fn deliver(
         &self,
         queues: Vec<String>,

@@ -1,19 +1,23 @@
-//! Publish-subscribe: subscriptions that end unless they are renewed, and messages that go to the queues of subscribers.
+//! Publish-subscribe: subscriptions that end unless they are renewed, and messages that go to the queues of
+//! subscribers.
 //!
 //! **The guarantee.** Once a message is accepted, each subscriber receives it or knows that it missed some.
 //!
-//! - *Who subscribed before the message* is in the list that a publish reads, under a lease that is valid then. The message
-//!   is accepted only when every queue of the list has taken it or is gone; whose queue is gone knows when it comes
-//!   back. Where one queue cannot be reached it is not accepted, and the publisher tries again: queues may get it twice.
+//! - *Who subscribed before the message* is in the list that a publish reads, under a lease that is valid then.
+//!   The message is accepted only when every queue of the list has taken it or is gone; whose queue is gone
+//!   knows when it comes back. Where one queue cannot be reached it is not accepted, and the publisher tries
+//!   again: queues may get it twice.
 //! - *Who subscribed after it*, be it at the topic's next owner while the message is still on its way, is told that its
 //!   subscription is new, and reads the present state, which a publisher changes before it publishes.
-//! - *Whose subscription expired or was lost* is told so when it renews: a renewal names the subscription that it means by
-//!   its stamp. An answer can be lost and the request come again; without the stamp the second try would find what the
-//!   first made, and call it the old one. A loss is told sooner, through the subscriber's queue.
-//! - *A topic that moves* takes its subscriptions and its fence along; none is made or renewed while they are under way.
-//! - *Publishers and topics that have lost their lease*, and do not know it yet, are refused by the fences of whom they send
-//!   to, once these have heard of a later lease. A fence is lost with its state; versions in messages are not, and
-//!   readers compare them.
+//! - *Whose subscription expired or was lost* is told so when it renews: a renewal names the subscription that
+//!   it means by its stamp. An answer can be lost and the request come again; without the stamp the second try
+//!   would find what the first made, and call it the old one. A loss is told sooner, through the subscriber's
+//!   queue.
+//! - *A topic that moves* takes its subscriptions and its fence along; none is made or renewed while they are
+//!   under way.
+//! - *Publishers and topics that have lost their lease*, and do not know it yet, are refused by the fences of
+//!   whom they send to, once these have heard of a later lease. A fence is lost with its state; versions in
+//!   messages are not, and readers compare them.
 
 mod delivery;
 mod routes;
@@ -36,7 +40,7 @@ use crate::shared::stamp::Stamps;
 use crate::shared::{frontend, program};
 
 /// As long as a publish waits for a queue that cannot be reached. Its callers wait for as long.
-pub const LONGEST_PUBLISH: Duration = Duration::from_secs(20);
+pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
@@ -74,7 +78,7 @@ pub async fn run(args: PubSubArgs) -> Result<(), Failure> {
             .await?;
     // Subscriptions end by themselves; a topic only when nothing is left of it.
     let topics = LeasedMap::with_ttl(Json, args.ttl * 2);
-    let member = Member::bind(&args.member, "pubsub").await?.state(&topics).join().await?;
+    let member = Member::join(&args.member, "pubsub", &topics).await?;
     let service = Service { topics, stamps: Arc::default(), delivery, ttl: args.ttl };
     member.serve(routes::routes(&args.member.pool("pubsub"), service)).await
 }

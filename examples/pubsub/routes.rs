@@ -15,14 +15,14 @@ use crate::shared::http::{Problem, answer, check_name, judge, lease_of, under_le
 use crate::shared::stamp::{Stamp, in_ms, wall_ms};
 
 /// The most that a message may have: with what is wrapped around it a queue still takes it.
-const LARGEST_MESSAGE: usize = 3 << 19;
+const MAX_MESSAGE_BYTES: usize = 3 << 19;
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
     let routes = Router::new()
         .route("/{topic}/subscribe", post(subscribe))
         .route("/{topic}/unsubscribe", post(unsubscribe))
-        .route("/{topic}/publish", post(publish).layer(DefaultBodyLimit::max(LARGEST_MESSAGE)))
+        .route("/{topic}/publish", post(publish).layer(DefaultBodyLimit::max(MAX_MESSAGE_BYTES)))
         .with_state(service);
     Router::new().nest(&format!("/{pool}"), routes)
 }
@@ -41,8 +41,8 @@ async fn subscribe(
     Json(subscriber): Json<Subscriber>,
 ) -> Result<Response, Problem> {
     check_name(&subscriber.queue)?;
-    // (1) Is the topic this server's? The map asks for the lease; if there is none the request ends here, and its sender
-    // looks for the owner again.
+    // (1) Is the topic this server's? The map asks for the lease; if there is none the request ends here, and
+    // its sender looks for the owner again.
     let subscribed = service.topics.with_lease(&topic, |slot, lease| {
         // (2) The map has discarded what was left of another lease: `slot` is what is true under this one, or nothing.
         let topic: &mut Topic = slot.get_or_insert_default();
@@ -76,10 +76,11 @@ struct From {
 
 /// Reads the list of subscribers once, under a valid lease, and then checks no more, however long the delivery takes.
 ///
-/// The one check is needed: at the topic's next owner there may be subscribers that this server does not know of, who
-/// subscribed before the message and would neither get it nor know. After it no check is needed: a subscription does not
-/// change once it is made, and whoever subscribes later reads what the publisher wrote before. What leaves carries the
-/// topic's lease, and the queue that receives it refuses it if it has heard from a later owner of the topic.
+/// The one check is needed: at the topic's next owner there may be subscribers that this server does not know
+/// of, who subscribed before the message and would neither get it nor know. After it no check is needed: a
+/// subscription does not change once it is made, and whoever subscribes later reads what the publisher wrote
+/// before. What leaves carries the topic's lease, and the queue that receives it refuses it if it has heard
+/// from a later owner of the topic.
 async fn publish(
     State(service): State<Service>,
     Path(topic): Path<String>,

@@ -59,8 +59,8 @@ impl Topic {
         }
     }
 
-    /// The queues that a message goes to. Whoever is left out is out for good: clocks differ, and another server's, or this one's a
-    /// moment later, must not take for renewed what has missed a message.
+    /// The queues that a message goes to. Whoever is left out is out for good: clocks differ, and another
+    /// server's, or this one's a moment later, must not take for renewed what has missed a message.
     pub(super) fn subscribers(&mut self, now_ms: u64) -> Vec<String> {
         self.end_old_ones(now_ms);
         self.subscriptions.keys().cloned().collect()

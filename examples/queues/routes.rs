@@ -20,7 +20,7 @@ use crate::shared::http::{Problem, answer, check_name, judge, lease_of};
 use crate::shared::stamp::{Stamp, wall_ms};
 
 /// How often it is looked whether a waiting reader still waits at the right place.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
@@ -77,7 +77,7 @@ async fn enqueue(
         queue::enqueue(slot, &topic, lease, message, service.limits, sight)
     })?;
     let taken = judge(taken, |taken| Ok(json!({ "number": taken? })))?;
-    service.bells.ring(taken.key);
+    service.wakers.wake(taken.key);
     answer(&service.queues, &taken)
 }
 
@@ -96,10 +96,10 @@ async fn messages(
     Path(name): Path<String>,
     Query(Reading { incarnation, after, wait_ms }): Query<Reading>,
 ) -> Result<Response, Problem> {
-    let until = Instant::now() + Duration::from_millis(wait_ms).min(service.longest_wait);
+    let until = Instant::now() + Duration::from_millis(wait_ms).min(service.max_wait);
     loop {
         // Before the queue is looked at, so that nothing comes unheard in between.
-        let bell = service.bells.listen(name.key());
+        let waker = service.wakers.listen(name.key());
         let read = service.queues.with(&name, |slot| {
             let sight = (&*service.watches, wall_ms());
             queue::read(slot, incarnation, after, service.limits, sight)
@@ -108,16 +108,16 @@ async fn messages(
         if read.value.is_news() || Instant::now() >= until {
             return answer(&service.queues, &read);
         }
-        service.wait(bell, until, &read).await?;
+        service.wait(waker, until, &read).await?;
     }
 }
 
 impl Service {
-    /// Waits until a bell rings or time is up. The queue may move meanwhile, and what comes then rings elsewhere: the lease is
-    /// looked at again and again, and no event is trusted to say that it ended.
-    async fn wait<T>(&self, bell: Notified<'_>, until: Instant, read: &Leased<T>) -> Result<(), NotOwner> {
-        tokio::pin!(bell);
-        while timeout(LOOK, &mut bell).await.is_err() {
+    /// Waits until the reader is woken or time is up. The queue may move meanwhile, and what comes then wakes
+    /// readers elsewhere: the lease is looked at again and again, and no event is trusted to say that it ended.
+    async fn wait<T>(&self, waker: Notified<'_>, until: Instant, read: &Leased<T>) -> Result<(), NotOwner> {
+        tokio::pin!(waker);
+        while timeout(POLL_INTERVAL, &mut waker).await.is_err() {
             self.queues.recheck(read)?;
             if Instant::now() >= until {
                 return Ok(());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use centrifuge::lookup::LossReason;
 use centrifuge::{Generation, Key, Lookup};
 
-use super::bells::Bells;
+use super::wakers::Wakers;
 use crate::Failure;
 use crate::shared::call::CallerArgs;
 use crate::shared::stamp::wall_ms;
@@ -32,17 +32,17 @@ struct Watch {
 }
 
 impl Watches {
-    /// Learns the tables, and rings all bells when one has changed.
+    /// Learns the tables, and wakes all readers when one has changed.
     pub(super) async fn connect(
         args: &CallerArgs,
         pools: &[String],
-        bells: &Arc<Bells>,
+        wakers: &Arc<Wakers>,
     ) -> Result<Watches, Failure> {
         let mut watches = Watches { pools: BTreeMap::new() };
         for pool in pools {
             let lookup = args.lookup(pool).await?;
             let alarm = Arc::new(AtomicU64::new(wall_ms()));
-            tokio::spawn(follow(lookup.clone(), Arc::clone(&alarm), Arc::clone(bells)));
+            tokio::spawn(follow(lookup.clone(), Arc::clone(&alarm), Arc::clone(wakers)));
             watches.pools.insert(pool.clone(), Watch { lookup, alarm });
         }
         Ok(watches)
@@ -65,10 +65,10 @@ impl Sight for Watches {
     }
 }
 
-/// A loss that the table knows of is in the table before anyone is told, so that queues find it there: once the name has its
-/// next owner, because until then nothing is accepted about it, and nobody could publish it again. Only that nothing is known
-/// for too long is nowhere else.
-async fn follow(lookup: Lookup, alarm: Arc<AtomicU64>, bells: Arc<Bells>) {
+/// A loss that the table knows of is in the table before anyone is told, so that queues find it there: once the
+/// name has its next owner, because until then nothing is accepted about it, and nobody could publish it again.
+/// Only that nothing is known for too long is nowhere else.
+async fn follow(lookup: Lookup, alarm: Arc<AtomicU64>, wakers: Arc<Wakers>) {
     let (mut losses, mut tables) = (lookup.losses(), lookup.table_changes());
     loop {
         tokio::select! {
@@ -79,6 +79,6 @@ async fn follow(lookup: Lookup, alarm: Arc<AtomicU64>, bells: Arc<Bells>) {
             },
             changed = tables.next() => if changed.is_none() { return },
         }
-        bells.ring_all();
+        wakers.wake_all();
     }
 }

@@ -13,7 +13,7 @@ use super::{CopyName, Version, Versioned};
 use crate::shared::call::{Call, Pool, segment};
 
 /// How long a repair waits for a copy: longer than a lease and its hold, after which there is an owner.
-const REPAIR: Duration = Duration::from_secs(90);
+const REPAIR_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Too few copies could be reached.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ impl Store {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for name in known.into_iter().filter(|name| self.copies_of(name).any(is_lost)) {
                 let store = self.clone();
-                tokio::spawn(async move { store.read_and_repair(&name, REPAIR).await });
+                tokio::spawn(async move { store.read_and_repair(&name, REPAIR_TIMEOUT).await });
             }
         }
     }

@@ -1,18 +1,21 @@
-//! A replicated store in memory: k copies of each value under k derived keys, so that a crash of one server seldom loses one.
+//! A replicated store in memory: k copies of each value under k derived keys, so that a crash of one server
+//! seldom loses one.
 //!
-//! The servers know nothing of replication: each keeps single copies, under leases like any other state. The [`client`] is all there
-//! is to it, about a page, and [`gateway`] offers it over HTTP.
+//! The servers know nothing of replication: each keeps single copies, under leases like any other state. The
+//! [`client`] is all there is to it, about a page, and [`gateway`] offers it over HTTP.
 //!
-//! What it promises: gets find a value that a put returned for, unless every copy that has it is lost before it is repaired, or
-//! those that are left cannot be reached within the deadline. So the crash of a server costs no value of which another server
-//! has a copy, and a drain costs none at all: it moves copies. A put that failed may have happened all the same.
+//! What it promises: gets find a value that a put returned for, unless every copy that has it is lost before it
+//! is repaired, or those that are left cannot be reached within the deadline. So the crash of a server costs no
+//! value of which another server has a copy, and a drain costs none at all: it moves copies. A put that failed
+//! may have happened all the same.
 //!
-//! What it does not promise: that nothing is ever lost. A copy whose server crashed begins empty, and says so like one that never
-//! was written, so that a quorum of answers proves less than in a store with disks: if a put reached two copies of three, and one
-//! of these two crashes, two empty copies are a quorum. Hence a read waits for all k up to its deadline, and a loss
-//! makes the client repair the names it knows at once. Two servers that crash within the time of a repair can lose a value, or
-//! bring back the one before. And the keys of copies are spread by chance: of n servers one has all k copies of about one name
-//! in n^(k-1). Replication makes losses fewer; who publishes state must still be able to publish it again.
+//! What it does not promise: that nothing is ever lost. A copy whose server crashed begins empty, and says so
+//! like one that never was written, so that a quorum of answers proves less than in a store with disks: if a
+//! put reached two copies of three, and one of these two crashes, two empty copies are a quorum. Hence a read
+//! waits for all k up to its deadline, and a loss makes the client repair the names it knows at once. Two
+//! servers that crash within the time of a repair can lose a value, or bring back the one before. And the keys
+//! of copies are spread by chance: of n servers one has all k copies of about one name in n^(k-1). Replication
+//! makes losses fewer; who publishes state must still be able to publish it again.
 
 pub mod client;
 pub mod gateway;
@@ -45,8 +48,8 @@ pub fn main() -> ExitCode {
 /// Serves until it is told to stop.
 pub async fn run(args: ReplicatedArgs) -> Result<(), Failure> {
     let copies = LeasedMap::new();
-    let joined = Member::bind(&args.member, "replicated").await?.state(&copies).join().await?;
-    joined.serve(server::routes(&args.member.pool("replicated"), copies)).await
+    let member = Member::join(&args.member, "replicated", &copies).await?;
+    member.serve(server::routes(&args.member.pool("replicated"), copies)).await
 }
 
 /// The name of one of the copies of a value.

@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::shared::http::{LEASE, lease_of};
 
 /// How long one attempt may take beyond what the request itself waits for.
-const ATTEMPT: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every caller is told.
 #[derive(Args, Clone, Debug)]
@@ -145,8 +145,8 @@ impl Pool {
         Pool { router: self.router.clone().patience(patience), ..self.clone() }
     }
 
-    /// Asks the owner of `name`, wherever that is by the time. A request may arrive twice: where that matters it says what it
-    /// is conditional on.
+    /// Asks the owner of `name`, wherever that is by the time. A request may arrive twice: where that matters
+    /// it says what it is conditional on.
     pub async fn ask(&self, name: &str, call: &Call) -> Result<Answer, Unanswered> {
         self.ask_for(Key::of(name.as_bytes()), call).await
     }
@@ -206,7 +206,7 @@ impl Call {
         let mut request = http
             .request(self.method.clone(), format!("{url}{}", self.path))
             .header("content-type", "application/json")
-            .timeout(self.wait + ATTEMPT)
+            .timeout(self.wait + ATTEMPT_TIMEOUT)
             .body(self.body.clone());
         if let Some(lease) = self.lease {
             request = request.header(LEASE, lease.0);

@@ -1,4 +1,5 @@
-//! A frontend: passes requests on to the owners of their keys, and sends its clients away when it cannot know who they are.
+//! A frontend: passes requests on to the owners of their keys, and sends its clients away when it cannot know
+//! who they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,19 +8,19 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{HeaderName, Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use clap::Args;
 
 use crate::Failure;
 use crate::shared::call::{Call, CallerArgs, Pool};
-use crate::shared::http::{LEASE, ListenArgs, Problem};
+use crate::shared::http::{ListenArgs, Problem, with_lease};
 
 /// How often it is looked whether the Manager was lost.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// As long as a request may wait for news at an owner.
-const WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// What a frontend is told.
 #[derive(Args, Clone, Debug)]
@@ -72,29 +73,26 @@ async fn pass(
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no pool {pool} here"));
     let pool = pools.get(&pool).ok_or_else(unknown)?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let call = Call::new(method, path, body).wait(WAIT);
+    let call = Call::new(method, path, body).wait(MAX_WAIT);
     let answer = tokio::select! {
         biased;
-        () = out_of_contact(pool) => return Err(gone_blind()),
+        () = out_of_contact(pool) => return Err(lost_the_manager()),
         answer = pool.ask(&name, &call) => answer,
     };
     let answer = answer.map_err(|error| Problem::new(StatusCode::GATEWAY_TIMEOUT, error))?;
     let kind = answer.content_type.unwrap_or_else(|| "application/json".to_owned());
-    let mut response = (answer.status, [("content-type", kind)], answer.body).into_response();
-    if let Some(lease) = answer.lease {
-        response.headers_mut().insert(HeaderName::from_static(LEASE), lease.0.into());
-    }
-    Ok(response)
+    let response = (answer.status, [("content-type", kind)], answer.body).into_response();
+    Ok(with_lease(response, answer.lease))
 }
 
 /// Waits until the table is too old to be believed: whoever is asking then would ask in vain, or be answered by chance.
 async fn out_of_contact(pool: &Pool) {
     while pool.lookup().in_contact() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn gone_blind() -> Problem {
+fn lost_the_manager() -> Problem {
     let words = "this frontend has lost the Manager: go to another one, and publish your state again there";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
 }

@@ -1,4 +1,5 @@
-//! What services answer: JSON with the lease it is true under, or a problem that says what to do; and where they listen.
+//! What services answer: JSON with the lease it is true under, or a problem that says what to do; and where
+//! they listen.
 
 use std::fmt;
 use std::hash::Hash;
@@ -16,7 +17,8 @@ use tokio::net::TcpListener;
 
 use crate::Failure;
 
-/// The header that carries a lease's number: in an answer the lease it is true under, in a request the lease of its sender.
+/// The header that carries a lease's number: in an answer the lease it is true under, in a request the lease of
+/// its sender.
 pub const LEASE: &str = "centrifuge-lease";
 
 /// Why a request is not answered.
@@ -51,11 +53,7 @@ impl From<NotOwner> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(Value::Object(self.fields))).into_response();
-        if let Some(lease) = self.lease {
-            response.headers_mut().insert(HeaderName::from_static(LEASE), lease.0.into());
-        }
-        response
+        with_lease((self.status, Json(Value::Object(self.fields))).into_response(), self.lease)
     }
 }
 
@@ -81,8 +79,15 @@ where
 
 /// An answer with the lease it is true under. Check the lease again just before.
 pub fn under_lease<T: Serialize>(outcome: &Leased<T>) -> Response {
-    let header = [(LEASE, outcome.generation.0.to_string())];
-    (header, Json(&outcome.value)).into_response()
+    with_lease(Json(&outcome.value).into_response(), Some(outcome.generation))
+}
+
+/// Adds the lease that an answer is true under, if there is one.
+pub fn with_lease(mut answer: Response, lease: Option<Generation>) -> Response {
+    if let Some(lease) = lease {
+        answer.headers_mut().insert(HeaderName::from_static(LEASE), lease.0.into());
+    }
+    answer
 }
 
 /// Refuses a name that cannot be a part of a path: clients of HTTP take these for directions, however they are written.

@@ -1,8 +1,6 @@
 //! A server of a pool: joins, serves over HTTP, moves its state away when it is told to stop.
 
 use std::hash::Hash;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
 use centrifuge::leased_map::LeasedKey;
-use centrifuge::owner::{BoxError, OwnerBuilder};
+use centrifuge::owner::BoxError;
 use centrifuge::{LeasedMap, Managers, Owner};
 use centrifuge_server::stop::told_to_stop;
 use clap::Args;
@@ -21,13 +19,13 @@ use crate::shared::call::{CallerArgs, CallerTimes, managers};
 use crate::shared::http::{ListenArgs, say_ready};
 
 /// How long moving everything away may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often memory is freed that is of no use.
-const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Where servers of a pool send each other the state of ranges that move.
 const TRANSFER: &str = "/transfer";
 /// The most that one part of a moving range may have.
-const LARGEST_PART: usize = 64 << 20;
+const MAX_PART_BYTES: usize = 64 << 20;
 
 /// What every server of a pool is told.
 #[derive(Args, Clone, Debug)]
@@ -57,110 +55,56 @@ impl MemberArgs {
     }
 }
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A server that listens, and has not joined yet.
-pub struct Member {
-    name: String,
-    listener: TcpListener,
-    url: String,
-    builder: OwnerBuilder,
-    /// Known once it has joined.
-    owner: Arc<OnceLock<Owner>>,
-    transfer: Router,
-    chores: Vec<Work>,
-}
-
-impl Member {
-    /// Listens, so that the pool can be told where.
-    pub async fn bind(args: &MemberArgs, service: &str) -> Result<Member, Failure> {
-        let (listener, url) = args.listen.bind().await?;
-        let namespace = args.namespace.as_deref().unwrap_or(service);
-        let builder = Owner::builder(args.managers.clone(), namespace)
-            .name(&args.listen.name)
-            .url(&url)
-            .wait_for_name();
-        let name = args.listen.name.clone();
-        let (owner, transfer, chores) = (Arc::default(), Router::new(), Vec::new());
-        Ok(Member { name, listener, url, builder, owner, transfer, chores })
-    }
-
-    /// The server's state is in `map`: it moves with its ranges, from server to server over HTTP.
-    #[must_use]
-    pub fn state<K, V>(mut self, map: &LeasedMap<K, V>) -> Member
-    where
-        K: LeasedKey + Eq + Hash + Clone + Send + Sync + 'static,
-        V: Send + Sync + 'static,
-    {
-        let http = reqwest::Client::new();
-        self.builder = self.builder.state(map, move |url, bytes| carry(http.clone(), url, bytes));
-        let (arriving, owner) = (map.clone(), Arc::clone(&self.owner));
-        let take = move |part: Bytes| async move {
-            match owner.get() {
-                Some(owner) => arriving.handle(owner, &part).await,
-                // The sender does not understand this, and sends it again.
-                None => Vec::new(),
-            }
-        };
-        let limit = DefaultBodyLimit::max(LARGEST_PART);
-        self.transfer = self.transfer.route(TRANSFER, post(take).layer(limit));
-        self.chores.push(Box::pin(sweep(map.clone())));
-        self
-    }
-
-    /// Says more about the Owner before it joins.
-    #[must_use]
-    pub fn owner(mut self, describe: impl FnOnce(OwnerBuilder) -> OwnerBuilder) -> Member {
-        self.builder = describe(self.builder);
-        self
-    }
-
-    /// Joins the pool.
-    pub async fn join(self) -> Result<Joined, Failure> {
-        let owner = self.builder.join().await?;
-        // It was empty: nobody else has this Member.
-        let _ = self.owner.set(owner.clone());
-        let Member { name, listener, url, transfer, chores, .. } = self;
-        Ok(Joined { name, listener, url, owner, transfer, chores })
-    }
-}
-
 /// A server that is a member of its pool, and does not answer yet.
-pub struct Joined {
+pub struct Member {
     name: String,
     listener: TcpListener,
     url: String,
     owner: Owner,
     transfer: Router,
-    chores: Vec<Work>,
 }
 
-impl Joined {
+impl Member {
+    /// Listens, and joins the pool. The server's state is in `map`: it moves with its ranges, from server to
+    /// server over HTTP.
+    pub async fn join<K, V>(
+        args: &MemberArgs,
+        service: &str,
+        map: &LeasedMap<K, V>,
+    ) -> Result<Member, Failure>
+    where
+        K: LeasedKey + Eq + Hash + Clone + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let (listener, url) = args.listen.bind().await?;
+        let (name, http) = (args.listen.name.clone(), reqwest::Client::new());
+        let builder = Owner::builder(args.managers.clone(), &args.pool(service)).name(&name).url(&url);
+        let carry = move |url, part| carry(http.clone(), url, part);
+        let owner = builder.wait_for_name().state(map, carry).join().await?;
+        let (arriving, arriving_at) = (map.clone(), owner.clone());
+        let take = async move |part: Bytes| arriving.handle(&arriving_at, &part).await;
+        let limit = DefaultBodyLimit::max(MAX_PART_BYTES);
+        let transfer = Router::new().route(TRANSFER, post(take).layer(limit));
+        tokio::spawn(sweep(map.clone()));
+        Ok(Member { name, listener, url, owner, transfer })
+    }
+
     /// Its leases.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Where it serves.
-    #[must_use]
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
     /// Answers until it is told to stop; then it moves its state away, answering meanwhile, and goes.
     pub async fn serve(self, routes: Router) -> Result<(), Failure> {
-        let Joined { name, listener, url, owner, transfer, chores } = self;
-        let chores: Vec<_> = chores.into_iter().map(tokio::spawn).collect();
+        let Member { name, listener, url, owner, transfer } = self;
         let served = axum::serve(listener, routes.merge(transfer));
         say_ready(&name, &url);
-        let ended = tokio::select! {
+        tokio::select! {
             served = served => served.map_err(Failure::from),
             why = gone(&owner) => Err(format!("{name} is not a member of its pool any more: {why}").into()),
-            left = async { told_to_stop().await; owner.shutdown(PATIENCE).await } => left.map_err(Failure::from),
-        };
-        chores.iter().for_each(tokio::task::JoinHandle::abort);
-        ended
+            left = async { told_to_stop().await; owner.shutdown(DRAIN_TIMEOUT).await } => left.map_err(Failure::from),
+        }
     }
 }
 
@@ -180,7 +124,7 @@ async fn gone(owner: &Owner) -> centrifuge::owner::LeftReason {
 
 async fn sweep<K: LeasedKey + Eq + Hash + Clone, V>(map: LeasedMap<K, V>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         map.sweep();
     }
 }

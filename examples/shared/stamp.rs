@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use centrifuge::Generation;
 use serde::{Deserialize, Serialize};
 
-/// Says which state is meant: a version of a document, a subscription, an incarnation of a queue. Written `LEASE.COUNT`.
+/// Says which state is meant: a version of a document, a subscription, an incarnation of a queue. Written
+/// `LEASE.COUNT`.
 ///
-/// It has the lease under which it was given, and how many this process had given by then. A lease has one holder in all of
-/// history, so that no stamp is given twice: not after a loss, and not when something ended and began anew under the same
-/// lease. The stamps of one key rise.
+/// It has the lease under which it was given, and how many this process had given by then. A lease has one
+/// holder in all of history, so that no stamp is given twice: not after a loss, and not when something ended
+/// and began anew under the same lease. The stamps of one key rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Stamp {
@@ -68,8 +69,8 @@ impl From<Stamp> for String {
     }
 }
 
-/// Wall time in milliseconds: the only time that goes along when state moves to another server. Servers' clocks differ, so
-/// that nothing but the length of a life may depend on it.
+/// Wall time in milliseconds: the only time that goes along when state moves to another server. Servers' clocks
+/// differ, so that nothing but the length of a life may depend on it.
 #[must_use]
 pub fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

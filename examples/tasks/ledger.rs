@@ -7,7 +7,7 @@ use centrifuge::{Fence, Generation, Key};
 use serde::{Deserialize, Serialize};
 
 /// The most events that are remembered for readers.
-const MOST_EVENTS: usize = 100_000;
+const MAX_EVENTS: usize = 100_000;
 
 /// All that the sink knows.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Ledger {
     }
 
     fn note(&mut self, task: &str, run: Run, server: &str, what: What) {
-        if self.events.len() < MOST_EVENTS {
+        if self.events.len() < MAX_EVENTS {
             let (task, server) = (task.to_owned(), server.to_owned());
             self.events.push(Event { task, run, server, what });
         }

@@ -1,12 +1,12 @@
 //! Periodic tasks: a pool divides them by its leases, and a sink takes each period's run once.
 //!
-//! There is no caller and no `Lookup`. The Owner's upcalls tell a server which keys are its own, and it runs the tasks whose names
-//! have these keys. A run holds a guard, so that a drain waits for it, and what it does outside the server goes to the [`sink`]
-//! under its lease.
+//! There is no caller and no `Lookup`. The Owner's upcalls tell a server which keys are its own, and it runs
+//! the tasks whose names have these keys. A run holds a guard, so that a drain waits for it, and what it does
+//! outside the server goes to the [`sink`] under its lease.
 //!
-//! The last period that a task finished is its state, in a `LeasedMap`: after a drain the next server knows what is done. After a
-//! crash it does not, asks the sink to begin, and learns it from the refusal. A period for which no server was there
-//! in time is left out: the next run is for the present period.
+//! The last period that a task finished is its state, in a `LeasedMap`: after a drain the next server knows
+//! what is done. After a crash it does not, asks the sink to begin, and learns it from the refusal. A period
+//! for which no server was there in time is left out: the next run is for the present period.
 
 pub mod ledger;
 mod plan;
@@ -85,8 +85,8 @@ pub async fn run(args: TasksArgs) -> Result<(), Failure> {
         None => plan::make_up(args.count, args.period).into(),
     };
     let finished = Finished::new();
-    let joined = Member::bind(&args.member, "tasks").await?.state(&finished).join().await?;
-    let owner = joined.owner().clone();
+    let member = Member::join(&args.member, "tasks", &finished).await?;
+    let owner = member.owner().clone();
     let changes = owner.changes();
     let runner = Runner {
         owner: owner.clone(),
@@ -97,7 +97,7 @@ pub async fn run(args: TasksArgs) -> Result<(), Failure> {
     };
     let running = Running { all: Arc::clone(&tasks), runner, here: BTreeMap::new() };
     tokio::spawn(divide(owner, changes, running));
-    joined.serve(Router::new().route("/tasks", get(own)).with_state((tasks, finished))).await
+    member.serve(Router::new().route("/tasks", get(own)).with_state((tasks, finished))).await
 }
 
 /// Runs what is ours: begins when it is granted, ends when the lease is gone.

@@ -10,7 +10,7 @@ use super::sink::{Begun, Said, Sink};
 use crate::Failure;
 
 /// How long after a failure a run is tried again, if its period is not over by then.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What runs need.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl Runner {
                 Ok(()) => tokio::time::sleep(task.until_next(now())).await,
                 Err(error) => {
                     tracing::info!(task = task.name, %error, "a run failed");
-                    tokio::time::sleep(AGAIN.min(task.until_next(now()))).await;
+                    tokio::time::sleep(RETRY_INTERVAL.min(task.until_next(now()))).await;
                 }
             }
         }

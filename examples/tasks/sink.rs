@@ -1,7 +1,8 @@
 //! Where the effects of runs go: takes one run of a task at a time, each period once, and only from the task's owner.
 //!
-//! What it knows, its fence too, is in this process alone: after a restart it would take anything. A real sink keeps these
-//! numbers where it keeps the effects, and changes both in one transaction; the cache's database is an example.
+//! What it knows, its fence too, is in this process alone: after a restart it would take anything. A real sink
+//! keeps these numbers where it keeps the effects, and changes both in one transaction; the cache's database is
+//! an example.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! The guide's code is code: each page is compiled or is a program that is, and the first service does what its page says.
+//! The guide's code is code: each page is compiled or is a program that is, and the first service does what its
+//! page says.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -16,7 +17,7 @@ const VISITS: &str = env!("CARGO_BIN_EXE_visits");
 /// What a caller says of a loss.
 const LOST: &str = "the visits of home were lost";
 /// How long a line may take on a machine that does much else.
-const BOUND: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The blocks of code of a page, each with the word after its fence.
 fn blocks(page: &str) -> Vec<(String, String)> {
@@ -93,7 +94,7 @@ impl Part {
     }
 
     async fn line(&mut self) -> Result<String, Failure> {
-        let line = tokio::time::timeout(BOUND, self.lines.next_line()).await;
+        let line = tokio::time::timeout(TIMEOUT, self.lines.next_line()).await;
         line.map_err(|_| "it prints nothing")??.ok_or_else(|| "it has ended".into())
     }
 
@@ -114,7 +115,7 @@ impl Part {
 
     async fn ended(mut self) -> Result<(), Failure> {
         let ended =
-            tokio::time::timeout(BOUND, self.child.wait()).await.map_err(|_| "it does not stop")??;
+            tokio::time::timeout(TIMEOUT, self.child.wait()).await.map_err(|_| "it does not stop")??;
         assert!(ended.success(), "{ended}");
         Ok(())
     }

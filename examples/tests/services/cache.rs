@@ -11,7 +11,7 @@ use centrifuge_examples::shared::call::{Answer, Call, Pool};
 use centrifuge_story::launch::{Cluster, Process, until};
 use serde_json::{Value, json};
 
-use crate::support::{Ear, cluster};
+use crate::support::{LossRecorder, cluster};
 
 const ITEMS: u64 = 60;
 
@@ -56,7 +56,7 @@ async fn a_drained_cache_stays_warm_and_a_crashed_one_is_prefetched() -> Result<
     let first = serve(&cluster, "first", &[]).await?;
     cluster.at_rest("cache", 1).await?;
     let pool = Pool::connect(&cluster.caller()?, "cache").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
 
     assert_eq!(get(&pool, "nothing").await?.status, StatusCode::NOT_FOUND);
     for number in 0..ITEMS {
@@ -75,7 +75,7 @@ async fn a_drained_cache_stays_warm_and_a_crashed_one_is_prefetched() -> Result<
     all_are_warm(&pool).await?;
     assert_eq!(count(&second, "prefetched").await?, 0, "everything came along with its range");
     assert_eq!(count(&second, "misses").await?, 0);
-    assert_eq!(ear.take(), [], "what moved is not lost");
+    assert_eq!(losses.take(), [], "what moved is not lost");
 
     let third = serve(&cluster, "third", &[]).await?;
     cluster.at_rest("cache", 2).await?;
@@ -87,7 +87,7 @@ async fn a_drained_cache_stays_warm_and_a_crashed_one_is_prefetched() -> Result<
         "what the other had in memory was read before anyone asked"
     );
     assert_eq!(count(&third, "misses").await?, 0);
-    until("callers are told of the crash", async || Ok(!ear.take().is_empty())).await?;
+    until("callers are told of the crash", async || Ok(!losses.take().is_empty())).await?;
     assert_eq!(get(&pool, "gone").await?.status, StatusCode::NOT_FOUND);
     Ok(())
 }
@@ -118,7 +118,7 @@ async fn a_paused_owner_that_goes_on_with_a_write_is_refused_by_the_database() -
     let found: Value = get(&pool, &names[0]).await?.read()?;
     assert_eq!(found["value"], "before");
     put(&pool, &names[0], &json!("after")).await?;
-    paused.go_on()?;
+    paused.resume()?;
 
     for write in writes {
         let answer = write.await??;

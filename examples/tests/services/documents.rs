@@ -9,8 +9,8 @@ use centrifuge_examples::shared::call::{Call, Pool};
 use centrifuge_story::launch::until;
 use serde_json::{Value, json};
 
-use crate::mesh::{ask, get, hear, key, names, owned, start};
-use crate::support::{Ear, cluster};
+use crate::mesh::{ask, await_losses, get, key, names, owned, start};
+use crate::support::{LossRecorder, cluster};
 
 fn put(name: &str, section: &str, condition: &str, value: &Value) -> Call {
     Call::put(format!("/documents/{name}/sections/{section}{condition}"), value)
@@ -41,7 +41,7 @@ async fn documents_survive_moves_and_are_rebuilt_by_their_writers_after_a_crash(
     let second = start(&cluster, "documents server", "documents-2", &[]).await?;
     cluster.at_rest("documents", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "documents").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
     conditions_are_kept(&pool).await?;
 
     let names = names("pc", 24);
@@ -56,7 +56,7 @@ async fn documents_survive_moves_and_are_rebuilt_by_their_writers_after_a_crash(
     assert!(first.stop().await?.success());
     cluster.at_rest("documents", 2).await?;
     assert_eq!(read_all(&pool, &names).await?, before);
-    assert!(ear.take().is_empty(), "a move is no loss");
+    assert!(losses.take().is_empty(), "a move is no loss");
     let moved = &names[0];
     let condition = format!("?if_version={}", text(&before[moved], "version"));
     get(&pool, moved, put(moved, "address", &condition, &json!("a version from before the move"))).await?;
@@ -66,7 +66,7 @@ async fn documents_survive_moves_and_are_rebuilt_by_their_writers_after_a_crash(
     let gone = owned(&pool, &second, &names);
     assert!(!gone.is_empty() && gone.len() < names.len(), "each server has some");
     second.kill().await?;
-    let lost = hear(&ear, &gone).await?;
+    let lost = await_losses(&losses, &gone).await?;
     for name in names.iter().filter(|name| lost.contains(key(name))) {
         let old = format!("?if_version={}", text(&before[name], "version"));
         let value = &before[name]["sections"]["address"]["value"];

@@ -133,8 +133,8 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
     });
     assert_eq!(message, expected);
 
-    // The topic's server is killed, and the address changes before anyone has subscribed again: the publish is accepted, and
-    // the work PC, which did not get it, knows that it must look.
+    // The topic's server is killed, and the address changes before anyone has subscribed again: the publish is
+    // accepted, and the work PC, which did not get it, knows that it must look.
     let pool = Pool::connect(&cluster.caller()?, "pubsub").await?;
     let [one, two] = topics;
     let is_one = !owned(&pool, &one, &["home-pc".to_owned()]).is_empty();
@@ -147,7 +147,8 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
     let read = get(&work_pc.frontend, section).await?;
     assert_eq!(read, json!({ "version": version, "value": "10.0.0.3" }));
 
-    // The document's server is killed: the work PC knows that what it knows is lost, until the home PC publishes it again.
+    // The document's server is killed: the work PC knows that what it knows is lost, until the home PC
+    // publishes it again.
     let pool = Pool::connect(&cluster.caller()?, "connectivity").await?;
     let is_first = !owned(&pool, &first, &["home-pc".to_owned()]).is_empty();
     let (killed, _stays) = if is_first { (first, second) } else { (second, first) };
@@ -159,7 +160,8 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
     Ok(())
 }
 
-/// Publishes one address after the other, some at least, until it is told to stop, and says which versions were accepted, the last one last.
+/// Publishes one address after the other, some at least, until it is told to stop, and says which versions were
+/// accepted, the last one last.
 async fn keep_publishing(frontend: Process, stop: &AtomicBool) -> Result<Vec<Value>, Failure> {
     let mut accepted = Vec::new();
     while !stop.load(Ordering::Relaxed) || accepted.len() < 50 {

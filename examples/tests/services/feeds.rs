@@ -8,7 +8,7 @@ use centrifuge_story::launch::{Process, until};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{Ear, cluster};
+use crate::support::{LossRecorder, cluster};
 
 const RSS: &str = include_str!("../../testdata/club.rss.xml");
 const ATOM: &str = include_str!("../../testdata/harbour.atom.xml");
@@ -64,7 +64,7 @@ async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<
     cluster.at_rest("feeds", 1).await?;
     let frontend = cluster.call("feeds frontend", "frontend", cluster.managers(), &[]).await?;
     let pool = Pool::connect(&cluster.caller()?, "feeds").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
 
     let answer = post(&frontend, "/feeds/user-0/import", "<html></html>").await?;
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
@@ -88,13 +88,13 @@ async fn feeds_move_with_a_drain_and_are_posted_again_after_a_crash() -> Result<
     first.stop().await?;
     cluster.at_rest("feeds", 1).await?;
     are_as_they_were(&frontend, &feeds).await?;
-    assert_eq!(ear.take(), [], "what moved is not lost");
+    assert_eq!(losses.take(), [], "what moved is not lost");
 
     let third = cluster.serve("feeds server", "third", &[]).await?;
     cluster.at_rest("feeds", 2).await?;
     second.kill().await?;
     cluster.at_rest("feeds", 1).await?;
-    until("callers are told", async || Ok(!ear.take().is_empty())).await?;
+    until("callers are told", async || Ok(!losses.take().is_empty())).await?;
     are_as_they_were(&frontend, &feeds).await?;
     drop(third);
     Ok(())
@@ -138,7 +138,8 @@ async fn what_was_accepted_while_a_server_left_is_there_in_the_end() -> Result<(
         accepted.extend(poster.await??);
     }
     assert!(!accepted.is_empty());
-    // What went to a server that did not own its user was answered all the same, and is sent again until the owner has it.
+    // What went to a server that did not own its user was answered all the same, and is sent again until the
+    // owner has it.
     for (user, text) in accepted {
         until(&format!("{user} {text}"), async || Ok(feed(&frontend, &user).await?.contains(&text))).await?;
     }
@@ -207,7 +208,7 @@ async fn a_paused_server_does_not_take_requests_to_the_others_with_it() -> Resul
     for user in &at_other {
         feed(&frontend, user).await?;
     }
-    paused.go_on()?;
+    paused.resume()?;
 
     let mut refused = 0;
     for request in requests {

@@ -8,7 +8,7 @@ use centrifuge_examples::shared::call::{Answer, Call, Pool};
 use centrifuge_story::launch::{Cluster, Process, until};
 use serde_json::Value;
 
-use crate::support::Ear;
+use crate::support::LossRecorder;
 
 /// Starts a server that calls other pools, and knows how patient to be with them.
 pub(crate) async fn start(
@@ -49,10 +49,10 @@ pub(crate) fn owned(pool: &Pool, server: &Process, names: &[String]) -> Vec<Stri
 }
 
 /// Waits until losses of all these names were heard of, and says which keys were lost.
-pub(crate) async fn hear(ear: &Ear, names: &[String]) -> Result<RangeSet, Failure> {
+pub(crate) async fn await_losses(losses: &LossRecorder, names: &[String]) -> Result<RangeSet, Failure> {
     let mut lost = RangeSet::new();
     until("every loss is told", async || {
-        for loss in ear.take() {
+        for loss in losses.take() {
             lost = lost.union(&loss.keys);
         }
         Ok(names.iter().all(|name| lost.contains(key(name))))

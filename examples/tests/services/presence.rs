@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::support::{Ear, cluster};
+use crate::support::{LossRecorder, cluster};
 
 const USERS: u32 = 40;
 
@@ -81,7 +81,7 @@ async fn what_users_published_moves_with_its_server_and_nothing_is_told_as_lost(
     let _second = cluster.serve("presence server", "b", &[]).await?;
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;
-    let (ear, desk) = (Ear::new(&pool), Desk::start(&cluster, "desk").await?);
+    let (losses, desk) = (LossRecorder::new(&pool), Desk::start(&cluster, "desk").await?);
     for user in (0..USERS).map(user) {
         desk.publish(&user, "online").await?;
     }
@@ -96,7 +96,7 @@ async fn what_users_published_moves_with_its_server_and_nothing_is_told_as_lost(
     cluster.at_rest("presence", 3).await?;
     assert!(desk.sees_everyone("online").await?, "after it came back");
 
-    assert_eq!(ear.take(), []);
+    assert_eq!(losses.take(), []);
     assert_eq!((desk.count("losses").await?, desk.count("again").await?), (0, 0));
     Ok(())
 }
@@ -108,7 +108,7 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
     let _other = cluster.serve("presence server", "b", &[]).await?;
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;
-    let (ear, desk) = (Ear::new(&pool), Desk::start(&cluster, "desk-1").await?);
+    let (losses, desk) = (LossRecorder::new(&pool), Desk::start(&cluster, "desk-1").await?);
     let elsewhere = Desk::start(&cluster, "desk-2").await?;
     for user in (0..USERS).map(user) {
         desk.publish(&user, "online").await?;
@@ -128,13 +128,14 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
     desk.publish(goes_on, "changed meanwhile").await?;
 
     until("the frontends published again", async || {
-        // Who moved on is published again by the other frontend, and so is a sign-off; by this one too, if it is the first.
+        // Who moved on is published again by the other frontend, and so is a sign-off; by this one too, if it
+        // is the first.
         let (again, there) = (desk.count("again").await?, elsewhere.count("again").await?);
         let is_all = again + there >= lost.len() as u64 && there == 2;
         Ok(is_all && desk.count("lost").await? == 0)
     })
     .await?;
-    let told = ear.take();
+    let told = losses.take();
     let is_told = |user: &String| told.iter().any(|loss| loss.keys.contains(key(user)));
     assert!(lost.iter().all(is_told), "{told:?}");
     assert!(!spared.iter().any(is_told), "{told:?}");
@@ -217,7 +218,8 @@ async fn a_frontend_that_is_cut_off_sends_its_users_elsewhere() -> Result<(), Fa
     assert!(words["error"].as_str().is_some_and(|words| words.contains("go to another")), "{words}");
     other.publish("ada", "at the other frontend").await?;
 
-    // It hears now and then that everything may be lost, and publishes it again; but what users said elsewhere since is newer.
+    // It hears now and then that everything may be lost, and publishes it again; but what users said elsewhere
+    // since is newer.
     until("it has forgotten who is elsewhere", async || Ok(cut_off.count("users").await? == 0)).await?;
     let _relay = Relay::to(cluster.managers(), &at).await?;
     until("it serves again", async || Ok(answer().await?.status() == StatusCode::OK)).await?;

@@ -7,8 +7,8 @@ use centrifuge_examples::shared::call::{Call, CallerArgs, Pool};
 use centrifuge_story::launch::until;
 use serde_json::{Value, json};
 
-use crate::mesh::{ask, get, hear, key, names, owned, start};
-use crate::support::{Ear, cluster};
+use crate::mesh::{ask, await_losses, get, key, names, owned, start};
+use crate::support::{LossRecorder, cluster};
 
 fn open(queue: &str) -> Call {
     Call::post(format!("/queues/{queue}/open"), &json!({ "interests": {} }))
@@ -45,7 +45,7 @@ async fn subscriptions_survive_moves_and_subscribers_subscribe_again_after_a_cra
     cluster.at_rest("queues", 1).await?;
     cluster.at_rest("pubsub", 2).await?;
     let (topics, queues) = connect(&cluster.caller()?).await?;
-    let ear = Ear::new(&topics);
+    let losses = LossRecorder::new(&topics);
     let incarnation = get(&queues, "work-pc", open("work-pc")).await?["incarnation"].clone();
 
     let names = names("pc", 16);
@@ -72,13 +72,13 @@ async fn subscriptions_survive_moves_and_subscribers_subscribe_again_after_a_cra
         let renewed = get(&topics, topic, subscribe(topic, known)).await?;
         assert_eq!((&renewed["renewed"], &renewed["subscription"]), (&json!(true), &known["subscription"]));
     }
-    assert!(ear.take().is_empty(), "a move is no loss");
+    assert!(losses.take().is_empty(), "a move is no loss");
 
     // A crash: whoever had subscribed there subscribes again, and learns that it missed something.
     let gone = owned(&topics, &second, &names);
     assert!(!gone.is_empty() && gone.len() < names.len(), "each server has some");
     second.kill().await?;
-    let lost = hear(&ear, &gone).await?;
+    let lost = await_losses(&losses, &gone).await?;
     for (topic, known) in names.iter().zip(&known) {
         let again = get(&topics, topic, subscribe(topic, known)).await?;
         assert_eq!(again["renewed"], !lost.contains(key(topic)), "only what was lost is new");

@@ -9,8 +9,8 @@ use centrifuge_examples::shared::call::{Call, Pool};
 use centrifuge_story::launch::until;
 use serde_json::{Value, json};
 
-use crate::mesh::{ask, get, hear, key, names, owned, start};
-use crate::support::{Ear, cluster};
+use crate::mesh::{ask, await_losses, get, key, names, owned, start};
+use crate::support::{LossRecorder, cluster};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(45);
@@ -81,7 +81,7 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
     let second = start(&cluster, "queues server", "queues-2", &[]).await?;
     cluster.at_rest("queues", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "queues").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
     let names = names("pc", 16);
     let mut clients: Vec<Client> = names.iter().map(|name| Client::new(&pool, name)).collect();
     for client in &mut clients {
@@ -91,8 +91,8 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
         get(&pool, &name, enqueue(&name, 10, 1)).await?;
     }
 
-    // Readers wait while a server joins, to which some of their queues move: what comes there reaches them, long before they
-    // would have asked again.
+    // Readers wait while a server joins, to which some of their queues move: what comes there reaches them,
+    // long before they would have asked again.
     let mut waiting = Vec::new();
     for client in &mut clients {
         assert_eq!(client.messages().await?, [1]);
@@ -123,7 +123,7 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
         get(&pool, &name, enqueue(&name, 11, 3)).await?;
         assert_eq!(client.messages().await?, [2, 3]);
     }
-    assert!(ear.take().is_empty(), "a move is no loss");
+    assert!(losses.take().is_empty(), "a move is no loss");
 
     // A crash: who was away learns it when it comes back, and who waits learns it at once.
     let gone = owned(&pool, &second, &names);
@@ -131,7 +131,7 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
     let mut reader = clients.iter().find(|client| client.name == gone[0]).cloned().ok_or("one of them")?;
     let waiting = tokio::spawn(async move { reader.read(LONG).await });
     second.kill().await?;
-    let lost = hear(&ear, &gone).await?;
+    let lost = await_losses(&losses, &gone).await?;
     assert_eq!(waiting.await??, json!({ "incarnation": null, "missed": true, "messages": [] }));
     for client in &mut clients {
         let is_lost = lost.contains(key(&client.name));
@@ -205,7 +205,7 @@ async fn losses_of_another_pool_are_in_the_queues_they_concern_and_only_there() 
         Pool::connect(&cluster.caller()?, "documents").await?,
         Pool::connect(&cluster.caller()?, "queues").await?,
     );
-    let ear = Ear::new(&documents);
+    let losses = LossRecorder::new(&documents);
     let things = names("pc", 16);
     let gone = owned(&documents, &killed, &things);
     let safe = owned(&documents, &kept, &things);
@@ -221,10 +221,10 @@ async fn losses_of_another_pool_are_in_the_queues_they_concern_and_only_there() 
     let waiting = tokio::spawn(async move { reader.entries(LONG).await });
     let began = Instant::now();
 
-    // The loss is told, and at once the queues of one server move, most of them untouched since, some to a server that was
-    // started after the loss and never heard of it.
+    // The loss is told, and at once the queues of one server move, most of them untouched since, some to a
+    // server that was started after the loss and never heard of it.
     killed.kill().await?;
-    hear(&ear, &gone).await?;
+    await_losses(&losses, &gone).await?;
     let expected = json!({ "pool": "documents", "names": [gone[0]] });
     assert_eq!(waiting.await??[0]["lost"], expected);
     assert!(began.elapsed() < LONG - LONG / 10, "a waiting reader is woken");

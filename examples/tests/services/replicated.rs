@@ -8,7 +8,7 @@ use centrifuge_examples::shared::call::{Call, Pool};
 use centrifuge_story::launch::{Process, until};
 use serde_json::{Value, json};
 
-use crate::support::{Ear, cluster};
+use crate::support::{LossRecorder, cluster};
 
 const COPIES: u32 = 3;
 const NAMES: u32 = 30;
@@ -58,7 +58,7 @@ async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
     cluster.at_rest("replicated", 4).await?;
     let gateway = cluster.call("replicated frontend", "gateway", cluster.managers(), &[]).await?;
     let pool = Pool::connect(&cluster.caller()?, "replicated").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
 
     let victim = servers.pop().ok_or("four were started")?;
     let all = (0..NAMES).map(|number| format!("value-{number}"));
@@ -86,11 +86,11 @@ async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
         Ok(true)
     })
     .await?;
-    until("callers are told", async || Ok(!ear.take().is_empty())).await?;
+    until("callers are told", async || Ok(!losses.take().is_empty())).await?;
 
     // A new caller has not heard of the crash.
     let pool = Pool::connect(&cluster.caller()?, "replicated").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
     let _joins = cluster.serve("replicated server", "e", &[]).await?;
     cluster.at_rest("replicated", 4).await?;
     let drained = servers.pop().ok_or("three are left")?;
@@ -99,6 +99,6 @@ async fn no_value_is_lost_with_one_of_its_servers() -> Result<(), Failure> {
     for name in &names {
         assert_eq!(values(&pool, name).await?, vec![Some(json!({ "value of": name })); COPIES as usize]);
     }
-    assert_eq!(ear.take(), [], "what moved is not lost");
+    assert_eq!(losses.take(), [], "what moved is not lost");
     Ok(())
 }

@@ -16,13 +16,13 @@ pub(crate) async fn cluster(pools: &[&str]) -> Result<Cluster, Failure> {
     Cluster::beside(env!("CARGO_BIN_EXE_documents"), pools, LEASE).await
 }
 
-/// Hears of the losses of a pool.
-pub(crate) struct Ear {
+/// Records the losses of a pool.
+pub(crate) struct LossRecorder {
     heard: Arc<Mutex<Vec<Loss>>>,
 }
 
-impl Ear {
-    pub(crate) fn new(pool: &Pool) -> Ear {
+impl LossRecorder {
+    pub(crate) fn new(pool: &Pool) -> LossRecorder {
         let heard: Arc<Mutex<Vec<Loss>>> = Arc::default();
         let (mut losses, noted) = (pool.lookup().losses(), Arc::clone(&heard));
         tokio::spawn(async move {
@@ -30,7 +30,7 @@ impl Ear {
                 noted.lock().expect("nobody panics with it").push(loss);
             }
         });
-        Ear { heard }
+        LossRecorder { heard }
     }
 
     /// What was lost since this was last asked.

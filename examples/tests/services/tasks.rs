@@ -7,7 +7,7 @@ use centrifuge_examples::shared::call::Pool;
 use centrifuge_examples::tasks::ledger::{Event, Run, What};
 use centrifuge_story::launch::{Cluster, Process, until};
 
-use crate::support::{Ear, cluster};
+use crate::support::{LossRecorder, cluster};
 
 const TASKS: usize = 12;
 
@@ -109,7 +109,7 @@ async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Resu
     let first = serve(&cluster, &sink, "first", work).await?;
     cluster.at_rest("tasks", 1).await?;
     let pool = Pool::connect(&cluster.caller()?, "tasks").await?;
-    let ear = Ear::new(&pool);
+    let losses = LossRecorder::new(&pool);
     goes_on(&sink).await?;
 
     let second = serve(&cluster, &sink, "second", work).await?;
@@ -123,7 +123,7 @@ async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Resu
     for (task, period) in before {
         assert!(after[&task] >= period && period.is_some(), "{task} was moved with its state: {after:?}");
     }
-    assert_eq!(ear.take(), [], "what moved is not lost");
+    assert_eq!(losses.take(), [], "what moved is not lost");
     goes_on(&sink).await?;
 
     let third = serve(&cluster, &sink, "third", work).await?;
@@ -131,7 +131,7 @@ async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Resu
     until_it_works(&sink, &second).await?;
     second.kill().await?;
     cluster.at_rest("tasks", 1).await?;
-    until("callers would be told", async || Ok(!ear.take().is_empty())).await?;
+    until("callers would be told", async || Ok(!losses.take().is_empty())).await?;
     goes_on(&sink).await?;
 
     until_it_works(&sink, &third).await?;
@@ -139,7 +139,7 @@ async fn whoever_comes_and_goes_no_period_runs_twice_and_periods_go_on() -> Resu
     let fourth = serve(&cluster, &sink, "fourth", work).await?;
     cluster.at_rest("tasks", 1).await?;
     goes_on(&sink).await?;
-    third.go_on()?;
+    third.resume()?;
     cluster.at_rest("tasks", 2).await?;
     goes_on(&sink).await?;
     let events = events(&sink).await?;

@@ -10,8 +10,9 @@ use clap::{Parser, Subcommand};
 
 /// Measures what a rolling restart and the death of a rack cost the users of a presence pool.
 ///
-/// Starts a Manager and the servers as processes on loopback, and frontends with users in this process. Says what it does on the
-/// standard error, prints a table, and ends with 1 if a user was left wrong. A release build measures better.
+/// Starts a Manager and the servers as processes on loopback, and frontends with users in this process. Says
+/// what it does on the standard error, prints a table, and ends with 1 if a user was left wrong. A release
+/// build measures better.
 #[derive(Parser)]
 #[command(name = "presence-eval")]
 struct Arguments {
@@ -23,8 +24,8 @@ struct Arguments {
 enum Command {
     /// Restarts every server in turn: no loss may be told, no request may fail
     Rolling(RollingArgs),
-    /// Kills a fifth of the servers at once and starts them again when their leases have run out: everything that was lost must
-    /// be told to every frontend and published again
+    /// Kills a fifth of the servers at once and starts them again when their leases have run out: everything
+    /// that was lost must be told to every frontend and published again
     Rack(EvalArgs),
     /// Plays one part of it
     #[command(hide = true)]

@@ -8,8 +8,9 @@ use centrifuge_story::role::{self, RoleArgs};
 use centrifuge_story::story::{self, StoryArgs};
 use clap::{Parser, Subcommand};
 
-/// Tells the story of home PCs that get new addresses and work PCs that must learn them, while servers, frontends and whole pools
-/// come and go. All parts are processes of this program on loopback; nothing is left behind.
+/// Tells the story of home PCs that get new addresses and work PCs that must learn them, while servers,
+/// frontends and whole pools come and go. All parts are processes of this program on loopback; nothing is left
+/// behind.
 ///
 /// The last line says how many checks passed and how many failed; the program fails if any did.
 #[derive(Parser)]

@@ -1,4 +1,5 @@
-//! The Managers of a cluster as processes: one on a file, or three on etcd or without a store, each of which can be restarted.
+//! The Managers of a cluster as processes: one on a file, or three on etcd or without a store, each of which
+//! can be restarted.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -22,7 +23,7 @@ use super::manager::{self, ManagerArgs};
 use super::{Process, Programs, until};
 
 /// How many Managers there are where one can follow another.
-const SEVERAL: usize = 3;
+const MANAGERS: usize = 3;
 /// How many nodes of etcd.
 const ETCD_NODES: usize = 3;
 /// How long one Manager may take to answer.
@@ -68,7 +69,8 @@ struct Place {
 }
 
 impl ManagerGroup {
-    /// Starts them, and waits until each leads or knows who does. Without a store they need to know their pools from the start.
+    /// Starts them, and waits until each leads or knows who does. Without a store they need to know their pools
+    /// from the start.
     pub(super) async fn start(
         store: StoreKind,
         pools: &[&str],
@@ -79,7 +81,7 @@ impl ManagerGroup {
             StoreKind::Etcd => Some(start_etcd(directory.to_owned()).await?),
             StoreKind::File | StoreKind::None => None,
         };
-        let listen = free_addresses(if store == StoreKind::File { 1 } else { SEVERAL })?;
+        let listen = free_addresses(if store == StoreKind::File { 1 } else { MANAGERS })?;
         let mut places = Vec::new();
         for (number, address) in listen.iter().enumerate() {
             let name = if listen.len() == 1 { "manager".to_owned() } else { format!("manager-{number}") };
@@ -155,10 +157,10 @@ impl ManagerGroup {
         self.places.len()
     }
 
-    /// Tells a Manager to end, which resigns if it leads, and starts the next process of its name when it is gone. Waits until that
-    /// one is ready. Without a store it then votes: before its recovery is over it does not know who leads, and another that ended
-    /// meanwhile would leave no majority. And then a leader has learned the table: if the next one ended before, what nobody claimed
-    /// would wait for another hold.
+    /// Tells a Manager to end, which resigns if it leads, and starts the next process of its name when it is
+    /// gone. Waits until that one is ready. Without a store it then votes: before its recovery is over it does
+    /// not know who leads, and another that ended meanwhile would leave no majority. And then a leader has
+    /// learned the table: if the next one ended before, what nobody claimed would wait for another hold.
     pub(super) async fn restart(&self, number: usize) -> Result<(), Failure> {
         let place = &self.places[number];
         let old = self.processes.lock().await[number].take();

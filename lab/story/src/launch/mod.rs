@@ -19,9 +19,9 @@ pub use self::managers::StoreKind;
 pub use self::process::Process;
 
 /// How long anything may take on a machine that does much else.
-const BOUND: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// How often a condition is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The first word of the line that a part prints when it serves.
 const READY: &str = "ready";
 
@@ -56,8 +56,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts Managers on a store, with pools of these names and leases this long. They and all parts are processes of this
-    /// very program, which plays a part when its first word is `serve`.
+    /// Starts Managers on a store, with pools of these names and leases this long. They and all parts are
+    /// processes of this very program, which plays a part when its first word is `serve`.
     pub async fn start(store: StoreKind, pools: &[&str], lease: Duration) -> Result<Cluster, Failure> {
         let directory = tempfile::tempdir()?;
         let managers = ManagerGroup::start(store, pools, &settings(lease), directory.path()).await?;
@@ -68,8 +68,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts a Manager on a file, in this process. The parts are `program` and those beside it: the first word of a role is the
-    /// name of one.
+    /// Starts a Manager on a file, in this process. The parts are `program` and those beside it: the first word
+    /// of a role is the name of one.
     pub async fn beside(program: &str, pools: &[&str], lease: Duration) -> Result<Cluster, Failure> {
         let directory = tempfile::tempdir()?;
         let managers = ManagerGroup::start_here(directory.path()).await?;
@@ -170,7 +170,8 @@ impl Cluster {
         self.lease
     }
 
-    /// A place for files, which goes with the cluster. What the parts print on their standard error is here, a file for each.
+    /// A place for files, which goes with the cluster. What the parts print on their standard error is here, a
+    /// file for each.
     #[must_use]
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()
@@ -214,10 +215,10 @@ pub async fn until(
 ) -> Result<(), Failure> {
     let since = Instant::now();
     while !condition().await? {
-        if since.elapsed() > BOUND {
-            return Err(format!("not within {BOUND:?}: {what}").into());
+        if since.elapsed() > TIMEOUT {
+            return Err(format!("not within {TIMEOUT:?}: {what}").into());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

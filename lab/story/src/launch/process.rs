@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::{BOUND, READY, until};
+use super::{READY, TIMEOUT, until};
 
 /// A running part. It is killed when it is dropped.
 #[derive(Debug)]
@@ -45,9 +45,9 @@ impl Process {
             }
             Ok::<_, std::io::Error>(None)
         };
-        match tokio::time::timeout(BOUND, ready).await {
+        match tokio::time::timeout(TIMEOUT, ready).await {
             Ok(Ok(Some(address))) => process.address = address,
-            _ => return Err(format!("{name} did not start: {}", process.complaint()).into()),
+            _ => return Err(format!("{name} did not start: {}", process.stderr()).into()),
         }
         // Whatever else it prints is read, so that it never waits for a reader.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
@@ -68,7 +68,7 @@ impl Process {
 
     /// What it printed on its standard error.
     #[must_use]
-    pub fn complaint(&self) -> String {
+    pub fn stderr(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -84,20 +84,20 @@ impl Process {
     }
 
     /// It goes on after a pause.
-    pub fn go_on(&self) -> Result<(), Failure> {
+    pub fn resume(&self) -> Result<(), Failure> {
         self.signal(Signal::CONT)
     }
 
     /// Tells it to stop, and waits until it has: a server moves its state away first.
     pub async fn stop(mut self) -> Result<ExitStatus, Failure> {
         self.signal(Signal::TERM)?;
-        let ended = tokio::time::timeout(BOUND, self.child.wait()).await;
+        let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
         Ok(ended.map_err(|_| format!("{} does not stop", self.name))??)
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Failure> {
         let id = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let id = id.ok_or_else(|| format!("{} has ended: {}", self.name, self.complaint()))?;
+        let id = id.ok_or_else(|| format!("{} has ended: {}", self.name, self.stderr()))?;
         Ok(kill_process(id, signal)?)
     }
 }

@@ -1,4 +1,5 @@
-//! Measures what a rolling restart and the death of a rack cost the users of a presence pool (PRS §7.2), with real processes.
+//! Measures what a rolling restart and the death of a rack cost the users of a presence pool (PRS §7.2), with
+//! real processes.
 
 mod load;
 mod rack;

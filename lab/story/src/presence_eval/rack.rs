@@ -1,4 +1,5 @@
-//! The death of a rack (PRS §7.2, figure 9): a fifth of the servers is killed at once, and comes back when the old leases are over.
+//! The death of a rack (PRS §7.2, figure 9): a fifth of the servers is killed at once, and comes back when the
+//! old leases are over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const PART: usize = 5;
 /// How long until a lost key is read again.
 const PROBE: Duration = Duration::from_millis(20);
 /// How long after their leases' end lost users are waited for.
-const BOUND: Duration = Duration::from_secs(90);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(90);
 /// The shares of a distribution that are printed.
 const SHARES: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 0.999, 1.0];
 
@@ -95,7 +96,8 @@ struct Course {
     whole_at: Vec<Instant>,
 }
 
-/// Kills a fifth of the servers, and fails if something that was lost was not told to every frontend or not published again.
+/// Kills a fifth of the servers, and fails if something that was lost was not told to every frontend or not
+/// published again.
 pub async fn rack(args: EvalArgs) -> Result<(), Failure> {
     let mut bench = Bench::start(&args, SERVERS, StoreKind::File).await?;
     say(&format!("measuring for {:?} while all is well", args.each));
@@ -124,7 +126,7 @@ async fn reset(bench: &mut Bench, args: &EvalArgs) -> Result<Course, Failure> {
     let owners = lost.iter().map(|lost| (Arc::clone(&lost.station), Arc::clone(&lost.person))).collect();
     // Nobody can have the old leases any more by then.
     let over_at = killed_at + args.lease + args.lease / 10;
-    let within = |lost| tokio::time::timeout_at((over_at + BOUND).into(), whole_again(lost));
+    let within = |lost| tokio::time::timeout_at((over_at + RECOVERY_TIMEOUT).into(), whole_again(lost));
     let mut probes: JoinSet<_> = lost.into_iter().map(within).collect();
     tokio::time::sleep_until(over_at.into()).await;
     bench.turn_to("back").await?;
@@ -198,7 +200,11 @@ impl Telling {
         let stations = bench.load.stations();
         let told: Vec<RangeSet> = stations.iter().map(|station| station.told()).collect();
         let again = |station: &Station, person: &Person| {
-            station.frontend().kept().standing(&person.name).is_some_and(|standing| standing.again > 0)
+            station
+                .frontend()
+                .publications()
+                .standing(&person.name)
+                .is_some_and(|standing| standing.again > 0)
         };
         let republished_users = course.lost.iter().filter(|(station, person)| again(station, person)).count();
         let is_spared = |person: &Person| !course.dead.contains(Key::of(person.name.as_bytes()));

@@ -29,8 +29,8 @@ pub(super) struct Phase {
     pub(super) counts: Counts,
     pub(super) losses_told: u64,
     pub(super) republished: u64,
-    /// Leases granted: what moved, and what had no owner. Left out without a store, where nothing counts them: a leader's numbers and
-    /// history end with it.
+    /// Leases granted: what moved, and what had no owner. Left out without a store, where nothing counts them:
+    /// a leader's numbers and history end with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) moved_ranges: Option<u64>,
     #[serde(flatten)]

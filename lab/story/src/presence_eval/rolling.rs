@@ -1,5 +1,5 @@
-//! A rolling restart under load: every server in turn moves its state away, ends, comes back and gets it back; if wanted, while the
-//! Managers are restarted one after the other as well.
+//! A rolling restart under load: every server in turn moves its state away, ends, comes back and gets it back;
+//! if wanted, while the Managers are restarted one after the other as well.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

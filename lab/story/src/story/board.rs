@@ -169,8 +169,8 @@ impl Board {
         self.lock().iter().map(|(name, sheet)| (name.clone(), sheet.incarnation)).collect()
     }
 
-    /// The devices that are switched on and believe an address although a newer one was acknowledged: not yet wrong, if it
-    /// is not for long.
+    /// The devices that are switched on and believe an address although a newer one was acknowledged: not yet
+    /// wrong, if it is not for long.
     pub(super) fn behind(&self) -> Vec<Behind> {
         let (sheets, now) = (self.lock(), Instant::now());
         let mut behind = Vec::new();

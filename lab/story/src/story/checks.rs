@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::board::Told;
-use super::cast::peer;
 use super::device::Belief;
-use super::teller::words;
+use super::devices::peer;
+use super::narrator::words;
 use super::{CONNECTIVITY, QUEUES, Story};
 
 /// How often a condition is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long those who look at the datacenter wait for an answer.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until a condition holds, and says how long that took; `None` if it did not within the bound.
 pub(super) async fn within(bound: Duration, mut condition: impl FnMut() -> bool) -> Option<Duration> {
@@ -22,7 +22,7 @@ pub(super) async fn within(bound: Duration, mut condition: impl FnMut() -> bool)
         if since.elapsed() > bound {
             return None;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Some(since.elapsed())
 }
@@ -31,21 +31,21 @@ impl Story {
     /// Whether all devices that are on have published where they are, and know where their peers are.
     pub(super) fn everybody_knows(&self) -> bool {
         let is_published = |name: &String| self.board.is_published(name);
-        self.cast.names().iter().all(|name| is_published(name) && self.board.knows(name, &peer(name)))
+        self.devices.names().iter().all(|name| is_published(name) && self.board.knows(name, &peer(name)))
     }
 
     /// How long to wait for what must come true: not at all once something failed, because then it may never.
     pub(super) fn patience(&self) -> Duration {
-        if self.teller.failures().is_empty() { self.times.bound } else { Duration::ZERO }
+        if self.narrator.failures().is_empty() { self.times.bound } else { Duration::ZERO }
     }
 
-    /// The checks after a scene: whoever can know does, nobody is silently wrong, and every address is where it should be.
-    /// Nothing if it took too long.
+    /// The checks after a scene: whoever can know does, nobody is silently wrong, and every address is where it
+    /// should be. Nothing if it took too long.
     pub(super) async fn look_around(&mut self) -> Option<()> {
         let known = within(self.patience(), || self.everybody_knows()).await;
         let unsure = self.board.unsure().join(", ");
         let must = format!("every device knows its peer again (unsure: {unsure:?})");
-        self.teller.check(&must, known.is_some());
+        self.narrator.check(&must, known.is_some());
         self.nobody_is_silently_wrong();
         self.addresses_are_at_their_owners().await;
         known.map(drop)
@@ -61,24 +61,24 @@ impl Story {
                 format!("{} believed for {lasts} that {} is at {}", wrong.device, wrong.peer, wrong.believes)
             })
             .collect();
-        self.teller.check(&format!("no client is silently wrong ({})", wrong.join("; ")), wrong.is_empty());
+        self.narrator.check(&format!("no client is silently wrong ({})", wrong.join("; ")), wrong.is_empty());
     }
 
     /// Every address that was acknowledged is in the datacenter, or its device was told and published it again.
     async fn addresses_are_at_their_owners(&mut self) {
         let until = Instant::now() + self.patience();
         let mut missing = Vec::new();
-        for name in self.cast.names().to_vec() {
+        for name in self.devices.names().to_vec() {
             while !self.address_is_at_its_owner(&name).await {
                 if Instant::now() > until {
                     missing.push(name);
                     break;
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         let must = format!("every address is at its owner (not so: {:?})", missing.join(", "));
-        self.teller.check(&must, missing.is_empty());
+        self.narrator.check(&must, missing.is_empty());
     }
 
     async fn address_is_at_its_owner(&mut self, name: &str) -> bool {
@@ -89,21 +89,21 @@ impl Story {
 
     /// At the end, device by device: it knows, or it knows that it must ask.
     pub(super) fn look_at_everybody(&mut self) {
-        for device in self.cast.names().to_vec() {
+        for device in self.devices.names().to_vec() {
             let peer = peer(&device);
             let belief = self.board.belief(&device, &peer).unwrap_or(Belief::MustPoll);
             let address = self.board.address(&peer).unwrap_or_default();
             let is_right = belief == Belief::MustPoll || belief == Belief::Known(address.clone());
             let must =
                 format!("{device} is right about {peer}, which is at {address} ({device} says: {belief})");
-            self.teller.check(&must, is_right);
+            self.narrator.check(&must, is_right);
         }
     }
 
     /// Whether every device's subscription is there: renewing it does not make it anew.
     pub(super) async fn subscriptions_are_there(&self) -> bool {
-        let (then, names) = (Instant::now(), self.cast.names());
-        self.cast.renew();
+        let (then, names) = (Instant::now(), self.devices.names());
+        self.devices.renew();
         let answers = || names.iter().map(|name| self.board.subscribed_since(name, then));
         let answered = within(self.patience(), || answers().all(|renewed| renewed.is_some())).await;
         answered.is_some() && answers().all(|renewed| renewed == Some(true))
@@ -118,9 +118,9 @@ impl Story {
 
     /// Asks the first frontend: after a scene all of them work.
     async fn look(&self, path: &str) -> Option<Value> {
-        let first = self.town.frontend_names().remove(0);
-        let url = format!("{}{path}", self.town.frontends().url(&first));
-        let answer = self.http.get(url).timeout(ANSWER).send().await.ok()?.error_for_status().ok()?;
+        let first = self.datacenter.frontend_names().remove(0);
+        let url = format!("{}{path}", self.datacenter.frontends().url(&first));
+        let answer = self.http.get(url).timeout(ANSWER_TIMEOUT).send().await.ok()?.error_for_status().ok()?;
         answer.json().await.ok()
     }
 }

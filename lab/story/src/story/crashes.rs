@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::cast::{is_home, peer};
 use super::checks::within;
-use super::teller::{count, words};
+use super::devices::{is_home, peer};
+use super::narrator::{count, words};
 use super::{CONNECTIVITY, PUBSUB, QUEUES, Story};
 use centrifuge_examples::Failure;
 
@@ -47,21 +47,22 @@ impl Victim {
 }
 
 impl Story {
-    /// Kills a server of each of these pools at once. They come back under their names, at once or when all is well again.
+    /// Kills a server of each of these pools at once. They come back under their names, at once or when all is
+    /// well again.
     pub(super) async fn servers_are_killed(&mut self, pools: &[&'static str]) -> Result<(), Failure> {
         let victims: Vec<Victim> = pools.iter().map(|pool| self.victim(pool)).collect();
         let names: Vec<String> = victims.iter().map(|victim| victim.server.clone()).collect();
         let had: Vec<String> = victims.iter().map(Victim::had).collect();
         let (names, had) = (and(&names), and(&had));
         let at_once = if victims.len() > 1 { "are killed, all at once. They" } else { "is killed. It" };
-        self.teller.scene(&format!("{names} {at_once} had {had}."));
+        self.narrator.scene(&format!("{names} {at_once} had {had}."));
         self.things_happen_before(&victims).await;
         let killed = Instant::now();
         for victim in &victims {
-            self.town.kill_server(&victim.server).await?;
+            self.datacenter.kill_server(&victim.server).await?;
         }
         self.things_happen_after(&victims).await;
-        let come_back_at_once = self.dice.coin();
+        let come_back_at_once = self.rng.coin();
         if come_back_at_once {
             self.come_back(&victims).await?;
         }
@@ -69,7 +70,7 @@ impl Story {
             self.the_concerned_are_told(victim, killed).await;
         }
         let known = self.look_around().await.map(|()| words(killed.elapsed()));
-        self.cast.rests(None);
+        self.devices.rests(None);
         if !come_back_at_once {
             self.come_back(&victims).await?;
         }
@@ -78,7 +79,7 @@ impl Story {
             |time| format!("{time} after the kill everybody knows"),
         );
         let (back, order) = (words(killed.elapsed()), if come_back_at_once { "before" } else { "after" });
-        self.teller.tell(&format!(
+        self.narrator.tell(&format!(
             "{known} where the others are. {names} came back {order} that; {back} after the kill all is as it was."
         ));
         self.look_around().await;
@@ -88,11 +89,11 @@ impl Story {
     /// A server of a pool to kill: one with a device whose story can be told, if there is one.
     fn victim(&mut self, pool: &'static str) -> Victim {
         let mut victims = Vec::new();
-        for server in self.dice.shuffle(self.town.server_names(pool)) {
-            let concerned = self.town.owned(pool, &server, self.cast.names());
+        for server in self.rng.shuffle(self.datacenter.server_names(pool)) {
+            let concerned = self.datacenter.owned(pool, &server, self.devices.names());
             let suits = |name: &&String| is_home(name) != (pool == QUEUES);
             let candidates: Vec<String> = concerned.iter().filter(suits).cloned().collect();
-            let featured = self.dice.pick(&candidates).cloned();
+            let featured = self.rng.pick(&candidates).cloned();
             victims.push(Victim { pool, server, concerned, featured });
         }
         let suits = victims.iter().position(|victim| victim.featured.is_some());
@@ -104,9 +105,9 @@ impl Story {
         for victim in victims {
             let Some(work) = victim.featured.as_ref().filter(|_| victim.pool == QUEUES) else { continue };
             let home = peer(work);
-            self.cast.rests(Some(&home));
+            self.devices.rests(Some(&home));
             let address = self.moves_unseen(&home, work).await;
-            self.teller.tell(&format!(
+            self.narrator.tell(&format!(
                 "Just before, {work} is switched off, and in its queue there a message waits: {home} is at {address} now."
             ));
         }
@@ -115,8 +116,8 @@ impl Story {
                 continue;
             };
             // Whether this is acknowledged before the server dies, or by the next owner, depends on the moment.
-            self.cast.moves(home);
-            let moment = self.dice.between(Duration::ZERO, JUST_BEFORE);
+            self.devices.moves(home);
+            let moment = self.rng.between(Duration::ZERO, JUST_BEFORE);
             tokio::time::sleep(moment).await;
         }
     }
@@ -126,10 +127,10 @@ impl Story {
             let Some(featured) = &victim.featured else { continue };
             match victim.pool {
                 // The next owner accepts this, and knows of no subscriber.
-                PUBSUB => drop(self.cast.moves(featured)),
+                PUBSUB => drop(self.devices.moves(featured)),
                 QUEUES => {
                     self.moment().await;
-                    self.cast.switch(featured, true);
+                    self.devices.switch(featured, true);
                 }
                 _ => {}
             }
@@ -138,7 +139,7 @@ impl Story {
 
     async fn come_back(&mut self, victims: &[Victim]) -> Result<(), Failure> {
         for victim in victims {
-            self.town.bring_back(victim.pool, &victim.server).await?;
+            self.datacenter.bring_back(victim.pool, &victim.server).await?;
         }
         Ok(())
     }
@@ -151,10 +152,10 @@ impl Story {
         };
         let told = within(self.patience(), || told_at().is_some()).await.and_then(|_| told_at());
         let must = format!("all {} whom the end of {} concerns are told", to_be_told.len(), victim.server);
-        self.teller.check(&must, told.is_some());
+        self.narrator.check(&must, told.is_some());
         let Some(last) = told.and_then(|told| told.into_iter().max()) else { return };
         let told = format!("told {} after the kill", words(last.saturating_duration_since(killed)));
-        self.teller.tell(&match victim.pool {
+        self.narrator.tell(&match victim.pool {
             CONNECTIVITY => {
                 format!("The devices were {told}, and published again; their peers too, and asked again.")
             }

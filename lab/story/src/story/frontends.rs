@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::dice::Dice;
+use super::rng::Rng;
 
 /// The frontends by name. Cheap to clone; clones share the list.
 #[derive(Clone, Debug, Default)]
@@ -18,10 +18,10 @@ impl Frontends {
     }
 
     /// One of them, but not this one: its name and where it is.
-    pub(super) fn choose(&self, but: Option<&str>, dice: &mut Dice) -> (String, String) {
+    pub(super) fn choose(&self, but: Option<&str>, rng: &mut Rng) -> (String, String) {
         let list = self.lock();
         let others: Vec<_> = list.iter().filter(|(name, _)| Some(name.as_str()) != but).collect();
-        dice.pick(&others).map(|(name, url)| ((*name).clone(), (*url).clone())).unwrap_or_default()
+        rng.pick(&others).map(|(name, url)| ((*name).clone(), (*url).clone())).unwrap_or_default()
     }
 
     /// Where a frontend is.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::board::{Behind, Board};
 
 /// How often it looks.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What it saw.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Judge {
     pub(super) async fn watch(self: Arc<Judge>, board: Arc<Board>, bound: Duration) {
         loop {
             self.look(board.behind(), bound);
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

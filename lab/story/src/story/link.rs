@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// What a link does with connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum LinkMode {
     /// Carries everything.
     Open,
     /// Ends every connection, as a machine does that is not there any more.
@@ -21,21 +21,21 @@ pub(super) enum Way {
 #[derive(Debug)]
 pub(super) struct Link {
     address: SocketAddr,
-    way: watch::Sender<Way>,
+    mode: watch::Sender<LinkMode>,
 }
 
 impl Link {
     /// A link to `to`, open.
     pub(super) async fn to(to: String) -> io::Result<Link> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let link = Link { address: listener.local_addr()?, way: watch::Sender::new(Way::Open) };
-        let way = link.way.subscribe();
+        let link = Link { address: listener.local_addr()?, mode: watch::Sender::new(LinkMode::Open) };
+        let mode = link.mode.subscribe();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                let (to, way) = (to.clone(), way.clone());
+                let (to, mode) = (to.clone(), mode.clone());
                 tokio::spawn(async move {
                     // A connection that breaks is what this is about.
-                    let _ = carry(near, &to, way).await;
+                    let _ = carry(near, &to, mode).await;
                 });
             }
         });
@@ -48,22 +48,22 @@ impl Link {
     }
 
     /// From now on it does this, also with the connections that it has.
-    pub(super) fn set(&self, way: Way) {
-        self.way.send_replace(way);
+    pub(super) fn set(&self, mode: LinkMode) {
+        self.mode.send_replace(mode);
     }
 }
 
-async fn carry(mut near: TcpStream, to: &str, mut way: watch::Receiver<Way>) -> io::Result<()> {
+async fn carry(mut near: TcpStream, to: &str, mut mode: watch::Receiver<LinkMode>) -> io::Result<()> {
     let mut far = TcpStream::connect(to).await?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     tokio::select! {
         biased;
-        _ = way.wait_for(|way| *way != Way::Open) => {}
+        _ = mode.wait_for(|mode| *mode != LinkMode::Open) => {}
         carried = tokio::io::copy_bidirectional(&mut near, &mut far) => return carried.map(drop),
     }
     // Both ends stay open while a link swallows, and what they send is read by nobody.
-    let _ = way.wait_for(|way| *way != Way::Swallows).await;
+    let _ = mode.wait_for(|mode| *mode != LinkMode::Swallows).await;
     Ok(())
 }
 
@@ -82,14 +82,14 @@ mod tests {
         near.write_all(b"a").await?;
         assert_eq!(at_far.read_u8().await?, b'a');
 
-        link.set(Way::Swallows);
+        link.set(LinkMode::Swallows);
         let silence = tokio::time::timeout(std::time::Duration::from_millis(50), near.read_u8()).await;
         assert!(silence.is_err(), "nobody is told");
 
-        link.set(Way::Refuses);
+        link.set(LinkMode::Refuses);
         let ended = near.read(&mut [0]).await;
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-        link.set(Way::Open);
+        link.set(LinkMode::Open);
         let mut near = TcpStream::connect(link.address()).await?;
         near.write_all(b"c").await?;
         let (mut at_far, _) = far.accept().await?;

@@ -1,26 +1,27 @@
-//! The story of Live Mesh (Centrifuge §4.1, figure 11): home PCs change their addresses, work PCs learn them, while servers die.
+//! The story of Live Mesh (Centrifuge §4.1, figure 11): home PCs change their addresses, work PCs learn them,
+//! while servers die.
 //!
-//! `device` is what runs at home and at work: the application, which has nothing but HTTP. `town` is the datacenter: device
-//! connectivity, which is the service of documents, publish-subscribe, queues, and frontends before them. `scenes`, `crashes`
-//! and `reconnects` are what befalls them. `board` knows where every device is and what the others believe, and `judge` looks at
-//! it all the time: `times` says for how long a device may be wrong.
+//! `device` is what runs at home and at work: the application, which has nothing but HTTP. `datacenter` has
+//! device connectivity, which is the service of documents, publish-subscribe, queues, and frontends before
+//! them. `scenes`, `crashes` and `reconnects` inject faults. `board` knows where every device is and what the
+//! others believe, and `judge` looks at it all the time: `times` says for how long a device may be wrong.
 //!
 //! The checks are not blind: `--bug deaf-queues` and `--bug forgetful-clients` break something, and then they fail.
 
 mod board;
-mod cast;
 mod checks;
 mod crashes;
+mod datacenter;
 mod device;
-mod dice;
+mod devices;
 mod frontends;
 mod judge;
 mod link;
+mod narrator;
 mod reconnects;
+mod rng;
 mod scenes;
-mod teller;
 mod times;
-mod town;
 
 use std::fs;
 use std::sync::Arc;
@@ -29,17 +30,17 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use self::board::Board;
-use self::cast::{Cast, PEOPLE};
 use self::checks::within;
-use self::dice::Dice;
+use self::datacenter::{Datacenter, POOLS, SERVERS};
+use self::devices::{Devices, PEOPLE};
 use self::judge::Judge;
-use self::teller::{Teller, words};
+use self::narrator::{Narrator, words};
+use self::rng::Rng;
 use self::times::Times;
-use self::town::{POOLS, SERVERS, Town};
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::duration;
 
-pub use self::teller::Summary;
+pub use self::narrator::Summary;
 
 /// The pool of documents that say where devices are.
 const CONNECTIVITY: &str = "connectivity";
@@ -48,7 +49,7 @@ const PUBSUB: &str = "pubsub";
 /// The pool of the devices' queues.
 const QUEUES: &str = "queues";
 /// How many lines of a process's complaints are shown when something failed.
-const COMPLAINTS: usize = 8;
+const MAX_LOG_LINES: usize = 8;
 
 /// What a story is told.
 #[derive(Args, Clone, Debug)]
@@ -79,12 +80,12 @@ pub enum Bug {
 /// Everything that a scene needs.
 struct Story {
     times: Times,
-    dice: Dice,
-    town: Town,
-    cast: Arc<Cast>,
+    rng: Rng,
+    datacenter: Datacenter,
+    devices: Arc<Devices>,
     board: Arc<Board>,
     judge: Arc<Judge>,
-    teller: Teller,
+    narrator: Narrator,
     /// For those who look at what the datacenter has.
     http: reqwest::Client,
 }
@@ -92,32 +93,32 @@ struct Story {
 /// Tells the whole story.
 pub async fn run(args: &StoryArgs) -> Result<Summary, Failure> {
     let times = Times::of(args.lease);
-    let mut dice = Dice::new(args.seed);
-    let mut teller = Teller::new(args.json);
-    greet(args, times, &mut teller);
-    let town = Town::start(times, args.bug).await?;
+    let mut rng = Rng::new(args.seed);
+    let mut narrator = Narrator::new(args.json);
+    greet(args, times, &mut narrator);
+    let datacenter = Datacenter::start(times, args.bug).await?;
     let (board, judge) = (Arc::<Board>::default(), Arc::<Judge>::default());
-    let cast = Cast::start(&board, town.frontends(), &mut dice, times, args.bug);
+    let devices = Devices::start(&board, datacenter.frontends(), &mut rng, times, args.bug);
     tokio::spawn(Arc::clone(&judge).watch(Arc::clone(&board), times.bound));
     let http = reqwest::Client::new();
-    let mut story = Story { times, dice, town, cast, board, judge, teller, http };
+    let mut story = Story { times, rng, datacenter, devices, board, judge, narrator, http };
     if let Err(error) = story.play().await {
-        story.teller.check(&format!("the story goes on to its end ({error})"), false);
+        story.narrator.check(&format!("the story goes on to its end ({error})"), false);
     }
     story.complain();
     Ok(story.summary(args.seed))
 }
 
-fn greet(args: &StoryArgs, times: Times, teller: &mut Teller) {
-    teller.tell(&format!(
+fn greet(args: &StoryArgs, times: Times, narrator: &mut Narrator) {
+    narrator.tell(&format!(
         "Seed {}. A Manager, {SERVERS} frontends, and {SERVERS} servers each for {}, all of them processes.",
         args.seed,
         POOLS.join(", ")
     ));
-    teller.tell(&format!(
+    narrator.tell(&format!(
         "{PEOPLE} people have a PC at home and one at work, and each PC must know where the other is.",
     ));
-    teller.tell(&format!(
+    narrator.tell(&format!(
         "Leases last {}. Whoever is connected and believes an old address for more than {} is silently wrong.",
         words(times.lease),
         words(times.bound)
@@ -127,7 +128,7 @@ fn greet(args: &StoryArgs, times: Times, teller: &mut Teller) {
 impl Story {
     async fn play(&mut self) -> Result<(), Failure> {
         self.begin().await;
-        let restless = tokio::spawn(Arc::clone(&self.cast).restless(self.dice.fork()));
+        let restless = tokio::spawn(Arc::clone(&self.devices).restless(self.rng.fork()));
         let played = self.play_scenes().await;
         restless.abort();
         played?;
@@ -138,51 +139,51 @@ impl Story {
     /// Everybody publishes, subscribes, and learns where the others are.
     async fn begin(&mut self) {
         let known = within(self.times.bound, || self.everybody_knows()).await;
-        self.teller.check("every device knows its peer at the beginning", known.is_some());
+        self.narrator.check("every device knows its peer at the beginning", known.is_some());
         if let Some(time) = known {
-            self.teller.tell(&format!(
+            self.narrator.tell(&format!(
                 "All {} know each other {} after they were switched on.",
-                self.cast.names().len(),
+                self.devices.names().len(),
                 words(time)
             ));
         }
     }
 
     async fn end(&mut self) {
-        self.teller.scene("The end: nobody moves any more.");
+        self.narrator.scene("The end: nobody moves any more.");
         self.look_around().await;
         self.look_at_everybody();
-        let (changes, longest) = (self.cast.changes(), words(self.judge.longest()));
-        self.teller.tell(&format!(
+        let (changes, longest) = (self.devices.changes(), words(self.judge.longest()));
+        self.narrator.tell(&format!(
             "Devices had {changes} addresses. The longest that a connected one believed an old address: {longest}."
         ));
     }
 
     fn summary(&self, seed: u64) -> Summary {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let failures = self.teller.failures().to_vec();
+        let failures = self.narrator.failures().to_vec();
         Summary {
             seed,
-            passed: self.teller.passed(),
+            passed: self.narrator.passed(),
             failed: failures.len() as u64,
             failures,
-            seconds: self.teller.elapsed().as_secs_f64(),
+            seconds: self.narrator.elapsed().as_secs_f64(),
             longest_behind_ms: ms(self.judge.longest()),
             bound_ms: ms(self.times.bound),
-            changes: self.cast.changes(),
+            changes: self.devices.changes(),
             lease_ms: ms(self.times.lease),
         }
     }
 
     /// After a failure, what the processes had to say.
     fn complain(&self) {
-        if self.teller.failures().is_empty() {
+        if self.narrator.failures().is_empty() {
             return;
         }
-        for file in fs::read_dir(self.town.logs()).into_iter().flatten().flatten() {
+        for file in fs::read_dir(self.datacenter.logs()).into_iter().flatten().flatten() {
             let text = fs::read_to_string(file.path()).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
-            for line in &lines[lines.len().saturating_sub(COMPLAINTS)..] {
+            for line in &lines[lines.len().saturating_sub(MAX_LOG_LINES)..] {
                 eprintln!("{}: {line}", file.file_name().to_string_lossy());
             }
         }

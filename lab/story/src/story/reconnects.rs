@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::checks::within;
-use super::link::Way;
-use super::teller::{count, words};
+use super::link::LinkMode;
+use super::narrator::{count, words};
 use super::{QUEUES, Story};
 use centrifuge_examples::Failure;
 
@@ -12,37 +12,37 @@ impl Story {
     /// A frontend has no state: its clients find another, and come back to it or not when it is there again.
     pub(super) async fn a_frontend_is_killed(&mut self, frontend: &str) -> Result<(), Failure> {
         let clients = self.board.at(frontend);
-        self.teller.scene(&format!("{frontend} is killed. {} connected to it.", were(clients.len())));
+        self.narrator.scene(&format!("{frontend} is killed. {} connected to it.", were(clients.len())));
         let killed = Instant::now();
-        self.town.kill_frontend(frontend).await?;
+        self.datacenter.kill_frontend(frontend).await?;
         self.clients_go_elsewhere(frontend, &clients, killed).await;
-        self.town.start_frontend(frontend).await?;
+        self.datacenter.start_frontend(frontend).await?;
         self.look_around().await;
         Ok(())
     }
 
-    /// A frontend that hears nothing from the Manager routes by what it knew, and at last sends its clients away. In half of the
-    /// stories what it knows becomes wrong meanwhile.
+    /// A frontend that hears nothing from the Manager routes by what it knew, and at last sends its clients
+    /// away. In half of the stories what it knows becomes wrong meanwhile.
     pub(super) async fn a_frontend_is_cut_off(&mut self, frontend: &str) -> Result<(), Failure> {
         let clients = self.board.at(frontend);
-        let way = if self.dice.coin() { Way::Refuses } else { Way::Swallows };
-        let how = if way == Way::Refuses { "refused" } else { "swallowed" };
-        self.teller.scene(&format!(
+        let mode = if self.rng.coin() { LinkMode::Refuses } else { LinkMode::Swallows };
+        let how = if mode == LinkMode::Refuses { "refused" } else { "swallowed" };
+        self.narrator.scene(&format!(
             "{frontend} is cut off from the Manager: what it sends is {how}. {} connected to it.",
             were(clients.len())
         ));
         let cut = Instant::now();
-        self.town.link(frontend, way);
-        if self.dice.coin() {
-            let servers = self.town.server_names(QUEUES);
+        self.datacenter.link(frontend, mode);
+        if self.rng.coin() {
+            let servers = self.datacenter.server_names(QUEUES);
             let server = self.one_of(&servers);
-            self.town.restart(QUEUES, &server).await?;
-            self.teller.tell(&format!(
+            self.datacenter.restart(QUEUES, &server).await?;
+            self.narrator.tell(&format!(
                 "Meanwhile {server} is restarted, and its queues move: {frontend} does not hear of it."
             ));
         }
         self.clients_go_elsewhere(frontend, &clients, cut).await;
-        self.town.link(frontend, Way::Open);
+        self.datacenter.link(frontend, LinkMode::Open);
         self.look_around().await;
         Ok(())
     }
@@ -52,10 +52,10 @@ impl Story {
             self.board.published_since(name, since) && !self.board.at(frontend).contains(name)
         };
         let gone = within(self.patience(), || clients.iter().all(is_gone)).await;
-        self.teller.check(&format!("the clients of {frontend} publish again elsewhere"), gone.is_some());
+        self.narrator.check(&format!("the clients of {frontend} publish again elsewhere"), gone.is_some());
         if gone.is_some() {
             let after = words(since.elapsed());
-            self.teller.tell(&format!(
+            self.narrator.tell(&format!(
                 "After {after} all of them were connected elsewhere, and had published and subscribed again."
             ));
         }

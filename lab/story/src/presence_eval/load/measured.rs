@@ -13,7 +13,7 @@ use centrifuge_examples::presence::frontend::FrontendError;
 use centrifuge_examples::shared::call::Tries;
 
 /// How many complaints are kept word for word.
-const COMPLAINTS: usize = 5;
+const MAX_COMPLAINTS: usize = 5;
 
 /// How long things took.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Inner {
     }
 
     fn complain(&mut self, words: String) {
-        if self.complaints.len() < COMPLAINTS {
+        if self.complaints.len() < MAX_COMPLAINTS {
             self.complaints.push(words);
         }
     }

@@ -1,5 +1,5 @@
-//! Load on a presence pool: frontends with users who sign in, change their status and look for others' presence, and a check of
-//! everything that is read.
+//! Load on a presence pool: frontends with users who sign in, change their status and look for others'
+//! presence, and a check of everything that is read.
 
 mod measured;
 mod person;
@@ -116,7 +116,7 @@ impl Load {
     /// How many losses were told, and how many publications were made again, at all frontends.
     #[must_use]
     pub(crate) fn told(&self) -> (u64, u64) {
-        let counts = self.stations.iter().map(|station| station.frontend.kept().counts());
+        let counts = self.stations.iter().map(|station| station.frontend.publications().counts());
         counts.fold((0, 0), |(losses, again), counts| (losses + counts.losses, again + counts.again))
     }
 

@@ -10,9 +10,9 @@ use centrifuge_examples::presence::republish::Standing;
 use centrifuge_examples::shared::call::Tries;
 
 /// How long after a read found nothing the loss that explains it may be told.
-const GRACE: Duration = Duration::from_secs(5);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it is looked whether it was.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A user whose status is the number of the last thing that was written.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Person {
     #[must_use]
     pub(crate) fn begin(&self, frontend: &Frontend) -> Begun {
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
-        Begun { acknowledged, standing: frontend.kept().standing(&self.name).unwrap_or_default() }
+        Begun { acknowledged, standing: frontend.publications().standing(&self.name).unwrap_or_default() }
     }
 
     /// Whether a read that began so may have found this.
@@ -79,12 +79,12 @@ impl Person {
             return Seen::Right;
         }
         let is_told = || {
-            let standing = frontend.kept().standing(&self.name).unwrap_or_default();
+            let standing = frontend.publications().standing(&self.name).unwrap_or_default();
             begun.standing.is_lost || standing.losses > begun.standing.losses
         };
-        let is_explained = tokio::time::timeout(GRACE, async {
+        let is_explained = tokio::time::timeout(LOSS_TIMEOUT, async {
             while !is_told() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         let is_older = found.is_none_or(|found| self.is_older(found, begun));

@@ -1,7 +1,7 @@
 //! A device, which publishes where it is and follows others: all that it has is HTTP to a frontend.
 
+mod connection;
 mod memory;
-mod talk;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 
+use self::connection::{Connection, Trouble};
 use self::memory::{ADDRESS, Entry, Memory};
-use self::talk::{Talk, Trouble};
 use super::board::Board;
-use super::dice::Dice;
 use super::frontends::Frontends;
+use super::rng::Rng;
 use super::times::Times;
 use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
 use centrifuge_examples::shared::stamp::Stamp;
@@ -23,9 +23,9 @@ use centrifuge_examples::shared::stamp::Stamp;
 pub(super) use self::memory::Belief;
 
 /// How often a write is tried again because the document was another.
-const WRITES: usize = 3;
+const MAX_WRITES: usize = 3;
 /// How long a device waits before it asks again for what is not there yet.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What the world does with a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) struct Circumstances {
 /// A device of the story.
 pub(super) struct Device {
     memory: Memory,
-    talk: Talk,
+    connection: Connection,
     circumstances: watch::Receiver<Circumstances>,
     board: Arc<Board>,
     times: Times,
@@ -85,13 +85,13 @@ impl Device {
         name: &str,
         peers: &[String],
         circumstances: watch::Receiver<Circumstances>,
-        (frontends, dice): (Frontends, Dice),
+        (frontends, rng): (Frontends, Rng),
         board: Arc<Board>,
         times: Times,
     ) -> Device {
-        let talk = Talk::new(frontends, dice, times.answer);
+        let connection = Connection::new(frontends, rng, times.answer);
         let memory = Memory::new(name, peers);
-        Device { memory, talk, circumstances, board, times, refresh_at: None, renewals: 0, bug: None }
+        Device { memory, connection, circumstances, board, times, refresh_at: None, renewals: 0, bug: None }
     }
 
     /// Breaks it on purpose, to see whether anybody notices.
@@ -155,13 +155,14 @@ impl Device {
         self.listen().await
     }
 
-    /// Another frontend knows nothing of this device, and what the last one knew may be lost: publish and ask again (PRS §2.1).
+    /// Another frontend knows nothing of this device, and what the last one knew may be lost: publish and ask
+    /// again (PRS §2.1).
     async fn go_elsewhere(&mut self, trouble: &Trouble) {
         tracing::debug!(device = self.memory.name, "goes elsewhere: {}", trouble.0);
         self.memory.begin_anew();
-        self.talk.go_elsewhere();
+        self.connection.go_elsewhere();
         self.show();
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 
     async fn open(&mut self) -> Result<(), Trouble> {
@@ -172,7 +173,7 @@ impl Device {
         let is_deaf = self.bug == Some(Bug::DeafQueues);
         let interests = if is_deaf { json!({}) } else { json!({CONNECTIVITY: documents, PUBSUB: peers}) };
         let body = json!({"interests": interests, "incarnation": self.memory.incarnation});
-        let opened: Opened = self.talk.post(&format!("/{QUEUES}/{name}/open"), &body).await?.read()?;
+        let opened: Opened = self.connection.post(&format!("/{QUEUES}/{name}/open"), &body).await?.read()?;
         if opened.missed {
             self.miss();
         }
@@ -191,11 +192,11 @@ impl Device {
     }
 
     async fn publish(&mut self) -> Result<(), Trouble> {
-        for _ in 0..WRITES {
+        for _ in 0..MAX_WRITES {
             let (name, address) = (self.memory.name.clone(), self.memory.address.clone());
             let seen = self.memory.document.map_or_else(|| "none".to_owned(), |version| version.to_string());
             let path = format!("/{CONNECTIVITY}/{name}/sections/{ADDRESS}?if_version={seen}");
-            let answer = self.talk.put(&path, &address).await?;
+            let answer = self.connection.put(&path, &address).await?;
             self.memory.document = answer.field("version");
             if answer.status != StatusCode::PRECONDITION_FAILED {
                 answer.read::<serde_json::Value>()?;
@@ -211,7 +212,7 @@ impl Device {
         let known = self.memory.peers.get(peer).and_then(|peer| peer.subscription);
         let body = json!({"queue": self.memory.name, "subscription": known});
         let subscribed: Subscribed =
-            self.talk.post(&format!("/{PUBSUB}/{peer}/subscribe"), &body).await?.read()?;
+            self.connection.post(&format!("/{PUBSUB}/{peer}/subscribe"), &body).await?.read()?;
         self.board.subscribed(&self.memory.name, subscribed.renewed);
         let refresh_at = Instant::now() + Duration::from_millis(subscribed.ttl_ms) / 3;
         self.refresh_at = Some(self.refresh_at.map_or(refresh_at, |earlier| earlier.min(refresh_at)));
@@ -226,7 +227,7 @@ impl Device {
     /// Asks where a peer is. One that has not published again yet is asked for again later.
     async fn poll(&mut self, peer: &str) -> Result<(), Trouble> {
         let path = format!("/{CONNECTIVITY}/{peer}/sections/{ADDRESS}");
-        let answer = self.talk.get(&path, Duration::ZERO).await?;
+        let answer = self.connection.get(&path, Duration::ZERO).await?;
         self.board.polled(&self.memory.name);
         if answer.status != StatusCode::NOT_FOUND {
             let section: Section = answer.read()?;
@@ -238,13 +239,13 @@ impl Device {
     /// Waits for news from its queue.
     async fn listen(&mut self) -> Result<(), Trouble> {
         let Some(incarnation) = self.memory.incarnation else { return Ok(()) };
-        let wait = if self.memory.is_at_ease() { self.times.long_poll } else { AGAIN };
+        let wait = if self.memory.is_at_ease() { self.times.long_poll } else { RETRY_INTERVAL };
         let (name, after) = (&self.memory.name, self.memory.after);
         let path = format!(
             "/{QUEUES}/{name}/messages?incarnation={incarnation}&after={after}&wait_ms={}",
             wait.as_millis()
         );
-        let news: Messages = self.talk.get(&path, wait).await?.read()?;
+        let news: Messages = self.connection.get(&path, wait).await?.read()?;
         if news.missed {
             self.miss();
             return Ok(());
@@ -272,6 +273,6 @@ impl Device {
     /// Shows everybody what it believes.
     fn show(&self) {
         let beliefs = self.memory.peers.iter().map(|(name, peer)| (name.clone(), peer.belief())).collect();
-        self.board.shows(&self.memory.name, beliefs, self.talk.frontend(), self.memory.incarnation);
+        self.board.shows(&self.memory.name, beliefs, self.connection.frontend(), self.memory.incarnation);
     }
 }

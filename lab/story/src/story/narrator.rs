@@ -11,7 +11,7 @@ const INDENT: &str = "    ";
 
 /// Tells, or keeps quiet for a program that wants numbers.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct Narrator {
     is_quiet: bool,
     began: Instant,
     scene: usize,
@@ -42,9 +42,9 @@ pub struct Summary {
     pub lease_ms: u64,
 }
 
-impl Teller {
-    pub(super) fn new(is_quiet: bool) -> Teller {
-        Teller { is_quiet, began: Instant::now(), scene: 0, passed: 0, failures: Vec::new() }
+impl Narrator {
+    pub(super) fn new(is_quiet: bool) -> Narrator {
+        Narrator { is_quiet, began: Instant::now(), scene: 0, passed: 0, failures: Vec::new() }
     }
 
     /// A new scene begins.

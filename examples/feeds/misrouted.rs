@@ -8,17 +8,17 @@ use super::feed::Feed;
 
 /// Feeds by user, each with the time it was last changed. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Strays {
+pub(super) struct Misrouted {
     ttl: Duration,
     feeds: Arc<Mutex<HashMap<String, (Feed, Instant)>>>,
 }
 
-impl Strays {
-    pub(super) fn new(ttl: Duration) -> Strays {
-        Strays { ttl, feeds: Arc::default() }
+impl Misrouted {
+    pub(super) fn new(ttl: Duration) -> Misrouted {
+        Misrouted { ttl, feeds: Arc::default() }
     }
 
-    /// Changes the stray feed of a user.
+    /// Changes the misrouted feed of a user.
     pub(super) fn change(&self, user: &str, change: impl Fn(&mut Feed)) {
         let mut feeds = self.live();
         let (feed, changed) =
@@ -27,12 +27,12 @@ impl Strays {
         *changed = Instant::now();
     }
 
-    /// The stray feed of a user.
+    /// The misrouted feed of a user.
     pub(super) fn get(&self, user: &str) -> Feed {
         self.live().get(user).map(|(feed, _)| feed.clone()).unwrap_or_default()
     }
 
-    /// The stray feed of a user, which is none any more.
+    /// The misrouted feed of a user, which is none any more.
     pub(super) fn take(&self, user: &str) -> Feed {
         self.live().remove(user).map(|(feed, _)| feed).unwrap_or_default()
     }
@@ -56,19 +56,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stray_feed_is_there_until_it_is_taken() {
-        let strays = Strays::new(Duration::from_secs(3600));
-        strays.change("frank", add);
-        assert_ne!(strays.get("frank"), Feed::default());
-        assert_eq!(strays.get("grace"), Feed::default());
-        assert_ne!(strays.take("frank"), Feed::default());
-        assert_eq!(strays.get("frank"), Feed::default());
+    fn a_misrouted_feed_is_there_until_it_is_taken() {
+        let misrouted = Misrouted::new(Duration::from_secs(3600));
+        misrouted.change("frank", add);
+        assert_ne!(misrouted.get("frank"), Feed::default());
+        assert_eq!(misrouted.get("grace"), Feed::default());
+        assert_ne!(misrouted.take("frank"), Feed::default());
+        assert_eq!(misrouted.get("frank"), Feed::default());
     }
 
     #[test]
-    fn a_stray_feed_ends_by_itself() {
-        let strays = Strays::new(Duration::ZERO);
-        strays.change("frank", add);
-        assert_eq!(strays.get("frank"), Feed::default());
+    fn a_misrouted_feed_ends_by_itself() {
+        let misrouted = Misrouted::new(Duration::ZERO);
+        misrouted.change("frank", add);
+        assert_eq!(misrouted.get("frank"), Feed::default());
     }
 }

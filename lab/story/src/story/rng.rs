@@ -6,18 +6,18 @@ use centrifuge_core::random::Random;
 
 /// A seeded generator, with the draws that a story needs.
 #[derive(Clone, Debug)]
-pub(super) struct Dice {
+pub(super) struct Rng {
     random: Random,
 }
 
-impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice { random: Random::from_number(seed) }
+impl Rng {
+    pub(super) fn new(seed: u64) -> Rng {
+        Rng { random: Random::from_number(seed) }
     }
 
-    /// Dice of its own for somebody else, so that nobody's draws depend on how fast others are.
-    pub(super) fn fork(&mut self) -> Dice {
-        Dice { random: Random::from_number(self.random.nonce().0 as u64) }
+    /// A generator of its own for somebody else, so that nobody's draws depend on how fast others are.
+    pub(super) fn fork(&mut self) -> Rng {
+        Rng { random: Random::from_number(self.random.nonce().0 as u64) }
     }
 
     /// A number below `end`, which is not zero.
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_again_and_shuffling_loses_nothing() {
-        let draw = |seed| Dice::new(seed).shuffle((0..20).collect::<Vec<_>>());
+        let draw = |seed| Rng::new(seed).shuffle((0..20).collect::<Vec<_>>());
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
         let mut sorted = draw(7);

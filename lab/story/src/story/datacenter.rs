@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use centrifuge::{Key, Lookup};
 
 use super::frontends::Frontends;
-use super::link::{Link, Way};
+use super::link::{Link, LinkMode};
 use super::times::Times;
 use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
 use crate::launch::{Cluster, Process, StoreKind, until};
@@ -19,7 +19,7 @@ const SAMPLES: u32 = 100;
 pub(super) const POOLS: [&str; 3] = [CONNECTIVITY, PUBSUB, QUEUES];
 
 /// Everything that is not a device.
-pub(super) struct Town {
+pub(super) struct Datacenter {
     cluster: Cluster,
     bug: Option<Bug>,
     /// The servers of all pools, by name.
@@ -31,25 +31,28 @@ pub(super) struct Town {
     lookups: BTreeMap<&'static str, Lookup>,
 }
 
-impl Town {
+impl Datacenter {
     /// Starts everything, and waits until every key of every pool has an owner.
-    pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Town, Failure> {
+    pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Datacenter, Failure> {
         let cluster = Cluster::start(StoreKind::File, &POOLS, times.lease).await?;
         let (servers, frontends, links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (list, lookups) = (Frontends::default(), BTreeMap::new());
-        let mut town = Town { cluster, bug, servers, frontends, links, list, lookups };
-        let (connectivity, pubsub, queues) =
-            tokio::try_join!(town.open(CONNECTIVITY), town.open(PUBSUB), town.open(QUEUES))?;
-        town.servers.extend([connectivity, pubsub, queues].into_iter().flatten());
+        let mut datacenter = Datacenter { cluster, bug, servers, frontends, links, list, lookups };
+        let (connectivity, pubsub, queues) = tokio::try_join!(
+            datacenter.open(CONNECTIVITY),
+            datacenter.open(PUBSUB),
+            datacenter.open(QUEUES)
+        )?;
+        datacenter.servers.extend([connectivity, pubsub, queues].into_iter().flatten());
         for pool in POOLS {
-            town.at_rest(pool).await?;
-            town.lookups.insert(pool, town.cluster.caller()?.lookup(pool).await?);
+            datacenter.at_rest(pool).await?;
+            datacenter.lookups.insert(pool, datacenter.cluster.caller()?.lookup(pool).await?);
         }
-        for name in town.frontend_names() {
-            town.links.insert(name.clone(), Link::to(town.cluster.managers().to_owned()).await?);
-            town.start_frontend(&name).await?;
+        for name in datacenter.frontend_names() {
+            datacenter.links.insert(name.clone(), Link::to(datacenter.cluster.managers().to_owned()).await?);
+            datacenter.start_frontend(&name).await?;
         }
-        Ok(town)
+        Ok(datacenter)
     }
 
     async fn open(&self, pool: &str) -> Result<Vec<(String, Process)>, Failure> {
@@ -121,10 +124,10 @@ impl Town {
         self.frontends.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await
     }
 
-    /// Cuts a frontend off from the Manager, or lets it talk to it again.
-    pub(super) fn link(&self, frontend: &str, way: Way) {
+    /// Cuts a frontend off from the Manager, or reconnects it.
+    pub(super) fn link(&self, frontend: &str, mode: LinkMode) {
         if let Some(link) = self.links.get(frontend) {
-            link.set(way);
+            link.set(mode);
         }
     }
 

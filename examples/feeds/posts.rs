@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 
 /// The most posts of one user that are kept.
-const MOST_POSTS: usize = 32;
+const MAX_POSTS: usize = 32;
 
 /// Something that was posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,14 +17,14 @@ pub(super) struct Post {
 
 /// The posts of each user, the oldest first.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Posts {
     ttl: Duration,
     users: HashMap<String, VecDeque<(Post, Instant)>>,
 }
 
-impl Kept {
-    pub(super) fn new(ttl: Duration) -> Kept {
-        Kept { ttl, users: HashMap::new() }
+impl Posts {
+    pub(super) fn new(ttl: Duration) -> Posts {
+        Posts { ttl, users: HashMap::new() }
     }
 
     /// Keeps a post. The same one is kept once; the oldest go when there are too many.
@@ -32,7 +32,7 @@ impl Kept {
         let posts = self.users.entry(user.to_owned()).or_default();
         posts.retain(|(kept, _)| *kept != post);
         posts.push_back((post, Instant::now()));
-        if posts.len() > MOST_POSTS {
+        if posts.len() > MAX_POSTS {
             posts.pop_front();
         }
     }
@@ -64,18 +64,18 @@ mod tests {
 
     #[test]
     fn the_last_posts_of_a_user_are_kept_once_each() {
-        let mut kept = Kept::new(Duration::from_secs(3600));
+        let mut kept = Posts::new(Duration::from_secs(3600));
         kept.keep("grace", post(0));
-        (0..=MOST_POSTS).chain([5]).for_each(|number| kept.keep("frank", post(number)));
+        (0..=MAX_POSTS).chain([5]).for_each(|number| kept.keep("frank", post(number)));
         let of_frank = kept.of(|user| user == "frank");
         let expected: Vec<Post> =
-            (1..=MOST_POSTS).filter(|number| *number != 5).chain([5]).map(post).collect();
+            (1..=MAX_POSTS).filter(|number| *number != 5).chain([5]).map(post).collect();
         assert_eq!(of_frank, [("frank".to_owned(), expected)]);
     }
 
     #[test]
     fn old_posts_are_forgotten() {
-        let mut kept = Kept::new(Duration::ZERO);
+        let mut kept = Posts::new(Duration::ZERO);
         kept.keep("frank", post(0));
         assert!(kept.of(|_| true).is_empty());
         assert!(kept.users.is_empty());

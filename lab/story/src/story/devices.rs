@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use super::Bug;
 use super::board::Board;
 use super::device::{Circumstances, Device};
-use super::dice::Dice;
 use super::frontends::Frontends;
+use super::rng::Rng;
 use super::times::Times;
 
 /// How many people have a PC at home and one at work.
@@ -22,12 +22,12 @@ const ALL_PEOPLE: [&str; 26] = [
     "olga", "paul", "quin", "rosa", "sven", "tara", "udo", "vera", "walt", "xena", "yuri", "zoe",
 ];
 /// How long it takes, at least and at most, until the next home PC gets a new address.
-const CALM: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(900)];
+const ADDRESS_CHANGE_INTERVAL: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(900)];
 
-/// All devices, and what befalls them.
-pub(super) struct Cast {
+/// All devices, and the circumstances that each is put into.
+pub(super) struct Devices {
     names: Vec<String>,
-    devices: BTreeMap<String, watch::Sender<Circumstances>>,
+    circumstances: BTreeMap<String, watch::Sender<Circumstances>>,
     board: Arc<Board>,
     addresses: AtomicU64,
     /// The home PC that keeps its address for now.
@@ -48,39 +48,39 @@ pub(super) fn is_home(name: &str) -> bool {
     name.ends_with("-home")
 }
 
-impl Cast {
+impl Devices {
     /// Switches every device on.
     pub(super) fn start(
         board: &Arc<Board>,
         frontends: &Frontends,
-        dice: &mut Dice,
+        rng: &mut Rng,
         times: Times,
         bug: Option<Bug>,
-    ) -> Arc<Cast> {
-        let mut devices = BTreeMap::new();
-        let people = dice.shuffle(ALL_PEOPLE.to_vec()).into_iter().take(PEOPLE);
+    ) -> Arc<Devices> {
+        let mut circumstances = BTreeMap::new();
+        let people = rng.shuffle(ALL_PEOPLE.to_vec()).into_iter().take(PEOPLE);
         let names: Vec<String> =
             people.flat_map(|person| ["home", "work"].map(|place| format!("{person}-{place}"))).collect();
         for name in &names {
-            let (circumstances, felt) =
+            let (sender, felt) =
                 watch::channel(Circumstances { address: String::new(), is_on: false, renewals: 0 });
-            let talk = (frontends.clone(), dice.fork());
-            let device = Device::new(name, &[peer(name)], felt, talk, Arc::clone(board), times);
+            let connection = (frontends.clone(), rng.fork());
+            let device = Device::new(name, &[peer(name)], felt, connection, Arc::clone(board), times);
             tokio::spawn(device.bug(bug).live());
-            devices.insert(name.clone(), circumstances);
+            circumstances.insert(name.clone(), sender);
         }
-        let cast = Arc::new(Cast {
+        let devices = Arc::new(Devices {
             names,
-            devices,
+            circumstances,
             board: Arc::clone(board),
             addresses: AtomicU64::new(0),
             resting: Mutex::default(),
         });
-        for name in &cast.names {
-            cast.moves(name);
-            cast.switch(name, true);
+        for name in &devices.names {
+            devices.moves(name);
+            devices.switch(name, true);
         }
-        cast
+        devices
     }
 
     /// Every device's name.
@@ -114,15 +114,15 @@ impl Cast {
     }
 
     fn becomes(&self, name: &str, change: impl FnOnce(&mut Circumstances)) {
-        let Some(device) = self.devices.get(name) else { return };
+        let Some(device) = self.circumstances.get(name) else { return };
         device.send_modify(|now| {
             change(now);
             self.board.is(name, &now.address, now.is_on);
         });
     }
 
-    /// From now on this home PC gets no new address by itself, and any other does: whoever believes something wrong about it is not
-    /// put right by the next change.
+    /// From now on this home PC gets no new address by itself, and any other does: whoever believes something
+    /// wrong about it is not put right by the next change.
     pub(super) fn rests(&self, home: Option<&str>) {
         *self.resting.lock().unwrap_or_else(PoisonError::into_inner) = home.map(str::to_owned);
     }
@@ -132,11 +132,11 @@ impl Cast {
     }
 
     /// Home PCs get new addresses now and then, for as long as the story goes on.
-    pub(super) async fn restless(self: Arc<Cast>, mut dice: Dice) {
+    pub(super) async fn restless(self: Arc<Devices>, mut rng: Rng) {
         let homes: Vec<String> = self.names.iter().filter(|name| is_home(name)).cloned().collect();
         loop {
-            tokio::time::sleep(dice.between(CALM[0], CALM[1])).await;
-            if let Some(home) = dice.pick(&homes).filter(|home| !self.is_resting(home)) {
+            tokio::time::sleep(rng.between(ADDRESS_CHANGE_INTERVAL[0], ADDRESS_CHANGE_INTERVAL[1])).await;
+            if let Some(home) = rng.pick(&homes).filter(|home| !self.is_resting(home)) {
                 self.moves(home);
             }
         }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::story::dice::Dice;
 use crate::story::frontends::Frontends;
+use crate::story::rng::Rng;
 
 /// The frontend cannot help: it is gone, it says so, or it takes too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,21 +22,21 @@ pub(super) struct Answer {
 }
 
 /// A device's connection.
-pub(super) struct Talk {
+pub(super) struct Connection {
     http: reqwest::Client,
     frontends: Frontends,
-    dice: Dice,
+    rng: Rng,
     /// The name of the frontend, and where it is.
     at: (String, String),
     /// How long an answer may take, beyond what the request itself waits for.
     answer: Duration,
 }
 
-impl Talk {
+impl Connection {
     /// Chooses a frontend.
-    pub(super) fn new(frontends: Frontends, mut dice: Dice, answer: Duration) -> Talk {
-        let at = frontends.choose(None, &mut dice);
-        Talk { http: reqwest::Client::new(), frontends, dice, at, answer }
+    pub(super) fn new(frontends: Frontends, mut rng: Rng, answer: Duration) -> Connection {
+        let at = frontends.choose(None, &mut rng);
+        Connection { http: reqwest::Client::new(), frontends, rng, at, answer }
     }
 
     /// The name of the frontend.
@@ -46,7 +46,7 @@ impl Talk {
 
     /// Goes to another frontend.
     pub(super) fn go_elsewhere(&mut self) {
-        self.at = self.frontends.choose(Some(&self.at.0), &mut self.dice);
+        self.at = self.frontends.choose(Some(&self.at.0), &mut self.rng);
     }
 
     pub(super) async fn get(&self, path: &str, wait: Duration) -> Result<Answer, Trouble> {

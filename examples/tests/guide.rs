@@ -123,7 +123,7 @@ impl Part {
 
 #[tokio::test]
 async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
-    let cluster = Cluster::beside(VISITS, &["visits"], Duration::from_secs(8)).await?;
+    let cluster = Cluster::beside(VISITS, &["visits"], Duration::from_secs(5)).await?;
     let mut first = Part::start(&cluster, &["server", "0"])?;
     assert!(first.line().await?.starts_with("serving at http://127.0.0.1:"));
     cluster.at_rest("visits", 1).await?;

@@ -9,6 +9,10 @@ use crate::workspace::{Result, Workspace};
 /// How many test programs run at once. More would make them wait for the processor instead of each other.
 const AT_ONCE: usize = 3;
 
+/// Test programs whose tests wait for leases to end and hardly compute, and how many of their tests run at once.
+const WAITING: &[(&str, &str)] =
+    &[("examples/services", "12"), ("story/story", "3"), ("story/presence_eval", "4")];
+
 /// Builds every test, runs all of them though some may fail, and names those that did.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let tests = together::run(build(workspace)?, AT_ONCE);
@@ -45,5 +49,9 @@ fn program(line: &str) -> Option<Task> {
     let target = message["target"]["name"].as_str()?;
     let mut command = Command::new(path);
     command.current_dir(&directory).env("CARGO_MANIFEST_DIR", &directory);
-    Some(Task { name: format!("{package}/{target}"), command })
+    let name = format!("{package}/{target}");
+    if let Some((_, threads)) = WAITING.iter().find(|(waiting, _)| *waiting == name) {
+        command.env("RUST_TEST_THREADS", threads);
+    }
+    Some(Task { name, command })
 }

@@ -95,7 +95,7 @@ async fn a_drained_cache_stays_warm_and_a_crashed_one_is_prefetched() -> Result<
 #[tokio::test]
 async fn a_paused_owner_that_goes_on_with_a_write_is_refused_by_the_database() -> Result<(), Failure> {
     let cluster = cluster(&["cache"]).await?;
-    let paused = serve(&cluster, "paused", &["--stall", "5s"]).await?;
+    let paused = serve(&cluster, "paused", &["--stall", "4s"]).await?;
     let other = serve(&cluster, "other", &[]).await?;
     cluster.at_rest("cache", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "cache").await?;

@@ -158,8 +158,8 @@ async fn what_died_with_a_server_is_told_and_published_again_and_nothing_else_is
 async fn a_server_answers_for_its_own_users_and_keeps_what_is_newest() -> Result<(), Failure> {
     let cluster = cluster(&["presence"]).await?;
     let servers = [
-        cluster.serve("presence server", "a", &["--ttl", "10s"]).await?,
-        cluster.serve("presence server", "b", &["--ttl", "10s"]).await?,
+        cluster.serve("presence server", "a", &["--ttl", "6s"]).await?,
+        cluster.serve("presence server", "b", &["--ttl", "6s"]).await?,
     ];
     cluster.at_rest("presence", 2).await?;
     let pool = Pool::connect(&cluster.caller()?, "presence").await?;

@@ -145,7 +145,7 @@ async fn queues_survive_moves_and_a_crash_is_known_by_their_clients() -> Result<
 #[tokio::test]
 async fn a_reader_wakes_for_a_message_and_is_told_what_was_dropped() -> Result<(), Failure> {
     let cluster = cluster(&["queues"]).await?;
-    let arguments = ["--most", "3", "--message-ttl", "10s", "--ttl", "12s"];
+    let arguments = ["--most", "3", "--message-ttl", "5s", "--ttl", "6s"];
     let _server = start(&cluster, "queues server", "queues-1", &arguments).await?;
     cluster.at_rest("queues", 1).await?;
     let pool = Pool::connect(&cluster.caller()?, "queues").await?;
@@ -178,7 +178,7 @@ async fn a_reader_wakes_for_a_message_and_is_told_what_was_dropped() -> Result<(
     assert_eq!(status, StatusCode::BAD_REQUEST, "nobody watches that pool here: {body}");
     // A queue that nobody asks for ends; made anew under the same lease it is another.
     until("a queue ends", async || {
-        tokio::time::sleep(Duration::from_secs(13)).await;
+        tokio::time::sleep(Duration::from_secs(7)).await;
         Ok(client.read(Duration::ZERO).await?["incarnation"] == Value::Null)
     })
     .await?;

@@ -9,7 +9,7 @@ use centrifuge_examples::shared::call::Pool;
 use centrifuge_story::launch::Cluster;
 
 /// Leases that a machine that does much else does not lose by accident, and that run out while one waits.
-pub(crate) const LEASE: Duration = Duration::from_secs(8);
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// A Manager with these pools, and nothing else yet.
 pub(crate) async fn cluster(pools: &[&str]) -> Result<Cluster, Failure> {

@@ -27,14 +27,12 @@ pub struct Admitted {
 
 impl Admission {
     /// Lets so many requests at once go to any one server.
-    #[must_use]
     pub fn new(cap: usize) -> Admission {
         let (under_way, refused) = Default::default();
         Admission { inner: Arc::new(Inner { cap, under_way, refused }) }
     }
 
     /// Lets a request go to a server, or refuses it: too many are waiting there.
-    #[must_use]
     pub fn enter(&self, server: &str) -> Option<Admitted> {
         let mut under_way = self.inner.under_way();
         let here = under_way.get(server).copied().unwrap_or_default();
@@ -47,13 +45,11 @@ impl Admission {
     }
 
     /// How many requests were refused so far.
-    #[must_use]
     pub fn refused(&self) -> u64 {
         self.inner.refused.load(Ordering::Relaxed)
     }
 
     /// How many requests are under way to each server that has any.
-    #[must_use]
     pub fn under_way(&self) -> HashMap<String, usize> {
         self.inner.under_way().clone()
     }

@@ -20,7 +20,7 @@ use super::posts::{Post, Posts};
 use super::routes::Event;
 use crate::Failure;
 use crate::shared::call::{Answer, Call, CallerArgs, Unanswered, duration};
-use crate::shared::http::{ListenArgs, Problem, with_lease};
+use crate::shared::http::{ListenArgs, Problem};
 use crate::shared::stamp::wall_ms;
 
 /// How long a post that is made again waits for a server that has enough to do.
@@ -188,11 +188,7 @@ async fn admission(State(frontend): State<Frontend>) -> Json<Value> {
 
 fn answer(sent: Sent) -> Response {
     match sent {
-        Ok(answer) => {
-            let kind = answer.content_type.unwrap_or_else(|| "application/json".to_owned());
-            let response = (answer.status, [("content-type", kind)], answer.body).into_response();
-            with_lease(response, answer.lease)
-        }
+        Ok(answer) => answer.into_response(),
         Err(RouterError::Failed(why)) => {
             ([("retry-after", "1")], Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)).into_response()
         }

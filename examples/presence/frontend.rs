@@ -95,13 +95,11 @@ impl Frontend {
     }
 
     /// The pool, for whoever wants to hear of its losses too.
-    #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
     /// What its users published.
-    #[must_use]
     pub fn publications(&self) -> &Publications {
         &self.publications
     }

@@ -91,7 +91,6 @@ pub enum Outcome {
 
 impl Publications {
     /// Nothing yet. Whoever says nothing for `ttl` is forgotten here, as the servers do.
-    #[must_use]
     pub fn new(ttl: Duration) -> Publications {
         Publications { inner: Mutex::default(), more: Notify::new(), ttl }
     }
@@ -126,7 +125,6 @@ impl Publications {
     }
 
     /// Whether something newer than that is kept.
-    #[must_use]
     pub fn has_newer(&self, sent: &Sending) -> bool {
         let inner = self.inner();
         inner.users.get(&sent.user).is_some_and(|user| user.publication.number > sent.publication.number)
@@ -199,13 +197,11 @@ impl Publications {
     }
 
     /// Where a user's publication stands.
-    #[must_use]
     pub fn standing(&self, user: &str) -> Option<Standing> {
         self.inner().users.get(user).map(|user| user.standing)
     }
 
     /// What was told and done.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         let inner = self.inner();
         let lost = inner.users.values().filter(|user| user.standing.is_lost).count();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
 use centrifuge::router::{Refusal, RouterError};
 use centrifuge::{Generation, Key, Lookup, Managers, Route, Router};
 use centrifuge_server::config::read_duration;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
-use crate::shared::http::{LEASE, lease_of};
+use crate::shared::http::{LEASE, lease_of, with_lease};
 
 /// How long one attempt may take beyond what the request itself waits for.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,7 +74,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A name as a part of a path or a query.
-#[must_use]
 pub fn segment(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let written = |byte: u8| if is_plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") };
@@ -134,13 +134,11 @@ impl Pool {
     }
 
     /// The table, and the losses.
-    #[must_use]
     pub fn lookup(&self) -> &Lookup {
         &self.lookup
     }
 
     /// The same pool for a request that is tried for longer or not as long.
-    #[must_use]
     pub fn patience(&self, patience: Duration) -> Pool {
         Pool { router: self.router.clone().patience(patience), ..self.clone() }
     }
@@ -188,14 +186,12 @@ impl Call {
     }
 
     /// Sent under a lease, so that the receiver can refuse it if the sender has lost the key since.
-    #[must_use]
     pub fn under(mut self, lease: Generation) -> Call {
         self.lease = Some(lease);
         self
     }
 
     /// The owner may wait this long before it answers.
-    #[must_use]
     pub fn wait(mut self, wait: Duration) -> Call {
         self.wait = wait;
         self
@@ -231,6 +227,14 @@ impl Answer {
             return Err(format!("{}: {}", self.status, String::from_utf8_lossy(&self.body)).into());
         }
         Ok(serde_json::from_slice(&self.body)?)
+    }
+}
+
+impl IntoResponse for Answer {
+    /// Passes the answer on as it came.
+    fn into_response(self) -> Response {
+        let kind = self.content_type.unwrap_or_else(|| "application/json".to_owned());
+        with_lease((self.status, [("content-type", kind)], self.body).into_response(), self.lease)
     }
 }
 

@@ -9,13 +9,12 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use clap::Args;
 
 use crate::Failure;
-use crate::shared::call::{Call, CallerArgs, Pool};
-use crate::shared::http::{ListenArgs, Problem, with_lease};
+use crate::shared::call::{Answer, Call, CallerArgs, Pool};
+use crate::shared::http::{ListenArgs, Problem};
 
 /// How often it is looked whether the Manager was lost.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -69,7 +68,7 @@ async fn pass(
     uri: Uri,
     method: Method,
     body: Bytes,
-) -> Result<Response, Problem> {
+) -> Result<Answer, Problem> {
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no pool {pool} here"));
     let pool = pools.get(&pool).ok_or_else(unknown)?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -79,10 +78,7 @@ async fn pass(
         () = out_of_contact(pool) => return Err(lost_the_manager()),
         answer = pool.ask(&name, &call) => answer,
     };
-    let answer = answer.map_err(|error| Problem::new(StatusCode::GATEWAY_TIMEOUT, error))?;
-    let kind = answer.content_type.unwrap_or_else(|| "application/json".to_owned());
-    let response = (answer.status, [("content-type", kind)], answer.body).into_response();
-    Ok(with_lease(response, answer.lease))
+    answer.map_err(|error| Problem::new(StatusCode::GATEWAY_TIMEOUT, error))
 }
 
 /// Waits until the table is too old to be believed: whoever is asking then would ask in vain, or be answered by chance.

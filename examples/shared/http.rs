@@ -37,7 +37,6 @@ impl Problem {
     }
 
     /// Says more, for programs.
-    #[must_use]
     pub fn with(mut self, field: &str, value: impl Into<Value>) -> Problem {
         self.fields.insert(field.to_owned(), value.into());
         self
@@ -100,7 +99,6 @@ pub fn check_name(name: &str) -> Result<(), Problem> {
 }
 
 /// The lease that a message came under, if it says.
-#[must_use]
 pub fn lease_of(headers: &HeaderMap) -> Option<Generation> {
     headers.get(LEASE)?.to_str().ok()?.parse().ok().map(Generation)
 }

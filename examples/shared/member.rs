@@ -43,13 +43,11 @@ pub struct MemberArgs {
 
 impl MemberArgs {
     /// The pool, which is also the first part of every path: a frontend knows no other name for it.
-    #[must_use]
     pub fn pool(&self, service: &str) -> String {
         self.namespace.clone().unwrap_or_else(|| service.to_owned())
     }
 
     /// How this server calls other pools of the same Managers.
-    #[must_use]
     pub fn caller(&self, times: &CallerTimes) -> CallerArgs {
         CallerArgs { managers: self.managers.clone(), times: times.clone() }
     }
@@ -90,7 +88,6 @@ impl Member {
     }
 
     /// Its leases.
-    #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }

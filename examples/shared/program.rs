@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::Failure;
 
-/// One part of an application.
+/// Runs one part of an application until it is told to stop.
 #[derive(Parser, Clone, Debug)]
 pub struct Arguments<P: Subcommand> {
     #[command(subcommand)]
@@ -57,7 +57,6 @@ pub fn log_to_stderr() {
 }
 
 /// The exit code of a program, and what is said about it.
-#[must_use]
 pub fn conclude(ended: Result<(), Failure>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -71,14 +71,12 @@ impl From<Stamp> for String {
 
 /// Wall time in milliseconds: the only time that goes along when state moves to another server. Servers' clocks
 /// differ, so that nothing but the length of a life may depend on it.
-#[must_use]
 pub fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, in_ms)
 }
 
 /// A duration in milliseconds.
-#[must_use]
 pub fn in_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -32,7 +32,6 @@ pub enum Role {
 }
 
 /// Plays a part until it is told to stop.
-#[must_use]
 pub fn play(args: RoleArgs) -> ExitCode {
     args.run(run)
 }

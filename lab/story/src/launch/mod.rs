@@ -91,13 +91,11 @@ impl Cluster {
     }
 
     /// Where the Managers keep their table.
-    #[must_use]
     pub fn store(&self) -> StoreKind {
         self.managers.store()
     }
 
     /// How many Managers there are.
-    #[must_use]
     pub fn manager_count(&self) -> usize {
         self.managers.count()
     }
@@ -159,20 +157,17 @@ impl Cluster {
     }
 
     /// Where the Managers are, with commas between them.
-    #[must_use]
     pub fn managers(&self) -> &str {
         self.managers.addresses()
     }
 
     /// How long leases are.
-    #[must_use]
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
     /// A place for files, which goes with the cluster. What the parts print on their standard error is here, a
     /// file for each.
-    #[must_use]
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }

@@ -55,19 +55,16 @@ impl Process {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Where it serves.
-    #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
     /// What it printed on its standard error.
-    #[must_use]
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -8,15 +8,15 @@ mod rolling;
 
 use std::time::{Duration, Instant};
 
+use centrifuge_examples::Failure;
+use centrifuge_examples::presence::SERVICE;
+use centrifuge_examples::shared::call::duration;
 use centrifuge_server::descriptors::raise_limit;
 use clap::Args;
 
 use self::load::{Amount, Load, Measured, Mix};
 use self::report::{Phase, Setup};
 use crate::launch::{Cluster, Process, StoreKind};
-use centrifuge_examples::Failure;
-use centrifuge_examples::presence::SERVICE;
-use centrifuge_examples::shared::call::duration;
 
 pub use self::rack::rack;
 pub use self::rolling::{RollingArgs, rolling};
@@ -144,10 +144,6 @@ impl Bench {
         let sight = self.cluster.sight(SERVICE).await?;
         let grants = (self.cluster.store() != StoreKind::None).then_some(sight.last_generation);
         Ok(Tally { losses_told, republished, grants })
-    }
-
-    async fn at_rest(&self, servers: usize) -> Result<(), Failure> {
-        at_rest(&self.cluster, servers).await
     }
 }
 

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use centrifuge::{Key, Lookup};
 use centrifuge_core::range_set::RangeSet;
+use centrifuge_examples::Failure;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::load::{Begun, Distribution, Person, Reading, Station};
 use super::report::{Phase, Setup, Verdict, table};
-use super::{Bench, EvalArgs, say, serve};
+use super::{Bench, EvalArgs, at_rest, say, serve};
 use crate::launch::{Process, StoreKind};
-use centrifuge_examples::Failure;
 
 /// As many servers as the evaluation has unless told otherwise.
 const SERVERS: usize = 20;
@@ -115,7 +115,7 @@ async fn reset(bench: &mut Bench, args: &EvalArgs) -> Result<Course, Failure> {
     let count = bench.servers.len();
     let dying = bench.servers.split_off(count - count.div_ceil(PART));
     let names: Vec<String> = dying.iter().map(|server| server.name().to_owned()).collect();
-    bench.at_rest(count).await?;
+    at_rest(&bench.cluster, count).await?;
     bench.turn_to("down").await?;
     let urls: BTreeSet<String> = dying.iter().map(|server| server.address().to_owned()).collect();
     let dead = ranges_of(bench.load.stations()[0].frontend().pool().lookup(), &urls);
@@ -139,7 +139,7 @@ async fn reset(bench: &mut Bench, args: &EvalArgs) -> Result<Course, Failure> {
     while let Some(at) = probes.join_next().await {
         whole_at.extend(at?.ok());
     }
-    bench.at_rest(count).await?;
+    at_rest(&bench.cluster, count).await?;
     Ok(Course { dead, lost: owners, killed_at, back_at, whole_at })
 }
 

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use centrifuge_examples::Failure;
+use centrifuge_examples::shared::call::duration;
 use clap::Args;
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use super::load::{Distribution, Reading};
 use super::report::{Phase, Setup, Verdict, table};
 use super::{Bench, EvalArgs, at_rest, say, serve};
 use crate::launch::{Cluster, Process, StoreKind};
-use centrifuge_examples::Failure;
-use centrifuge_examples::shared::call::duration;
 
 /// As many servers as the evaluation has unless told otherwise.
 const SERVERS: usize = 6;

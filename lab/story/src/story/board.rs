@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::device::Belief;
 use centrifuge_examples::shared::stamp::Stamp;
+
+use super::device::Belief;
 
 /// Devices write here what they believe, and those who judge them read it. Devices themselves never read it.
 #[derive(Debug, Default)]

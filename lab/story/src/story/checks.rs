@@ -36,7 +36,7 @@ impl Story {
 
     /// How long to wait for what must come true: not at all once something failed, because then it may never.
     pub(super) fn patience(&self) -> Duration {
-        if self.narrator.failures().is_empty() { self.times.bound } else { Duration::ZERO }
+        if self.narrator.failures.is_empty() { self.times.bound } else { Duration::ZERO }
     }
 
     /// The checks after a scene: whoever can know does, nobody is silently wrong, and every address is where it

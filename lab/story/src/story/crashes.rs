@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use centrifuge_examples::Failure;
+
 use super::checks::within;
 use super::devices::{is_home, peer};
 use super::narrator::{count, words};
 use super::{CONNECTIVITY, PUBSUB, QUEUES, Story};
-use centrifuge_examples::Failure;
 
 /// How long before its server's death a home PC gets a new address, at most.
 const JUST_BEFORE: Duration = Duration::from_millis(20);

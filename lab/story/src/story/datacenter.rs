@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use centrifuge::{Key, Lookup};
+use centrifuge_examples::Failure;
 
 use super::frontends::Frontends;
 use super::link::{Link, LinkMode};
 use super::times::Times;
 use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
 use crate::launch::{Cluster, Process, StoreKind, until};
-use centrifuge_examples::Failure;
 
 /// How many servers each pool has, and how many frontends there are.
 pub(super) const SERVERS: u32 = 3;

@@ -27,6 +27,8 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use centrifuge_examples::Failure;
+use centrifuge_examples::shared::call::duration;
 use clap::{Args, ValueEnum};
 
 use self::board::Board;
@@ -37,8 +39,6 @@ use self::judge::Judge;
 use self::narrator::{Narrator, words};
 use self::rng::Rng;
 use self::times::Times;
-use centrifuge_examples::Failure;
-use centrifuge_examples::shared::call::duration;
 
 pub use self::narrator::Summary;
 
@@ -161,13 +161,13 @@ impl Story {
 
     fn summary(&self, seed: u64) -> Summary {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let failures = self.narrator.failures().to_vec();
+        let failures = self.narrator.failures.clone();
         Summary {
             seed,
-            passed: self.narrator.passed(),
+            passed: self.narrator.passed,
             failed: failures.len() as u64,
             failures,
-            seconds: self.narrator.elapsed().as_secs_f64(),
+            seconds: self.narrator.began.elapsed().as_secs_f64(),
             longest_behind_ms: ms(self.judge.longest()),
             bound_ms: ms(self.times.bound),
             changes: self.devices.changes(),
@@ -177,7 +177,7 @@ impl Story {
 
     /// After a failure, what the processes had to say.
     fn complain(&self) {
-        if self.narrator.failures().is_empty() {
+        if self.narrator.failures.is_empty() {
             return;
         }
         for file in fs::read_dir(self.datacenter.logs()).into_iter().flatten().flatten() {

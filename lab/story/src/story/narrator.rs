@@ -13,10 +13,10 @@ const INDENT: &str = "    ";
 #[derive(Debug)]
 pub(super) struct Narrator {
     is_quiet: bool,
-    began: Instant,
+    pub(super) began: Instant,
     scene: usize,
-    passed: u64,
-    failures: Vec<String>,
+    pub(super) passed: u64,
+    pub(super) failures: Vec<String>,
 }
 
 /// What a run added up to.
@@ -71,18 +71,6 @@ impl Narrator {
             self.failures.push(format!("scene {}: not true: {must}", self.scene));
             self.tell(&format!("FAILED: not true: {must}"));
         }
-    }
-
-    pub(super) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    pub(super) fn passed(&self) -> u64 {
-        self.passed
-    }
-
-    pub(super) fn failures(&self) -> &[String] {
-        &self.failures
     }
 }
 

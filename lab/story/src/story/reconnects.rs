@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use centrifuge_examples::Failure;
+
 use super::checks::within;
 use super::link::LinkMode;
 use super::narrator::{count, words};
 use super::{QUEUES, Story};
-use centrifuge_examples::Failure;
 
 impl Story {
     /// A frontend has no state: its clients find another, and come back to it or not when it is there again.

@@ -1,13 +1,14 @@
-//! What befalls the devices and the datacenter, scene by scene.
+//! The faults, scene by scene: what happens to the devices and the datacenter.
 
 use std::time::{Duration, Instant};
+
+use centrifuge_examples::Failure;
 
 use super::Story;
 use super::checks::within;
 use super::datacenter::POOLS;
 use super::devices::{is_home, peer};
 use super::narrator::{count, words};
-use centrifuge_examples::Failure;
 
 /// How long after another the moments of a scene are, at most.
 const MOMENT: Duration = Duration::from_millis(400);
@@ -33,7 +34,7 @@ impl Story {
         let mut frontends = self.rng.shuffle(self.datacenter.frontend_names()).into_iter();
         let mut next_frontend = move || frontends.next().unwrap_or_default();
         for scene in self.rng.shuffle(faults) {
-            if !self.narrator.failures().is_empty() {
+            if !self.narrator.failures.is_empty() {
                 self.narrator.tell("The story ends early: after a failure nothing that follows says much.");
                 break;
             }

@@ -3,14 +3,14 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use centrifuge_examples::Failure;
+use centrifuge_examples::presence::frontend::FrontendError;
+use centrifuge_examples::shared::call::Tries;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::person::Seen;
-use centrifuge_examples::Failure;
-use centrifuge_examples::presence::frontend::FrontendError;
-use centrifuge_examples::shared::call::Tries;
 
 /// How many complaints are kept word for word.
 const MAX_COMPLAINTS: usize = 5;
@@ -25,13 +25,13 @@ pub(crate) struct Distribution {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Reading {
     /// Half took no longer.
-    pub p50_ms: f64,
+    pub(crate) p50_ms: f64,
     /// Nine of ten took no longer.
-    pub p90_ms: f64,
+    pub(crate) p90_ms: f64,
     /// All but one of a hundred took no longer.
-    pub p99_ms: f64,
+    pub(crate) p99_ms: f64,
     /// All but one of a thousand took no longer.
-    pub p999_ms: f64,
+    pub(crate) p999_ms: f64,
     /// None took longer.
     pub(crate) max_ms: f64,
 }
@@ -81,13 +81,11 @@ impl Distribution {
     }
 
     /// How long it took for this share of them, from 0 to 1, in milliseconds.
-    #[must_use]
     pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         self.micros.value_at_quantile(share) as f64 / 1000.0
     }
 
     /// The usual shares.
-    #[must_use]
     pub(crate) fn reading(&self) -> Reading {
         Reading {
             p50_ms: self.quantile_ms(0.5),
@@ -135,13 +133,11 @@ impl Measured {
     }
 
     /// How requests went.
-    #[must_use]
     pub(crate) fn counts(&self) -> Counts {
         self.with(|inner| inner.counts)
     }
 
     /// The first things that went wrong, in words.
-    #[must_use]
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.with(|inner| inner.complaints.clone())
     }

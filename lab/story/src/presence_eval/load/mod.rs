@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use centrifuge::Key;
 use centrifuge_core::range_set::RangeSet;
+use centrifuge_examples::Failure;
+use centrifuge_examples::presence::frontend::{Frontend, FrontendError};
+use centrifuge_examples::shared::call::{CallerArgs, Tries};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use self::measured::{Counts, Distribution, Measured, Reading};
 pub(crate) use self::person::{Begun, Person};
-use centrifuge_examples::Failure;
-use centrifuge_examples::presence::frontend::{Frontend, FrontendError};
-use centrifuge_examples::shared::call::{CallerArgs, Tries};
 
 /// Longer than any measurement.
 const TTL: Duration = Duration::from_secs(24 * 3600);
@@ -108,13 +108,11 @@ impl Load {
     }
 
     /// The frontends.
-    #[must_use]
     pub(crate) fn stations(&self) -> &[Arc<Station>] {
         &self.stations
     }
 
     /// How many losses were told, and how many publications were made again, at all frontends.
-    #[must_use]
     pub(crate) fn told(&self) -> (u64, u64) {
         let counts = self.stations.iter().map(|station| station.frontend.publications().counts());
         counts.fold((0, 0), |(losses, again), counts| (losses + counts.losses, again + counts.again))
@@ -145,19 +143,16 @@ impl Station {
     }
 
     /// The frontend.
-    #[must_use]
     pub(crate) fn frontend(&self) -> &Frontend {
         &self.frontend
     }
 
     /// The users who are signed in.
-    #[must_use]
     pub(crate) fn people(&self) -> Vec<Arc<Person>> {
         lock(&self.people).clone()
     }
 
     /// Every key that this frontend was told is lost.
-    #[must_use]
     pub(crate) fn told(&self) -> RangeSet {
         lock(&self.told).clone()
     }

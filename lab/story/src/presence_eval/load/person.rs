@@ -44,7 +44,6 @@ pub(crate) enum Seen {
 
 impl Person {
     /// Nobody has heard of this user yet.
-    #[must_use]
     pub(crate) fn new(name: String) -> Person {
         Person { name, one_at_a_time: Default::default(), written: 0.into(), acknowledged: 0.into() }
     }
@@ -59,14 +58,12 @@ impl Person {
     }
 
     /// What is known before a read.
-    #[must_use]
     pub(crate) fn begin(&self, frontend: &Frontend) -> Begun {
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
         Begun { acknowledged, standing: frontend.publications().standing(&self.name).unwrap_or_default() }
     }
 
     /// Whether a read that began so may have found this.
-    #[must_use]
     pub(crate) fn fits(&self, begun: Begun, found: Option<&Presence>) -> bool {
         let number = found.and_then(|found| found.status.parse().ok()).unwrap_or(0);
         let is_possible = number >= begun.acknowledged && number <= self.written.load(Ordering::SeqCst);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use centrifuge_examples::shared::stamp::Stamp;
 use serde::Deserialize;
 
 use crate::story::{CONNECTIVITY, PUBSUB};
-use centrifuge_examples::shared::stamp::Stamp;
 
 /// The section of a device's document that says where the device is.
 pub(super) const ADDRESS: &str = "address";

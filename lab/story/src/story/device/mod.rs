@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use centrifuge_examples::shared::stamp::Stamp;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -18,7 +19,6 @@ use super::frontends::Frontends;
 use super::rng::Rng;
 use super::times::Times;
 use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
-use centrifuge_examples::shared::stamp::Stamp;
 
 pub(super) use self::memory::Belief;
 
@@ -95,7 +95,6 @@ impl Device {
     }
 
     /// Breaks it on purpose, to see whether anybody notices.
-    #[must_use]
     pub(super) fn bug(mut self, bug: Option<Bug>) -> Device {
         self.bug = bug;
         self

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod documents;
 pub mod feeds;
 pub mod presence;
+pub mod programs;
 pub mod pubsub;
 pub mod queues;
 pub mod replicated;

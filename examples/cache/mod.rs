@@ -34,7 +34,6 @@ mod routes;
 mod store;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use centrifuge::leased_map::Json;
@@ -47,7 +46,6 @@ use self::store::Store;
 use crate::Failure;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
-use crate::shared::{frontend, program};
 
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
@@ -66,11 +64,6 @@ pub struct CacheArgs {
     /// Wait so long between a write's last check and the write, so that a test can pause the server there
     #[arg(long, value_parser = duration, default_value = "0ms", hide = true)]
     stall: Duration,
-}
-
-/// The program: `cache server` or `cache frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, frontend::run)
 }
 
 /// Serves until it is told to stop.

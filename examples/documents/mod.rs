@@ -18,7 +18,6 @@ mod document;
 mod publisher;
 mod routes;
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +31,6 @@ use crate::Failure;
 use crate::shared::call::{CallerTimes, duration};
 use crate::shared::member::{Member, MemberArgs};
 use crate::shared::stamp::Stamps;
-use crate::shared::{frontend, program};
 
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
@@ -55,11 +53,6 @@ struct Service {
     documents: LeasedMap<String, Document>,
     stamps: Arc<Stamps>,
     publisher: Option<Publisher>,
-}
-
-/// The program: `documents server` or `documents frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, frontend::run)
 }
 
 /// Serves until it is told to stop.

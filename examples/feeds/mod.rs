@@ -15,7 +15,6 @@ mod posts;
 mod routes;
 mod xml;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use centrifuge::leased_map::Json;
@@ -27,7 +26,6 @@ use self::misrouted::Misrouted;
 use crate::Failure;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
-use crate::shared::program;
 
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
@@ -40,11 +38,6 @@ pub struct FeedsArgs {
     /// Items of one author that are not further apart than this become one item
     #[arg(long, value_parser = duration, default_value = "10m", value_name = "DURATION")]
     window: Duration,
-}
-
-/// The program: `feeds server` or `feeds frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, frontend::run)
 }
 
 /// Serves until it is told to stop.

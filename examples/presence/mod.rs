@@ -8,7 +8,6 @@ pub mod frontend;
 pub mod republish;
 
 use std::net::IpAddr;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
@@ -25,7 +24,6 @@ use crate::Failure;
 use crate::shared::call::duration;
 use crate::shared::http::{Problem, under_lease};
 use crate::shared::member::{Member, MemberArgs};
-use crate::shared::program;
 
 /// The service's name, and its pool's unless another is given.
 pub const SERVICE: &str = "presence";
@@ -61,11 +59,6 @@ pub struct PresenceArgs {
 }
 
 type Users = LeasedMap<String, Publication>;
-
-/// The program: `presence server` or `presence frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, frontend::run)
-}
 
 /// Serves until it is told to stop.
 pub async fn run(args: PresenceArgs) -> Result<(), Failure> {

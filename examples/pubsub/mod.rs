@@ -23,7 +23,6 @@ mod delivery;
 mod routes;
 mod topic;
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +36,6 @@ use crate::Failure;
 use crate::shared::call::{CallerTimes, duration};
 use crate::shared::member::{Member, MemberArgs};
 use crate::shared::stamp::Stamps;
-use crate::shared::{frontend, program};
 
 /// As long as a publish waits for a queue that cannot be reached. Its callers wait for as long.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(20);
@@ -64,11 +62,6 @@ struct Service {
     stamps: Arc<Stamps>,
     delivery: Delivery,
     ttl: Duration,
-}
-
-/// The program: `pubsub server` or `pubsub frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, frontend::run)
 }
 
 /// Serves until it is told to stop.

@@ -23,7 +23,6 @@ mod routes;
 mod wakers;
 mod watch;
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +38,6 @@ use crate::Failure;
 use crate::shared::call::{CallerTimes, duration};
 use crate::shared::member::{Member, MemberArgs};
 use crate::shared::stamp::{Stamps, in_ms};
-use crate::shared::{frontend, program};
 
 /// As long as a reader is kept waiting, whatever it asks for: callers do not wait much longer.
 const MAX_WAIT: Duration = Duration::from_secs(50);
@@ -77,11 +75,6 @@ struct Service {
     wakers: Arc<Wakers>,
     limits: Limits,
     max_wait: Duration,
-}
-
-/// The program: `queues server` or `queues frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, frontend::run)
 }
 
 /// Serves until it is told to stop.

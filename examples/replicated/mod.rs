@@ -21,8 +21,6 @@ pub mod client;
 pub mod gateway;
 mod server;
 
-use std::process::ExitCode;
-
 use centrifuge::leased_map::LeasedKey;
 use centrifuge::{Key, LeasedMap};
 use clap::Args;
@@ -31,18 +29,12 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::shared::member::{Member, MemberArgs};
-use crate::shared::program;
 
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
 pub struct ReplicatedArgs {
     #[command(flatten)]
     member: MemberArgs,
-}
-
-/// The program: `replicated server` or `replicated frontend`.
-pub fn main() -> ExitCode {
-    program::main(run, gateway::run)
 }
 
 /// Serves until it is told to stop.

@@ -16,7 +16,6 @@ pub mod sink;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use axum::{Json, Router};
 use centrifuge::hot::Lease;
 use centrifuge::owner::{Change, Changes};
 use centrifuge::{Generation, KeyRange, LeasedMap, Owner};
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use tokio::task::AbortHandle;
 
 use self::plan::Task;
@@ -35,7 +34,6 @@ use self::sink::Sink;
 use crate::Failure;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
-use crate::shared::program::Arguments;
 
 /// What a server of this pool is told.
 #[derive(Args, Clone, Debug)]
@@ -61,22 +59,6 @@ pub struct TasksArgs {
 
 /// The last period that each task finished.
 type Finished = LeasedMap<String, u64>;
-
-/// The program: `tasks server` or `tasks sink`.
-pub fn main() -> ExitCode {
-    Arguments::parse().run(async |part| match part {
-        Part::Server(args) => run(args).await,
-        Part::Sink(args) => sink::run(args).await,
-    })
-}
-
-#[derive(Subcommand)]
-enum Part {
-    /// A server of the pool
-    Server(TasksArgs),
-    /// Where the effects of periodic tasks go
-    Sink(sink::SinkArgs),
-}
 
 /// Serves until it is told to stop.
 pub async fn run(args: TasksArgs) -> Result<(), Failure> {

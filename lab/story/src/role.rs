@@ -1,11 +1,11 @@
-//! The parts that processes of these programs play: `story serve queues`, so that one `cargo run` has everything.
+//! The parts that processes of these programs play: `story serve queues server`, so that one `cargo run` has
+//! everything.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use centrifuge_examples::Failure;
-use centrifuge_examples::shared::frontend::{self, FrontendArgs};
-use centrifuge_examples::shared::program::Arguments;
-use centrifuge_examples::{documents, presence, pubsub, queues};
+use centrifuge_examples::programs;
+use centrifuge_examples::shared::program::{self, Arguments};
 use clap::Subcommand;
 
 use crate::launch::manager::{self, ManagerArgs};
@@ -13,36 +13,27 @@ use crate::launch::manager::{self, ManagerArgs};
 /// A part, and who wants it.
 pub type RoleArgs = Arguments<Role>;
 
-/// A part of an application.
+/// A Manager, or the program of an application.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
     /// A Manager
     Manager(ManagerArgs),
-    /// Passes requests on to the owners of their keys
-    Frontend(FrontendArgs),
-    /// A server of documents
-    Documents(documents::DocumentsArgs),
-    /// A server of publish-subscribe
-    #[command(name = "pubsub")]
-    PubSub(pubsub::PubSubArgs),
-    /// A server of message queues
-    Queues(queues::QueuesArgs),
-    /// A server of presence
-    Presence(presence::PresenceArgs),
+    /// The words of the application's command line
+    #[command(external_subcommand)]
+    Application(Vec<OsString>),
 }
 
 /// Plays a part until it is told to stop.
 pub fn play(args: RoleArgs) -> ExitCode {
-    args.run(run)
-}
-
-async fn run(role: Role) -> Result<(), Failure> {
-    match role {
-        Role::Manager(args) => manager::run(args).await,
-        Role::Frontend(args) => frontend::run(args).await,
-        Role::Documents(args) => documents::run(args).await,
-        Role::PubSub(args) => pubsub::run(args).await,
-        Role::Queues(args) => queues::run(args).await,
-        Role::Presence(args) => presence::run(args).await,
+    let words = match args.part {
+        Role::Manager(manager) => return program::play(args.parent, manager::run(manager)),
+        Role::Application(words) => words,
+    };
+    match words.first().and_then(|name| name.to_str()) {
+        Some("documents") => programs::documents(words),
+        Some("pubsub") => programs::pubsub(words),
+        Some("queues") => programs::queues(words),
+        Some("presence") => programs::presence(words),
+        _ => program::conclude(Err(format!("there is no program for {words:?}").into())),
     }
 }

@@ -158,7 +158,7 @@ impl Tally {
 }
 
 async fn serve(cluster: &Cluster, name: &str) -> Result<Process, Failure> {
-    cluster.serve(SERVICE, name, &[]).await
+    cluster.serve("presence server", name, &[]).await
 }
 
 async fn at_rest(cluster: &Cluster, servers: usize) -> Result<(), Failure> {

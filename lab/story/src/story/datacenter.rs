@@ -66,10 +66,10 @@ impl Datacenter {
     /// A server of a pool, as a process of its own.
     async fn server(&self, pool: &str, name: &str) -> Result<Process, Failure> {
         let (role, more): (_, &[&str]) = match pool {
-            CONNECTIVITY => ("documents", &["--namespace", CONNECTIVITY, "--pubsub", PUBSUB]),
-            PUBSUB => ("pubsub", &[]),
-            _ if self.bug == Some(Bug::DeafQueues) => ("queues", &[]),
-            _ => ("queues", &["--watches", "connectivity,pubsub"]),
+            CONNECTIVITY => ("documents server", &["--namespace", CONNECTIVITY, "--pubsub", PUBSUB]),
+            PUBSUB => ("pubsub server", &[]),
+            _ if self.bug == Some(Bug::DeafQueues) => ("queues server", &[]),
+            _ => ("queues server", &["--watches", "connectivity,pubsub"]),
         };
         self.cluster.call(role, name, self.cluster.managers(), more).await
     }
@@ -78,7 +78,7 @@ impl Datacenter {
     pub(super) async fn start_frontend(&mut self, name: &str) -> Result<(), Failure> {
         let link = self.links.get(name).ok_or("every frontend has a link")?.address();
         let pools = POOLS.join(",");
-        let frontend = self.cluster.call("frontend", name, &link, &["--pools", &pools]).await?;
+        let frontend = self.cluster.call("documents frontend", name, &link, &["--pools", &pools]).await?;
         self.list.list(name, frontend.address());
         self.frontends.insert(name.to_owned(), frontend);
         Ok(())

@@ -1,8 +1,8 @@
 //! The papers' applications, each a small HTTP service that is the best documentation of one way to use the libraries.
 //!
-//! Every application is a directory: `main.rs` is its program, `mod.rs` says what it promises and starts a
-//! server of it. What they share is in [`shared`]; `visits.rs`, the first service of the guide, needs none of
-//! that.
+//! Every application is a directory: `mod.rs` says what it promises and starts a server of it, and `main.rs` is
+//! its program, whose parts are in [`programs`]. What the applications share is in [`shared`]. `visits.rs`, the
+//! first service of the guide, needs none of that.
 
 pub mod cache;
 pub mod documents;

@@ -93,20 +93,7 @@ pub(super) fn table(setup: &Setup, phases: &[Phase]) {
     );
     println!();
     println!(
-        "{:8} {:>6} {:>8} {:>8} {:>7} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8} {:>9} {:>9}",
-        "phase",
-        "s",
-        "requests",
-        "retried",
-        "failed",
-        "wrong",
-        "losses",
-        "again",
-        "moved",
-        "p50 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "max ms"
+        "phase         s requests  retried  failed  wrong losses  again  moved   p50 ms   p99 ms  p99.9 ms    max ms"
     );
     for phase in phases {
         let Phase { counts, latency, .. } = phase;

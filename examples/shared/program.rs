@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use centrifuge_server::stop::die_with;
+use centrifuge_harness::signals::end_with;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -29,7 +29,7 @@ impl<P: Subcommand> Arguments<P> {
 
 /// Does the work of a part, and ends with the process that started this one, if one did.
 pub fn play(parent: Option<u32>, work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
-    let ended = parent.map_or(Ok(()), die_with).map_err(Failure::from).and_then(|()| {
+    let ended = parent.map_or(Ok(()), end_with).map_err(Failure::from).and_then(|()| {
         log_to_stderr();
         tokio::runtime::Runtime::new()?.block_on(work)
     });

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_examples::Failure;
+use centrifuge_harness::EtcdNodes;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use centrifuge_server::RunningManager;
-use centrifuge_server::etcd_nodes::EtcdNodes;
 use clap::ValueEnum;
 use serde::Serialize;
 use tokio::sync::Mutex;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use centrifuge_examples::Failure;
-use centrifuge_server::stop::is_stopped;
+use centrifuge_harness::signals;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::{READY, TIMEOUT, until};
+use super::{READY, TIMEOUT};
 
 /// A running part. It is killed when it is dropped.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Process {
 
     /// Stops it where it is, as a long pause of its machine would, and waits until it stands still.
     pub async fn pause(&self) -> Result<(), Failure> {
-        let id = self.child.id().ok_or_else(|| format!("{} has ended: {}", self.name, self.complaint()))?;
+        let id = self.child.id().ok_or_else(|| format!("{} has ended: {}", self.name, self.stderr()))?;
         Ok(signals::pause(id)?)
     }
 

@@ -64,6 +64,3 @@ pub use managers::{Managers, ManagersError};
 pub use owner::Owner;
 pub use router::Router;
 pub use test_cluster::TestCluster;
-
-/// The number of a lease, as an application keeps it: what leaves the server carries it.
-pub type LeaseNumber = Generation;

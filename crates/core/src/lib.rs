@@ -28,4 +28,4 @@ pub mod settings;
 pub mod table;
 pub mod text;
 pub mod time;
-pub mod timers;
+mod timers;

@@ -57,7 +57,7 @@ impl PartitionerKind {
 }
 
 /// The most nodes that one Owner has on a ring, whatever its weight: a change of one Owner is decided in one piece.
-pub const MOST_RING_NODES: u32 = 8_192;
+const MOST_RING_NODES: u32 = 8_192;
 
 /// Consistent hashing with virtual nodes (Centrifuge §2.1.2, PRS §4.1).
 ///

@@ -6,7 +6,7 @@ use crate::time::Instant;
 
 /// A set of named deadlines. Setting one again replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Timers<K: Ord + Clone> {
+pub(crate) struct Timers<K: Ord + Clone> {
     by_name: BTreeMap<K, Instant>,
     by_time: BTreeSet<(Instant, K)>,
 }
@@ -19,7 +19,7 @@ impl<K: Ord + Clone> Default for Timers<K> {
 
 impl<K: Ord + Clone> Timers<K> {
     /// Sets or replaces the deadline of `name`.
-    pub fn set(&mut self, name: K, at: Instant) {
+    pub(crate) fn set(&mut self, name: K, at: Instant) {
         if let Some(old) = self.by_name.insert(name.clone(), at) {
             if old == at {
                 return;
@@ -30,14 +30,14 @@ impl<K: Ord + Clone> Timers<K> {
     }
 
     /// Sets the deadline of `name` unless it has one.
-    pub fn set_if_absent(&mut self, name: K, at: Instant) {
+    pub(crate) fn set_if_absent(&mut self, name: K, at: Instant) {
         if !self.by_name.contains_key(&name) {
             self.set(name, at);
         }
     }
 
     /// Forgets the deadline of `name`.
-    pub fn clear(&mut self, name: &K) {
+    pub(crate) fn clear(&mut self, name: &K) {
         if let Some(old) = self.by_name.remove(name) {
             self.by_time.remove(&(old, name.clone()));
         }
@@ -45,23 +45,23 @@ impl<K: Ord + Clone> Timers<K> {
 
     /// The deadline of `name`.
     #[must_use]
-    pub fn get(&self, name: &K) -> Option<Instant> {
+    pub(crate) fn get(&self, name: &K) -> Option<Instant> {
         self.by_name.get(name).copied()
     }
 
     /// The earliest deadline.
     #[must_use]
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
     /// All deadlines, the earliest first.
-    pub fn iter(&self) -> impl Iterator<Item = (Instant, &K)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Instant, &K)> {
         self.by_time.iter().map(|(at, name)| (*at, name))
     }
 
     /// Takes the earliest deadline that is not after `now`.
-    pub fn pop_due(&mut self, now: Instant) -> Option<K> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
         let (at, _) = self.by_time.first()?;
         if *at > now {
             return None;
@@ -69,11 +69,5 @@ impl<K: Ord + Clone> Timers<K> {
         let (_, name) = self.by_time.pop_first()?;
         self.by_name.remove(&name);
         Some(name)
-    }
-
-    /// Forgets every deadline whose name does not satisfy `keep`.
-    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.by_name.retain(|name, _| keep(name));
-        self.by_time.retain(|(_, name)| keep(name));
     }
 }

@@ -8,7 +8,7 @@
 mod admin;
 mod error;
 mod field;
-pub mod flease;
+mod flease;
 mod lookup;
 mod news;
 mod owner;
@@ -16,11 +16,11 @@ mod settings;
 mod status;
 
 pub use admin::{
-    HistoryQuery, LEADER_KEY, LeaseQuery, admin_status, configure_command, leader_named, named,
-    not_leader_status,
+    HistoryQuery, LeaseQuery, admin_status, configure_command, leader_named, named, not_leader_status,
 };
 pub use error::{ConvertError, Problem};
-pub use field::{read_manager, read_namespace, read_owner_name, read_session, write_session};
+pub use field::{read_manager, read_namespace, read_session, write_session};
+pub(crate) use flease::read_peer;
 pub use news::{NewsEncoder, WatchFrame};
 pub use settings::read_settings;
 pub use status::{write_decisions, write_lease, write_namespace_status, write_owner_status};

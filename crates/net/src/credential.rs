@@ -10,13 +10,8 @@ const PURPOSE: &[u8] = b"centrifuge session v1";
 pub fn draw() -> Result<Credential, getrandom::Error> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)?;
-    Ok(of_secret(Secret(secret)))
-}
-
-/// The credential that a secret makes.
-#[must_use]
-pub fn of_secret(secret: Secret) -> Credential {
-    Credential { session: session_of(&secret), secret }
+    let secret = Secret(secret);
+    Ok(Credential { session: session_of(&secret), secret })
 }
 
 /// The session that a secret proves. Whoever knows the id, as every Lookup does, cannot find a secret for it.

@@ -355,12 +355,6 @@ impl HotRoutes {
         let (range, since) = table.since.get(place)?;
         range.contains(key).then_some(*since)
     }
-
-    /// How many ranges the table has.
-    #[must_use]
-    pub fn range_count(&self) -> usize {
-        self.published.get().index.len()
-    }
 }
 
 #[cfg(test)]

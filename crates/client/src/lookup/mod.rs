@@ -159,12 +159,6 @@ impl Lookup {
         status.position
     }
 
-    /// How many ranges the table has.
-    #[must_use]
-    pub fn range_count(&self) -> usize {
-        self.inner.shared.hot.range_count()
-    }
-
     /// The table that readers share, to hand to code that only looks keys up.
     #[must_use]
     pub fn routes(&self) -> HotRoutes {

@@ -31,7 +31,7 @@ pub struct OwnerLease {
 /// The leases of one session. All of them end at one instant, because every message that renews one carries the
 /// complete set (Centrifuge §2.3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Leases {
+pub(super) struct Leases {
     held: RangeMap<OwnerLease>,
     /// The number under which each key that is held was accepted: it has been held without a gap since, under this and every
     /// later number. Apart from the leases, so that one lease is one range however it came about.
@@ -56,46 +56,46 @@ struct Import {
 
 /// What an applied set of orders changed.
 #[derive(Debug, Default)]
-pub struct Applied {
+pub(super) struct Applied {
     /// Leases that are new.
-    pub granted: Vec<Grant>,
+    pub(super) granted: Vec<Grant>,
     /// Leases that are gone.
-    pub revoked: Vec<Revocation>,
+    pub(super) revoked: Vec<Revocation>,
     /// Leases that go on under another number.
-    pub renumbered: Vec<Renumbered>,
+    pub(super) renumbered: Vec<Renumbered>,
     /// Orders that were not accepted.
-    pub refused: Vec<Refusal>,
+    pub(super) refused: Vec<Refusal>,
     /// Imported copies that are of no use any more.
-    pub discarded: Vec<KeyRange>,
+    pub(super) discarded: Vec<KeyRange>,
 }
 
 /// A recalled piece and where it should go.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Recalled {
+pub(super) struct Recalled {
     /// The piece.
-    pub range: KeyRange,
+    pub(super) range: KeyRange,
     /// Its lease.
-    pub lease: OwnerLease,
+    pub(super) lease: OwnerLease,
     /// What the Manager wants: `None` not recalled, `Some(None)` plainly, `Some(Some(..))` with its state.
-    pub wanted: Option<Option<Destination>>,
+    pub(super) wanted: Option<Option<Destination>>,
 }
 
 impl Leases {
     /// What is held if it has not expired.
     #[must_use]
-    pub fn held(&self) -> &RangeMap<OwnerLease> {
+    pub(super) fn held(&self) -> &RangeMap<OwnerLease> {
         &self.held
     }
 
     /// The instant at which every lease ends.
     #[must_use]
-    pub fn expiry(&self) -> Instant {
+    pub(super) fn expiry(&self) -> Instant {
         self.expiry
     }
 
     /// The lease on a key, if it is held at `now`. Compares the clock itself: no timer ends a lease.
     #[must_use]
-    pub fn get(&self, now: Instant, key: Key) -> Option<&OwnerLease> {
+    pub(super) fn get(&self, now: Instant, key: Key) -> Option<&OwnerLease> {
         if now >= self.expiry && !injected(Bug::ExpiryByTimer) {
             return None;
         }
@@ -104,7 +104,7 @@ impl Leases {
 
     /// Whether a key has been held without a gap since it was held under `lease`.
     #[must_use]
-    pub fn is_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
+    pub(super) fn is_continuous(&self, now: Instant, key: Key, lease: Generation) -> bool {
         let Some(held) = self.get(now, key) else { return false };
         if injected(Bug::ContinuousByNumber) {
             return held.generation == lease;
@@ -115,17 +115,17 @@ impl Leases {
 
     /// The number under which each key that is held was accepted.
     #[must_use]
-    pub fn accepted(&self) -> &RangeMap<Generation> {
+    pub(super) fn accepted(&self) -> &RangeMap<Generation> {
         &self.accepted
     }
 
     /// Gives up what has expired by `now`.
-    pub fn expire(&mut self, now: Instant) -> Vec<Revocation> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Revocation> {
         if now < self.expiry { Vec::new() } else { self.drop_all(RevokedReason::Expired) }
     }
 
     /// Gives up everything.
-    pub fn drop_all(&mut self, why: RevokedReason) -> Vec<Revocation> {
+    pub(super) fn drop_all(&mut self, why: RevokedReason) -> Vec<Revocation> {
         let revoke =
             |(range, lease): (KeyRange, &OwnerLease)| Revocation { range, generation: lease.generation, why };
         let revoked = self.held.iter().map(revoke).collect();
@@ -135,42 +135,42 @@ impl Leases {
     }
 
     /// Gives up everything and accepts nothing any more.
-    pub fn close(&mut self) -> Vec<Revocation> {
+    pub(super) fn close(&mut self) -> Vec<Revocation> {
         self.closed = true;
         self.drop_all(RevokedReason::GivenBack)
     }
 
     /// Gives up one piece.
-    pub fn drop_piece(&mut self, range: KeyRange) {
+    pub(super) fn drop_piece(&mut self, range: KeyRange) {
         self.held.remove(range);
         self.accepted.remove(range);
     }
 
     /// Changes one piece.
-    pub fn mark(&mut self, range: KeyRange, transfer: Option<TransferId>, frozen: bool) {
+    pub(super) fn mark(&mut self, range: KeyRange, transfer: Option<TransferId>, frozen: bool) {
         self.held.update(range, |_, lease| Some(OwnerLease { transfer, frozen, ..*lease }));
     }
 
     /// Notes a complete copy of the state that somebody else holds under `source`.
-    pub fn import(&mut self, now: Instant, range: KeyRange, source: Generation, term: Term) {
+    pub(super) fn import(&mut self, now: Instant, range: KeyRange, source: Generation, term: Term) {
         self.imports.insert(range, Import { source, since: now, term });
     }
 
     /// Whether the copy of these keys is here, as they were under `source`.
     #[must_use]
-    pub fn has_import(&self, range: KeyRange, source: Generation) -> bool {
+    pub(super) fn has_import(&self, range: KeyRange, source: Generation) -> bool {
         self.imported(range, source).contains_range(range)
     }
 
     /// Whether a key went on under a later lease than `source`, as far as is known here: then a copy of it is a straggler.
     #[must_use]
-    pub fn is_overtaken(&self, range: KeyRange, source: Generation) -> bool {
+    pub(super) fn is_overtaken(&self, range: KeyRange, source: Generation) -> bool {
         self.highest.overlapping(range).any(|(_, highest)| *highest >= source)
             || self.imports.overlapping(range).any(|(_, import)| import.source > source)
     }
 
     /// Forgets every copy, and names the keys.
-    pub fn drop_imports(&mut self) -> Vec<KeyRange> {
+    pub(super) fn drop_imports(&mut self) -> Vec<KeyRange> {
         let all = self.imports.iter().map(|(range, _)| range).collect();
         self.imports.clear();
         all
@@ -179,7 +179,12 @@ impl Leases {
     /// Forgets the copies that no grant can follow, and names their keys. What came in after the report of `reported` was
     /// sent is a later copy, of which the Manager does not speak. So may be what came in at that very instant: it is kept until
     /// a later report has named it. Nor does a leader know of a copy that a later one ordered: it has been deposed.
-    pub fn forget_void(&mut self, void: &[ImportedCopy], reported: Instant, term: Term) -> Vec<KeyRange> {
+    pub(super) fn forget_void(
+        &mut self,
+        void: &[ImportedCopy],
+        reported: Instant,
+        term: Term,
+    ) -> Vec<KeyRange> {
         let mut gone = Vec::new();
         for copy in void {
             let known = self.imports.overlapping(copy.range);
@@ -195,7 +200,7 @@ impl Leases {
 
     /// Every lease, for a report.
     #[must_use]
-    pub fn report(&self) -> Vec<HeldLease> {
+    pub(super) fn report(&self) -> Vec<HeldLease> {
         let mut leases: Vec<HeldLease> = Vec::with_capacity(self.held.len());
         for (range, lease) in self.held.iter() {
             let OwnerLease { generation, state_since, warrant, .. } = *lease;
@@ -212,7 +217,13 @@ impl Leases {
     }
 
     /// Takes the complete set of leases that the Manager lists, counted from `base`.
-    pub fn apply(&mut self, now: Instant, base: Instant, lease: Duration, orders: &[LeaseOrder]) -> Applied {
+    pub(super) fn apply(
+        &mut self,
+        now: Instant,
+        base: Instant,
+        lease: Duration,
+        orders: &[LeaseOrder],
+    ) -> Applied {
         let mut applied = Applied::default();
         if !injected(Bug::RenewalRevives) {
             applied.revoked = self.expire(now);
@@ -359,7 +370,7 @@ impl Leases {
 
     /// The copies that a grant may still follow, for a report.
     #[must_use]
-    pub fn imports(&self) -> Vec<ImportedCopy> {
+    pub(super) fn imports(&self) -> Vec<ImportedCopy> {
         let copy = |(range, import): (KeyRange, &Import)| ImportedCopy { range, source: import.source };
         self.imports.iter().map(copy).collect()
     }
@@ -379,7 +390,7 @@ impl Leases {
 
     /// The held pieces of an order, with what the Manager wants of them.
     #[must_use]
-    pub fn recalled(&self, order: &LeaseOrder) -> Vec<Recalled> {
+    pub(super) fn recalled(&self, order: &LeaseOrder) -> Vec<Recalled> {
         let wanted = order.recall.as_ref().map(|recall| recall.to.clone());
         self.held
             .overlapping(order.range)
@@ -388,7 +399,7 @@ impl Leases {
     }
 
     /// Gives running leases a fresh start from `now`: what an injected bug does on a recall.
-    pub fn restart(&mut self, now: Instant, lease: Duration) {
+    pub(super) fn restart(&mut self, now: Instant, lease: Duration) {
         self.expiry = self.expiry.max(now + lease);
     }
 }

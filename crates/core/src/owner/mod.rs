@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedReason, TransferId};
-pub use leases::{Leases, OwnerLease};
+pub use leases::OwnerLease;
 
 use crate::id::{
     Credential, Generation, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
@@ -27,6 +27,7 @@ use crate::time::Instant;
 use crate::timers::Timers;
 
 use conversation::{Conversation, Pending, Search};
+use leases::Leases;
 use transfer::Transfers;
 
 /// What an Owner is told at its start.

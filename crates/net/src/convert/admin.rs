@@ -15,7 +15,7 @@ use crate::limits;
 use crate::proto::v1;
 
 /// The metadata key in which a Manager that does not lead names the one that does.
-pub const LEADER_KEY: &str = "centrifuge-leader";
+const LEADER_KEY: &str = "centrifuge-leader";
 
 impl TryFrom<v1::CreateNamespaceRequest> for AdminCommand {
     type Error = ConvertError;

@@ -128,7 +128,7 @@ pub fn read_namespace(field: &str, wire: &str) -> Result<Namespace, ConvertError
 }
 
 /// An Owner's name.
-pub fn read_owner_name(field: &str, wire: &str) -> Result<OwnerName, ConvertError> {
+pub(super) fn read_owner_name(field: &str, wire: &str) -> Converted<OwnerName> {
     match OwnerName::new(wire) {
         Ok(name) => Ok(name),
         Err(_) if wire.is_empty() => refuse(field, Problem::Absent),

@@ -59,7 +59,7 @@ impl TryFrom<v1::FleaseMessage> for Message {
 }
 
 /// The number of a peer.
-pub fn read_peer(field: &str, wire: u32) -> Result<PeerId, ConvertError> {
+pub(crate) fn read_peer(field: &str, wire: u32) -> Converted<PeerId> {
     let at_most = u64::from(u16::MAX);
     u16::try_from(wire)
         .map(PeerId)

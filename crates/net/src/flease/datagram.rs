@@ -5,8 +5,7 @@ use prost::Message as _;
 use prost::encoding::encoded_len_varint;
 
 use super::secret::Secret;
-use crate::convert::flease::read_peer;
-use crate::convert::{ConvertError, Problem};
+use crate::convert::{ConvertError, Problem, read_peer};
 use crate::limits;
 use crate::proto::{encode, v1};
 

@@ -23,7 +23,7 @@ pub(crate) use self::quiet::{QuietArgs, run as run_quiet};
 use self::waits::Waits;
 use crate::Failure;
 use crate::output::{Format, table};
-use crate::process::{start, tell};
+use crate::process::{start, start_behind_others, tell};
 use crate::testbed::MeasuredManager;
 use crate::{count, hundredths};
 
@@ -59,8 +59,9 @@ Each of them twice: in turn, the next message going out when the one before is a
 fast as the stream takes messages (32 Owners join at a time; 32 Lookups ask at a time).
 
 The baseline comes first, with nobody in the other namespace. The Manager, the honest Owner and the hostile
-client are three processes: on two cores the clients compete with the Manager for them, and the honest Owner
-waits for a core as well. So the times are an upper bound of what the Manager is to blame for.";
+client are three processes. The hostile client gets whatever processor time the others leave (nice 19): on a
+machine of its own it would not compete with them. The honest Owner still waits for a core on a small machine,
+so the times are an upper bound of what the Manager is to blame for.";
 
 #[derive(Args)]
 pub(crate) struct IsolationArgs {
@@ -165,7 +166,8 @@ impl Hostile {
         let (kind_name, pacing) = (name_of(kind), name_of(pacing));
         let pieces = kind.pieces(pieces).to_string();
         let role = ["isolation-hostile", "--manager", manager, "--kind", &kind_name];
-        let mut process = start(&[&role[..], &["--pacing", &pacing, "--pieces", &pieces]].concat())?;
+        let mut process =
+            start_behind_others(&[&role[..], &["--pacing", &pacing, "--pieces", &pieces]].concat())?;
         match wait_for(&mut process, CHILD_TIMEOUT).await? {
             Answer::Ready { size } => Ok(Hostile { process, pieces: size }),
             other => Err(Failure::from(format!("the hostile client said {other:?}"))),

@@ -23,6 +23,14 @@ pub(crate) fn start(arguments: &[&str]) -> Result<Process, Failure> {
     Ok(Process::start(&mut command)?)
 }
 
+/// Starts this program in another role as [`start`] does, with whatever processor time others leave.
+pub(crate) fn start_behind_others(arguments: &[&str]) -> Result<Process, Failure> {
+    let mut command = command("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe()?);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(Process::start(&mut command)?)
+}
+
 /// Gives a process an order.
 pub(crate) fn tell(process: &mut Process, order: &impl Serialize) -> Result<(), Failure> {
     Ok(process.tell(&serde_json::to_string(order)?)?)

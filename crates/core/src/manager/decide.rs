@@ -513,6 +513,27 @@ pub(super) fn reconcile(
     conversation: &Conversation,
     withdrawn: &RangeMap<Generation>,
 ) -> Vec<Finding> {
+    reconcile_until(usize::MAX, stored, session, conversation, withdrawn)
+}
+
+/// Whether [`reconcile`] finds anything.
+pub(super) fn differs(
+    stored: &NamespaceState,
+    session: SessionId,
+    conversation: &Conversation,
+    withdrawn: &RangeMap<Generation>,
+) -> bool {
+    !reconcile_until(1, stored, session, conversation, withdrawn).is_empty()
+}
+
+/// Ends as soon as so many findings are enough.
+fn reconcile_until(
+    enough: usize,
+    stored: &NamespaceState,
+    session: SessionId,
+    conversation: &Conversation,
+    withdrawn: &RangeMap<Generation>,
+) -> Vec<Finding> {
     let Some(report) = &conversation.report else { return Vec::new() };
     let mut held = HeldInOrder::new(&report.held);
     let released = ByNumber::new(&report.released, |release| (release.generation, release.range));
@@ -551,6 +572,9 @@ pub(super) fn reconcile(
             for (piece, release) in released.pieces(*number, range) {
                 let taken = missing.intersect_range(piece);
                 findings.extend(taken.iter().map(|piece| given_back(piece, release)));
+                if findings.len() >= enough {
+                    return findings;
+                }
                 missing.remove(piece);
             }
         }
@@ -558,6 +582,9 @@ pub(super) fn reconcile(
             for (piece, _) in refused.pieces(*number, range) {
                 let taken = missing.intersect_range(piece);
                 findings.extend(taken.iter().map(|range| Finding { range, refused: true, ..finding }));
+                if findings.len() >= enough {
+                    return findings;
+                }
                 missing.remove(piece);
             }
         }

@@ -45,7 +45,7 @@ use leader::Leader;
 
 /// How many records make a batch full, usually: what is left to decide waits for the next one. Each change is valid by itself, and between
 /// two batches the leader hears others, so that the work for one namespace never holds up the renewals of another for long.
-pub const MAX_BATCH: usize = 1024;
+pub const MAX_BATCH: usize = 256;
 
 #[cfg(feature = "serde")]
 fn usual_batch() -> usize {

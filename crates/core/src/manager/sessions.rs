@@ -21,7 +21,7 @@ use super::claim::warrant;
 use super::commit::Decided;
 use super::conversation::{Conversation, around, objection};
 use super::conversations::Offer;
-use super::decide::reconcile;
+use super::decide::{differs, reconcile};
 use super::event::{ManagerAction, MessageSkip, Skip, StreamId};
 use super::leader::Leader;
 use super::lookups::count;
@@ -199,7 +199,7 @@ impl Leader {
         // A recall's time begins when its holder knows of it.
         runtime.dirty |= runtime.recalls.unheard;
         let claims = not_granted && runtime.rebuild.is_some();
-        let differs = || !reconcile(stored, session, conversation, &runtime.recalls.withdrawn).is_empty();
+        let differs = || differs(stored, session, conversation, &runtime.recalls.withdrawn);
         conversation.undecided = calls_for_more || claims || (!is_renewal && differs());
         if conversation.undecided || injected(Bug::AbsenceFromAnySession) {
             conversation.undecided = true;
@@ -585,9 +585,7 @@ fn releases_of_others(
     before: Option<&Report>,
     leases: impl Iterator<Item = (KeyRange, LeaseNumbers)>,
 ) -> bool {
-    // A release is said again until its sender hears that it was applied, and by one with a warrant to the next leader too.
-    let mut unsaid = report.released.iter().filter(|release| release.warrant.is_none()).peekable();
-    if unsaid.peek().is_none() {
+    if report.released.is_empty() {
         return false;
     }
     let numbers = |(range, numbers): (KeyRange, LeaseNumbers)| {
@@ -597,15 +595,26 @@ fn releases_of_others(
             .flatten()
             .map(move |number| (number, range.last(), range.first()))
     };
-    let leases: BTreeSet<(Generation, Key, Key)> = leases.flat_map(numbers).collect();
-    let its = |release: &Release| {
+    let mut leases: Vec<(Generation, Key, Key)> = leases.flat_map(numbers).collect();
+    leases.sort_unstable();
+    let is_its = |release: &Release| {
         // Leases do not overlap: the first that ends behind the release's first key decides.
         let from = (release.generation, release.range.first(), Key::MIN);
-        let next = leases.range(from..).next();
+        let next = leases.get(leases.partition_point(|lease| *lease < from));
         next.is_some_and(|(of, _, first)| *of == release.generation && *first <= release.range.last())
     };
-    let before: BTreeSet<&Release> = before.iter().flat_map(|before| &before.released).collect();
-    unsaid.any(|release| !its(release) && !before.contains(release))
+    // A release is said again until its sender hears that it was applied, and by one with a warrant to the next leader too.
+    let said = before.map_or(&[][..], |before| &before.released);
+    let mut others = report.released.iter().filter(|release| release.warrant.is_none() && !is_its(release));
+    match others.next() {
+        None => false,
+        // Reports repeat their releases in the same order, mostly.
+        Some(_) if *said == *report.released => false,
+        Some(first) => {
+            let said: BTreeSet<&Release> = said.iter().collect();
+            !said.contains(first) || others.any(|release| !said.contains(release))
+        }
+    }
 }
 
 /// Whether an Owner's drain waits because nobody can take its ranges.

@@ -119,10 +119,8 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let runtime =
+        centrifuge_server::runtime().map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         match command {
             Command::Dev(args) => dev::run(args).await,

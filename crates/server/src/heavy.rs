@@ -1,14 +1,29 @@
 //! Work that takes long for one poll: the machine, and messages about many leases. It must not keep a thread that serves others.
 
 use std::future::Future;
-use std::thread;
+use std::num::NonZero;
+use std::{env, io, thread};
 
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio::task::{self, JoinHandle};
 
 /// A message about more leases than this is converted apart from the thread's other tasks. It takes some 100 us.
 const MANY: usize = 1_000;
+
+/// How many threads serve connections at least. One that decodes a large message does nothing else for some milliseconds;
+/// where there are as many threads as a small machine has cores, others would wait for it.
+const MIN_WORKERS: usize = 4;
+
+/// The runtime for a Manager. `TOKIO_WORKER_THREADS` overrides how many threads it has.
+pub fn runtime() -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        builder.worker_threads(cores.max(MIN_WORKERS));
+    }
+    builder.enable_all().build()
+}
 
 /// Does something for a message about so many leases; what else waits for this thread goes on elsewhere meanwhile.
 pub(crate) fn apart_if_many<T>(leases: usize, work: impl FnOnce() -> T) -> T {

@@ -26,4 +26,5 @@ mod term_watch;
 pub mod view;
 
 pub use config::{Config, ConfigArgs, ConfigError};
+pub use heavy::runtime;
 pub use manager::{Manager, RunningManager, StartError};

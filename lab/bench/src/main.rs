@@ -62,23 +62,31 @@ enum BenchCommand {
     ManagerClients(testbed::ClientsArgs),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let command = Cli::parse().command;
-    // Either way every process that it started ends.
-    let measured = tokio::select! {
-        // The hot path never waits, and is not interrupted.
-        biased;
-        measured = run(command) => measured,
-        () = told_to_stop() => Err("stopped before the end".into()),
+    // The Manager's threads are as many as in the product.
+    let runtime = match centrifuge_server::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into()),
     };
+    // Either way every process that it started ends.
+    let measured = runtime.block_on(async {
+        tokio::select! {
+            // The hot path never waits, and is not interrupted.
+            biased;
+            measured = run(command) => measured,
+            () = told_to_stop() => Err("stopped before the end".into()),
+        }
+    });
     match measured {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("centrifuge-bench: {failure}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    eprintln!("centrifuge-bench: {failure}");
+    ExitCode::FAILURE
 }
 
 async fn run(command: BenchCommand) -> Result<(), Failure> {

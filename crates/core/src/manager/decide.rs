@@ -1,5 +1,6 @@
 //! One decision: from what sessions said and which times ran out to the records of one batch.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -536,8 +537,11 @@ fn reconcile_until(
 ) -> Vec<Finding> {
     let Some(report) = &conversation.report else { return Vec::new() };
     let mut held = HeldInOrder::new(&report.held);
-    let released = ByNumber::new(&report.released, |release| (release.generation, release.range));
-    let refused = ByNumber::new(&report.refused, |refusal| (refusal.generation, refusal.range));
+    // Most reports list all that their session has: what else they say is not looked at then.
+    let released =
+        LazyCell::new(|| ByNumber::new(&report.released, |release| (release.generation, release.range)));
+    let refused =
+        LazyCell::new(|| ByNumber::new(&report.refused, |refusal| (refusal.generation, refusal.range)));
     let mut findings = Vec::new();
     for (range, entry) in stored.table.of_session(session) {
         let generation = entry.generation;

@@ -113,6 +113,16 @@ impl Table {
         self.entries_of.get(&session).into_iter().flat_map(RangeMap::iter)
     }
 
+    /// Those of a session's entries that have a key from `first` on, clipped to that, in key order.
+    pub fn of_session_from(
+        &self,
+        session: SessionId,
+        first: Key,
+    ) -> impl Iterator<Item = (KeyRange, &Entry)> {
+        let rest = KeyRange::new(first, Key::MAX).unwrap_or(KeyRange::ALL);
+        self.entries_of.get(&session).into_iter().flat_map(move |entries| entries.overlapping(rest))
+    }
+
     /// Whether a session holds, or is being granted, anything.
     #[must_use]
     pub fn has_any(&self, session: SessionId) -> bool {

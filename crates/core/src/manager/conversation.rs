@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::conversation::{ConversationSide, are_impossible};
 use crate::id::{Generation, Seq, SessionId};
 use crate::injected_bug::{Bug, injected};
-use crate::key::KeyRange;
+use crate::key::{Key, KeyRange};
 use crate::message::{HeldLease, LeaseOrder, MovedLease, OrderKind, Report};
 use crate::random::Random;
 use crate::round_trip::RoundTrip;
@@ -64,6 +64,8 @@ pub(super) struct Conversation {
     pub(super) at_rest: bool,
     /// What was found in the latest report and waits for the next batch, the last first.
     pub(super) findings: Vec<Finding>,
+    /// From which key on the latest report is still to be compared with the table.
+    pub(super) next_finding: Option<Key>,
     /// How many of the leases that the latest report lists are known to be claimed and taken.
     pub(super) claims_taken: usize,
 }
@@ -100,6 +102,7 @@ impl Conversation {
             last_sent: [].into(),
             at_rest: false,
             findings: Vec::new(),
+            next_finding: None,
             claims_taken: 0,
         }
     }
@@ -188,6 +191,7 @@ impl Conversation {
         self.report = Some(Arc::new(report));
         self.reported = (now, hold);
         self.findings.clear();
+        self.next_finding = None;
         self.claims_taken = 0;
     }
 

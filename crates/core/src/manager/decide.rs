@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, Namespace, Seq, SessionId};
 use crate::injected_bug::{Bug, any_injected, injected};
-use crate::key::KeyRange;
+use crate::key::{Key, KeyRange};
 use crate::manager_state::{ManagerState, NamespaceState};
 use crate::message::{Release, Report};
 use crate::range_map::RangeMap;
@@ -339,12 +339,19 @@ impl Decision<'_> {
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
         let Some(conversation) = self.runtime.conversations.open.get(&session) else { return };
-        let mut findings = reconcile(self.stored(), session, conversation, &self.runtime.recalls.withdrawn);
+        let (first, enough) = (conversation.next_finding.unwrap_or(Key::MIN), self.max_batch * 2);
+        let withdrawn = &self.runtime.recalls.withdrawn;
+        let (mut findings, next) =
+            reconcile_from(first, enough, self.stored(), session, conversation, withdrawn);
         if injected(Bug::AbsenceFromAnySession) {
             findings.extend(broken::absent_anywhere(self.stored(), conversation));
         }
         findings.reverse();
         self.take_all(session, findings);
+        self.unfinished |= next.is_some();
+        if let Some(conversation) = self.runtime.conversations.open.get_mut(&session) {
+            conversation.next_finding = next;
+        }
     }
 
     /// Goes on with what earlier decisions found in a report and had no room for; says whether it is done.
@@ -514,7 +521,7 @@ pub(super) fn reconcile(
     conversation: &Conversation,
     withdrawn: &RangeMap<Generation>,
 ) -> Vec<Finding> {
-    reconcile_until(usize::MAX, stored, session, conversation, withdrawn)
+    reconcile_from(Key::MIN, usize::MAX, stored, session, conversation, withdrawn).0
 }
 
 /// Whether [`reconcile`] finds anything.
@@ -524,18 +531,19 @@ pub(super) fn differs(
     conversation: &Conversation,
     withdrawn: &RangeMap<Generation>,
 ) -> bool {
-    !reconcile_until(1, stored, session, conversation, withdrawn).is_empty()
+    !reconcile_from(Key::MIN, 1, stored, session, conversation, withdrawn).0.is_empty()
 }
 
-/// Ends as soon as so many findings are enough.
-fn reconcile_until(
+/// Ends behind the lease with which there are enough findings, and says from which key to go on, if so.
+fn reconcile_from(
+    first: Key,
     enough: usize,
     stored: &NamespaceState,
     session: SessionId,
     conversation: &Conversation,
     withdrawn: &RangeMap<Generation>,
-) -> Vec<Finding> {
-    let Some(report) = &conversation.report else { return Vec::new() };
+) -> (Vec<Finding>, Option<Key>) {
+    let Some(report) = &conversation.report else { return (Vec::new(), None) };
     let mut held = HeldInOrder::new(&report.held);
     // Most reports list all that their session has: what else they say is not looked at then.
     let released =
@@ -543,7 +551,10 @@ fn reconcile_until(
     let refused =
         LazyCell::new(|| ByNumber::new(&report.refused, |refusal| (refusal.generation, refusal.range)));
     let mut findings = Vec::new();
-    for (range, entry) in stored.table.of_session(session) {
+    for (range, entry) in stored.table.of_session_from(session, first) {
+        if findings.len() >= enough {
+            return (findings, Some(range.first()));
+        }
         let generation = entry.generation;
         let mut missing = held.missing(range, entry.numbers());
         let any_lease = injected(Bug::ReleaseWithoutGeneration);
@@ -576,8 +587,8 @@ fn reconcile_until(
             for (piece, release) in released.pieces(*number, range) {
                 let taken = missing.intersect_range(piece);
                 findings.extend(taken.iter().map(|piece| given_back(piece, release)));
-                if findings.len() >= enough {
-                    return findings;
+                if enough == 1 && !findings.is_empty() {
+                    return (findings, None);
                 }
                 missing.remove(piece);
             }
@@ -586,8 +597,8 @@ fn reconcile_until(
             for (piece, _) in refused.pieces(*number, range) {
                 let taken = missing.intersect_range(piece);
                 findings.extend(taken.iter().map(|range| Finding { range, refused: true, ..finding }));
-                if findings.len() >= enough {
-                    return findings;
+                if enough == 1 && !findings.is_empty() {
+                    return (findings, None);
                 }
                 missing.remove(piece);
             }
@@ -609,5 +620,5 @@ fn reconcile_until(
         withdrawn.for_each(|(piece, _)| over.insert(piece));
         findings.extend(missing.intersection(&over).iter().map(|range| Finding { range, ..finding }));
     }
-    findings
+    (findings, None)
 }

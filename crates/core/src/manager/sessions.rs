@@ -291,6 +291,7 @@ impl Leader {
                 && (!diskless || conversation.side.applied > Seq::ZERO)
                 // The answer to a report that takes several batches comes with the last of them.
                 && conversation.findings.is_empty()
+                && conversation.next_finding.is_none()
         };
         let mut to_send = Vec::new();
         for (namespace, runtime) in

@@ -339,7 +339,11 @@ impl Decision<'_> {
     /// Releases what the session's report does not hold any more, to where its state went if it went somewhere.
     fn take_findings(&mut self, session: SessionId) {
         let Some(conversation) = self.runtime.conversations.open.get(&session) else { return };
-        let (first, enough) = (conversation.next_finding.unwrap_or(Key::MIN), self.max_batch * 2);
+        let first = conversation.next_finding.unwrap_or(Key::MIN);
+        // What a report lists is put in order each time: the more that is, the more is found at a time.
+        let listed =
+            conversation.report.as_deref().map_or(0, |report| report.released.len() + report.refused.len());
+        let enough = listed.max(self.max_batch * 2);
         let withdrawn = &self.runtime.recalls.withdrawn;
         let (mut findings, next) =
             reconcile_from(first, enough, self.stored(), session, conversation, withdrawn);

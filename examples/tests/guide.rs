@@ -1,23 +1,25 @@
 //! The guide's code is code: each page is compiled or is a program that is, and the first service does what its
 //! page says.
 
+mod cluster;
+
 use std::collections::BTreeSet;
 use std::process::Stdio;
-use std::time::Duration;
 
 use centrifuge::Key;
 use centrifuge_examples::Failure;
-use centrifuge_story::launch::{Cluster, until};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use centrifuge_examples::shared::call::CallerArgs;
+use centrifuge_harness::managers::until;
+use centrifuge_harness::process::command;
+use centrifuge_harness::signals::Signal;
+use centrifuge_harness::wait::{eventually, within};
+use centrifuge_harness::{Cluster, Process};
+
+use crate::cluster::cluster;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide");
-const VISITS: &str = env!("CARGO_BIN_EXE_visits");
 /// What a caller says of a loss.
 const LOST: &str = "the visits of home were lost";
-/// How long a line may take on a machine that does much else.
-const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The blocks of code of a page, each with the word after its fence.
 fn blocks(page: &str) -> Vec<(String, String)> {
@@ -79,23 +81,17 @@ fn the_first_service_is_the_program_of_its_page() {
 }
 
 /// A process of the first service, and what it prints.
-struct Part {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
+struct Part(Process);
 
 impl Part {
     fn start(cluster: &Cluster, words: &[&str]) -> Result<Part, Failure> {
-        let mut command = Command::new(VISITS);
-        command.args(words).env("CENTRIFUGE_MANAGERS", cluster.managers());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-        let output = child.stdout.take().ok_or("a pipe was asked for")?;
-        Ok(Part { child, lines: BufReader::new(output).lines() })
+        let mut command = command(env!("CARGO_BIN_EXE_visits"));
+        command.args(words).env("CENTRIFUGE_MANAGERS", cluster.managers()).stdout(Stdio::piped());
+        Ok(Part(Process::start(&mut command)?))
     }
 
     async fn line(&mut self) -> Result<String, Failure> {
-        let line = tokio::time::timeout(TIMEOUT, self.lines.next_line()).await;
-        line.map_err(|_| "it prints nothing")??.ok_or_else(|| "it has ended".into())
+        Ok(within(self.0.next_line()).await?)
     }
 
     /// Reads the visits up to one of this number, which must follow each other.
@@ -108,14 +104,11 @@ impl Part {
 
     /// Ctrl-C.
     fn interrupt(&self) -> Result<(), Failure> {
-        let id =
-            self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).ok_or("it has ended")?;
-        Ok(kill_process(id, Signal::INT)?)
+        Ok(self.0.signal(Signal::INT)?)
     }
 
     async fn ended(mut self) -> Result<(), Failure> {
-        let ended =
-            tokio::time::timeout(TIMEOUT, self.child.wait()).await.map_err(|_| "it does not stop")??;
+        let ended = eventually(async || self.0.ended().transpose()).await?;
         assert!(ended.success(), "{ended}");
         Ok(())
     }
@@ -123,7 +116,7 @@ impl Part {
 
 #[tokio::test]
 async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
-    let cluster = Cluster::beside(VISITS, &["visits"], Duration::from_secs(5)).await?;
+    let cluster = cluster(&["visits"]).await?;
     let mut first = Part::start(&cluster, &["server", "0"])?;
     assert!(first.line().await?.starts_with("serving at http://127.0.0.1:"));
     cluster.at_rest("visits", 1).await?;
@@ -140,7 +133,7 @@ async fn the_first_service_does_what_its_page_says() -> Result<(), Failure> {
     let mut third = Part::start(&cluster, &["server", "0"])?;
     let third_url = third.line().await?;
     cluster.at_rest("visits", 2).await?;
-    let lookup = cluster.caller()?.lookup("visits").await?;
+    let lookup = cluster.caller::<CallerArgs>()?.lookup("visits").await?;
     let owner = lookup.lookup(Key::of(b"home"))?.url().to_owned();
     let (dying, living) = if third_url.contains(&owner) { (third, second) } else { (second, third) };
     drop(dying);

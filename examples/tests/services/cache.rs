@@ -8,14 +8,16 @@ use axum::http::{Method, StatusCode};
 use centrifuge::Key;
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::{Answer, Call, Pool};
-use centrifuge_story::launch::{Cluster, Process, until};
+use centrifuge_harness::managers::until;
+use centrifuge_harness::{Cluster, Service};
 use serde_json::{Value, json};
 
-use crate::support::{LossRecorder, cluster};
+use crate::cluster::cluster;
+use crate::support::LossRecorder;
 
 const ITEMS: u64 = 60;
 
-async fn serve(cluster: &Cluster, name: &str, more: &[&str]) -> Result<Process, Failure> {
+async fn serve(cluster: &Cluster, name: &str, more: &[&str]) -> Result<Service, Failure> {
     let database = cluster.directory().join("items.db");
     let database = database.to_str().ok_or("a strange directory")?;
     cluster.serve("cache server", name, &[&["--database", database], more].concat()).await
@@ -43,7 +45,7 @@ async fn all_are_warm(pool: &Pool) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn count(server: &Process, what: &str) -> Result<u64, Failure> {
+async fn count(server: &Service, what: &str) -> Result<u64, Failure> {
     let url = format!("{}/cache-stats", server.address());
     let counts: Value = reqwest::get(url).await?.json().await?;
     counts[what].as_u64().ok_or_else(|| format!("no {what} in {counts}").into())

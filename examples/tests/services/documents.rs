@@ -6,11 +6,12 @@ use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::{Call, Pool};
-use centrifuge_story::launch::until;
+use centrifuge_harness::managers::until;
 use serde_json::{Value, json};
 
+use crate::cluster::cluster;
 use crate::mesh::{ask, await_losses, get, key, names, owned, start};
-use crate::support::{LossRecorder, cluster};
+use crate::support::LossRecorder;
 
 fn put(name: &str, section: &str, condition: &str, value: &Value) -> Call {
     Call::put(format!("/documents/{name}/sections/{section}{condition}"), value)

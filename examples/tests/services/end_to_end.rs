@@ -7,30 +7,31 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::{Call, Pool};
-use centrifuge_story::launch::{Process, until};
+use centrifuge_harness::Service;
+use centrifuge_harness::managers::until;
 use serde_json::{Value, json};
 
+use crate::cluster::cluster;
 use crate::mesh::{owned, start};
-use crate::support::cluster;
 
 /// As long as a reader waits at a time.
 const WAIT: Duration = Duration::from_secs(40);
 
 /// Asks through a frontend.
-async fn ask(frontend: &Process, call: Call) -> Result<(StatusCode, Value), Failure> {
+async fn ask(frontend: &Service, call: Call) -> Result<(StatusCode, Value), Failure> {
     let answer = call.wait(WAIT * 2).attempt(&reqwest::Client::new(), frontend.address()).await;
     let answer = answer.map_err(|refusal| format!("{refusal:?}"))?;
     Ok((answer.status, serde_json::from_slice(&answer.body)?))
 }
 
-async fn get(frontend: &Process, call: Call) -> Result<Value, Failure> {
+async fn get(frontend: &Service, call: Call) -> Result<Value, Failure> {
     let (status, body) = ask(frontend, call).await?;
     assert_eq!(status, StatusCode::OK, "{body}");
     Ok(body)
 }
 
 /// Publishes the home PC's address, as often as it takes, and says at which version.
-async fn publish(frontend: &Process, address: &str) -> Result<Value, Failure> {
+async fn publish(frontend: &Service, address: &str) -> Result<Value, Failure> {
     let mut version = Value::Null;
     until("the address is published", async || {
         let call = Call::put("/connectivity/home-pc/sections/address", &json!(address));
@@ -45,7 +46,7 @@ async fn publish(frontend: &Process, address: &str) -> Result<Value, Failure> {
 
 /// The work PC: what it has read, and what it knows.
 struct WorkPc {
-    frontend: Process,
+    frontend: Service,
     incarnation: Value,
     subscription: Value,
     after: u64,
@@ -162,7 +163,7 @@ async fn an_address_reaches_a_subscriber_or_it_knows_that_it_must_look() -> Resu
 
 /// Publishes one address after the other, some at least, until it is told to stop, and says which versions were
 /// accepted, the last one last.
-async fn keep_publishing(frontend: Process, stop: &AtomicBool) -> Result<Vec<Value>, Failure> {
+async fn keep_publishing(frontend: Service, stop: &AtomicBool) -> Result<Vec<Value>, Failure> {
     let mut accepted = Vec::new();
     while !stop.load(Ordering::Relaxed) || accepted.len() < 50 {
         accepted.push(publish(&frontend, &format!("10.0.0.{}", accepted.len())).await?);

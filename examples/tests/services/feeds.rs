@@ -4,11 +4,13 @@ use axum::http::StatusCode;
 use centrifuge::Key;
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::Pool;
-use centrifuge_story::launch::{Process, until};
+use centrifuge_harness::Service;
+use centrifuge_harness::managers::until;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{LossRecorder, cluster};
+use crate::cluster::cluster;
+use crate::support::LossRecorder;
 
 const RSS: &str = include_str!("../../testdata/club.rss.xml");
 const ATOM: &str = include_str!("../../testdata/harbour.atom.xml");
@@ -21,7 +23,7 @@ fn users() -> Vec<String> {
 }
 
 async fn post(
-    at: &Process,
+    at: &Service,
     path: &str,
     body: impl Into<reqwest::Body>,
 ) -> Result<reqwest::Response, Failure> {
@@ -29,7 +31,7 @@ async fn post(
     Ok(request.header("content-type", "application/json").body(body).send().await?)
 }
 
-async fn post_all(frontend: &Process, user: &str) -> Result<(), Failure> {
+async fn post_all(frontend: &Service, user: &str) -> Result<(), Failure> {
     let event = json!({ "text": "is now online" }).to_string();
     for (what, body) in [("import", RSS), ("import", ATOM), ("events", &event), ("import", RSS)] {
         let answer = post(frontend, &format!("/feeds/{user}/{what}"), body.to_owned()).await?;
@@ -38,14 +40,14 @@ async fn post_all(frontend: &Process, user: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn feed(at: &Process, user: &str) -> Result<String, Failure> {
+async fn feed(at: &Service, user: &str) -> Result<String, Failure> {
     let answer = reqwest::get(format!("{}/feeds/{user}", at.address())).await?.error_for_status()?;
     assert_eq!(answer.headers()["content-type"], "application/rss+xml");
     Ok(answer.text().await?)
 }
 
 /// Waits until every user's feed is as it was. A caller with an old table is answered by a server that has no feed.
-async fn are_as_they_were(frontend: &Process, feeds: &[(String, String)]) -> Result<(), Failure> {
+async fn are_as_they_were(frontend: &Service, feeds: &[(String, String)]) -> Result<(), Failure> {
     until("every feed is as it was", async || {
         for (user, before) in feeds {
             if feed(frontend, user).await? != *before {
@@ -188,7 +190,7 @@ async fn a_paused_server_does_not_take_requests_to_the_others_with_it() -> Resul
     let cap = CAP.to_string();
     let frontend = cluster.call("feeds frontend", "frontend", cluster.managers(), &["--cap", &cap]).await?;
     let pool = Pool::connect(&cluster.caller()?, "feeds").await?;
-    let is_at = |server: &Process, user: &String| {
+    let is_at = |server: &Service, user: &String| {
         pool.lookup().lookup(Key::of(user.as_bytes())).is_ok_and(|route| route.url() == server.address())
     };
     let at_paused = users().into_iter().find(|user| is_at(&paused, user)).ok_or("it has some user")?;

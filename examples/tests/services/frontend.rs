@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use centrifuge_examples::Failure;
 
-use crate::support::cluster;
+use crate::cluster::cluster;
 
 #[tokio::test]
 async fn a_pool_that_a_frontend_does_not_know_is_not_found() -> Result<(), Failure> {

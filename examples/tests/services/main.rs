@@ -1,6 +1,8 @@
 //! Every service as real processes: a Manager, servers of a pool, and callers.
 
 mod cache;
+#[path = "../cluster/mod.rs"]
+mod cluster;
 mod documents;
 mod end_to_end;
 mod feeds;

@@ -5,7 +5,8 @@ use centrifuge::Key;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::{Answer, Call, Pool};
-use centrifuge_story::launch::{Cluster, Process, until};
+use centrifuge_harness::managers::until;
+use centrifuge_harness::{Cluster, Service};
 use serde_json::Value;
 
 use crate::support::LossRecorder;
@@ -16,7 +17,7 @@ pub(crate) async fn start(
     role: &str,
     name: &str,
     more: &[&str],
-) -> Result<Process, Failure> {
+) -> Result<Service, Failure> {
     cluster.call(role, name, cluster.managers(), more).await
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn names(what: &str, count: usize) -> Vec<String> {
 }
 
 /// Those of the names that a server owns, as a caller sees it.
-pub(crate) fn owned(pool: &Pool, server: &Process, names: &[String]) -> Vec<String> {
+pub(crate) fn owned(pool: &Pool, server: &Service, names: &[String]) -> Vec<String> {
     let is_here =
         |name: &&String| pool.lookup().lookup(key(name)).is_ok_and(|route| route.url() == server.address());
     names.iter().filter(is_here).cloned().collect()

@@ -4,13 +4,13 @@ use axum::http::StatusCode;
 use centrifuge::Key;
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::{Call, Pool};
-use centrifuge_story::launch::{Cluster, Process, until};
+use centrifuge_harness::managers::until;
+use centrifuge_harness::{Cluster, Link, LinkMode, Service};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
 
-use crate::support::{LossRecorder, cluster};
+use crate::cluster::cluster;
+use crate::support::LossRecorder;
 
 const USERS: u32 = 40;
 
@@ -24,7 +24,7 @@ fn presence(user: &str, status: &str) -> Value {
 
 /// A frontend as its users see it.
 struct Desk {
-    process: Process,
+    process: Service,
     http: Client,
 }
 
@@ -200,14 +200,14 @@ async fn a_frontend_that_is_cut_off_sends_its_users_elsewhere() -> Result<(), Fa
     let cluster = cluster(&["presence"]).await?;
     let _server = cluster.serve("presence server", "a", &[]).await?;
     cluster.at_rest("presence", 1).await?;
-    let relay = Relay::to(cluster.managers(), "127.0.0.1:0").await?;
-    let at = relay.address.clone();
+    let link = Link::to(cluster.managers().to_owned()).await?;
+    let at = link.address();
     let flags = "--poll 500ms --contact-timeout 2s --silence 500ms --unowned-delay 4s --patience 20s";
     let arguments: Vec<&str> = ["--managers", &at].into_iter().chain(flags.split(' ')).collect();
     let process = cluster.run("presence frontend", "cut-off", &arguments).await?;
     let (cut_off, other) = (Desk { process, http: Client::new() }, Desk::start(&cluster, "other").await?);
     cut_off.publish("ada", "online").await?;
-    drop(relay);
+    link.set(LinkMode::Refuses);
 
     let answer = || cut_off.http.get(cut_off.url("ada")).send();
     until("it knows that it is cut off", async || {
@@ -221,38 +221,8 @@ async fn a_frontend_that_is_cut_off_sends_its_users_elsewhere() -> Result<(), Fa
     // It hears now and then that everything may be lost, and publishes it again; but what users said elsewhere
     // since is newer.
     until("it has forgotten who is elsewhere", async || Ok(cut_off.count("users").await? == 0)).await?;
-    let _relay = Relay::to(cluster.managers(), &at).await?;
+    link.set(LinkMode::Open);
     until("it serves again", async || Ok(answer().await?.status() == StatusCode::OK)).await?;
     assert_eq!(cut_off.read("ada").await?, Some(presence("ada", "at the other frontend")));
     Ok(())
-}
-
-/// Carries bytes to an address until it is dropped.
-struct Relay {
-    address: String,
-    task: AbortHandle,
-}
-
-impl Relay {
-    async fn to(target: &str, listen: &str) -> Result<Relay, Failure> {
-        let listener = TcpListener::bind(listen).await?;
-        let (address, target) = (listener.local_addr()?.to_string(), target.to_owned());
-        let task = tokio::spawn(async move {
-            let mut links = tokio::task::JoinSet::new();
-            while let Ok((mut near, _)) = listener.accept().await {
-                let target = target.clone();
-                links.spawn(async move {
-                    let mut far = TcpStream::connect(target).await?;
-                    tokio::io::copy_bidirectional(&mut near, &mut far).await
-                });
-            }
-        });
-        Ok(Relay { address, task: task.abort_handle() })
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }

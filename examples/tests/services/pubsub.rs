@@ -4,11 +4,12 @@ use axum::http::StatusCode;
 use centrifuge::Generation;
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::{Call, CallerArgs, Pool};
-use centrifuge_story::launch::until;
+use centrifuge_harness::managers::until;
 use serde_json::{Value, json};
 
+use crate::cluster::cluster;
 use crate::mesh::{ask, await_losses, get, key, names, owned, start};
-use crate::support::{LossRecorder, cluster};
+use crate::support::LossRecorder;
 
 fn open(queue: &str) -> Call {
     Call::post(format!("/queues/{queue}/open"), &json!({ "interests": {} }))

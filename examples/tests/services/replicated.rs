@@ -5,10 +5,12 @@ use centrifuge::leased_map::LeasedKey;
 use centrifuge_examples::Failure;
 use centrifuge_examples::replicated::{CopyName, Versioned};
 use centrifuge_examples::shared::call::{Call, Pool};
-use centrifuge_story::launch::{Process, until};
+use centrifuge_harness::Service;
+use centrifuge_harness::managers::until;
 use serde_json::{Value, json};
 
-use crate::support::{LossRecorder, cluster};
+use crate::cluster::cluster;
+use crate::support::LossRecorder;
 
 const COPIES: u32 = 3;
 const NAMES: u32 = 30;
@@ -18,7 +20,7 @@ fn copies_of(name: &str) -> impl Iterator<Item = CopyName> {
 }
 
 /// How many copies of a name are at a server.
-fn copies_at(pool: &Pool, server: &Process, name: &str) -> usize {
+fn copies_at(pool: &Pool, server: &Service, name: &str) -> usize {
     let is_there =
         |copy: &CopyName| pool.lookup().lookup(copy.key()).is_ok_and(|route| route.url() == server.address());
     copies_of(name).filter(is_there).count()
@@ -35,14 +37,14 @@ async fn values(pool: &Pool, name: &str) -> Result<Vec<Option<Value>>, Failure> 
     Ok(values)
 }
 
-async fn put(gateway: &Process, name: &str, value: &Value) -> Result<(), Failure> {
+async fn put(gateway: &Service, name: &str, value: &Value) -> Result<(), Failure> {
     let url = format!("{}/replicated/{name}", gateway.address());
     let answer = reqwest::Client::new().put(url).json(value).send().await?;
     assert_eq!(answer.status(), StatusCode::OK, "{}", answer.text().await?);
     Ok(())
 }
 
-async fn get(gateway: &Process, name: &str) -> Result<Value, Failure> {
+async fn get(gateway: &Service, name: &str) -> Result<Value, Failure> {
     let answer = reqwest::get(format!("{}/replicated/{name}", gateway.address())).await?;
     Ok(answer.error_for_status()?.json::<Versioned>().await?.value)
 }

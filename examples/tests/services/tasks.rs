@@ -5,25 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::Pool;
 use centrifuge_examples::tasks::ledger::{Event, Run, What};
-use centrifuge_story::launch::{Cluster, Process, until};
+use centrifuge_harness::managers::until;
+use centrifuge_harness::{Cluster, Service};
 
-use crate::support::{LossRecorder, cluster};
+use crate::cluster::cluster;
+use crate::support::LossRecorder;
 
 const TASKS: usize = 12;
 
 async fn serve(
     cluster: &Cluster,
-    sink: &Process,
+    sink: &Service,
     name: &str,
     (period, work): (&str, &str),
-) -> Result<Process, Failure> {
+) -> Result<Service, Failure> {
     let count = TASKS.to_string();
     let more = ["--sink", sink.address(), "--count", &count, "--period", period, "--work", work];
     cluster.serve("tasks server", name, &more).await
 }
 
 /// What the sink has noted, once it is sure that it never had two runs of a task open and took no period twice.
-async fn events(sink: &Process) -> Result<Vec<Event>, Failure> {
+async fn events(sink: &Service) -> Result<Vec<Event>, Failure> {
     let events: Vec<Event> = reqwest::get(format!("{}/runs", sink.address())).await?.json().await?;
     let mut open: BTreeMap<&str, &Run> = BTreeMap::new();
     let mut ended = BTreeSet::new();
@@ -49,7 +51,7 @@ fn latest(events: &[Event]) -> u64 {
 }
 
 /// Waits until every task has finished a period that has not begun yet.
-async fn goes_on(sink: &Process) -> Result<(), Failure> {
+async fn goes_on(sink: &Service) -> Result<(), Failure> {
     let from = latest(&events(sink).await?) + 1;
     until("every task runs in one more period", async || {
         let events = events(sink).await?;
@@ -59,12 +61,12 @@ async fn goes_on(sink: &Process) -> Result<(), Failure> {
 }
 
 /// What a server runs, and the last period that each of it finished.
-async fn own(server: &Process) -> Result<BTreeMap<String, Option<u64>>, Failure> {
+async fn own(server: &Service) -> Result<BTreeMap<String, Option<u64>>, Failure> {
     Ok(reqwest::get(format!("{}/tasks", server.address())).await?.json().await?)
 }
 
 /// What servers run, once each task has its server: a grant may still be on its way when the Manager has committed it.
-async fn shared_out(servers: &[&Process]) -> Result<BTreeMap<String, Option<u64>>, Failure> {
+async fn shared_out(servers: &[&Service]) -> Result<BTreeMap<String, Option<u64>>, Failure> {
     let mut all = BTreeMap::new();
     until("each task has its server", async || {
         all.clear();
@@ -81,7 +83,7 @@ async fn shared_out(servers: &[&Process]) -> Result<BTreeMap<String, Option<u64>
 }
 
 /// Waits until a run of a server is open.
-async fn until_it_works(sink: &Process, server: &Process) -> Result<(), Failure> {
+async fn until_it_works(sink: &Service, server: &Service) -> Result<(), Failure> {
     until("it is in the middle of a run", async || {
         let events = events(sink).await?;
         let begun = events.iter().rev().find(|event| event.server == server.name());

@@ -1,7 +1,9 @@
-//! What tests, measurements and fault runs share: processes, Managers, etcd nodes, ports, waits and seeds.
+//! What tests, measurements and fault runs share: processes, Managers, clusters, etcd nodes, links, ports, waits and seeds.
 
+pub mod cluster;
 pub mod etcd;
 pub mod http;
+pub mod link;
 pub mod managers;
 pub mod ports;
 pub mod process;
@@ -10,7 +12,9 @@ pub mod service;
 pub mod signals;
 pub mod wait;
 
+pub use cluster::Cluster;
 pub use etcd::{EtcdNodes, NodeOptions};
+pub use link::{Link, LinkMode};
 pub use managers::{ManagerProcesses, StoreKind};
 pub use process::Process;
 pub use rng::Rng;

@@ -35,6 +35,9 @@ const FLEASE_LEASE: Duration = Duration::from_millis(2_000);
 const FLEASE_EPSILON: Duration = Duration::from_millis(200);
 const FLEASE_ROUND: Duration = Duration::from_millis(500);
 
+/// The settings of a Manager alone on a file, which need not wait for long.
+const ALONE: &str = "leader_lease = \"2s\"\ncampaign_interval = \"500ms\"\n";
+
 /// Where Managers keep their table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -78,8 +81,8 @@ impl Place {
 }
 
 impl ManagerProcesses {
-    /// Starts them, and waits until each leads or knows who does. Without a store they need to know their pools from
-    /// the start.
+    /// Starts them, and waits until each leads or knows who does. The program is told `manager`, and then what
+    /// `centrifuge manager` can be told. Without a store they need to know their pools from the start.
     pub async fn start(
         program: &Program,
         store: StoreKind,
@@ -106,13 +109,15 @@ impl ManagerProcesses {
                     "none".to_owned(),
                     diskless_config(number, &numbered(&listen), pools, settings, directory)?,
                 ),
-                _ => (path_text(&directory.join("centrifuge.db"))?, String::new()),
+                _ => (path_text(&directory.join("centrifuge.db"))?, ALONE.to_owned()),
             };
             let file = directory.join(format!("{name}.toml"));
             fs::write(&file, config)?;
-            let arguments =
-                ["manager", "--listen", address, "--store", &store, "--config", &path_text(&file)?];
-            let start = Some((program.clone(), arguments.map(str::to_owned).to_vec()));
+            let (file, http) = (path_text(&file)?, "127.0.0.1:0");
+            let told =
+                ["--grpc-listen", address, "--http-listen", http, "--store", &store, "--config", &file];
+            let arguments = ["manager"].iter().chain(&told).map(|&word| word.to_owned()).collect();
+            let start = Some((program.clone(), arguments));
             places.push(Place { name, start, admin: admin(address)? });
         }
         let group = ManagerProcesses {

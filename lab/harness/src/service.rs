@@ -9,30 +9,46 @@ use crate::process::{Process, command};
 use crate::signals;
 use crate::wait::TIMEOUT;
 
-/// How services are started: a program, and the words before what each is told.
+/// How services are started.
 #[derive(Clone, Debug)]
-pub struct Program {
-    path: PathBuf,
-    words: Vec<String>,
+pub enum Program {
+    /// A program, and the words before what each is told.
+    One(PathBuf, Vec<String>),
+    /// The programs in a directory: the first word of what each is told is the name of one.
+    In(PathBuf),
 }
 
 impl Program {
     /// A program whose first word names the role.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), words: Vec::new() }
+        Program::One(path.into(), Vec::new())
     }
 
     /// This very program, which plays a role when it is started with this word before it.
     pub fn this(word: &str) -> io::Result<Program> {
-        Ok(Program { path: std::env::current_exe()?, words: vec![word.to_owned()] })
+        Ok(Program::One(std::env::current_exe()?, vec![word.to_owned()]))
+    }
+
+    /// This program and those beside it.
+    #[must_use]
+    pub fn beside(path: &str) -> Program {
+        Program::In(Path::new(path).parent().unwrap_or(Path::new(".")).to_owned())
     }
 
     /// The command with these arguments.
     #[must_use]
     pub fn command<S: AsRef<str>>(&self, arguments: &[S]) -> Command {
-        let mut command = command(&self.path);
-        command.args(&self.words).args(arguments.iter().map(AsRef::as_ref));
+        let mut arguments = arguments.iter().map(AsRef::as_ref);
+        let mut command = match self {
+            Program::One(path, words) => {
+                let mut command = command(path);
+                command.args(words);
+                command
+            }
+            Program::In(directory) => command(directory.join(arguments.next().unwrap_or_default())),
+        };
+        command.args(arguments);
         command
     }
 }

@@ -23,7 +23,7 @@ pub async fn within<T>(wait: impl Future<Output = T>) -> T {
 }
 
 /// Looks again and again until `look` finds something, and panics if it does not.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
+pub async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     within(async {
         loop {
             if let Some(found) = look().await {

@@ -1,7 +1,6 @@
 //! Managers as processes on every store, which are this program again: each is restarted, and one leads afterwards.
 
 use std::error::Error;
-use std::path::PathBuf;
 
 use centrifuge_harness::managers::{Failure, until};
 use centrifuge_harness::process::announce_ready;
@@ -18,12 +17,8 @@ const POOL: &str = "rooms";
 /// What a Manager is told.
 #[derive(Parser)]
 struct Told {
-    #[arg(long)]
-    listen: String,
-    #[arg(long)]
-    store: PathBuf,
-    #[arg(long)]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigArgs,
     #[arg(long)]
     parent: u32,
 }
@@ -43,18 +38,11 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 async fn run(told: Told) -> Result<(), Failure> {
     end_with(told.parent)?;
-    let wanted = ConfigArgs {
-        config: Some(told.config),
-        store: Some(told.store),
-        grpc_listen: Some(told.listen.clone()),
-        http_listen: Some("127.0.0.1:0".to_owned()),
-        ..ConfigArgs::default()
-    };
-    let config = wanted.resolve()?;
+    let config = told.config.resolve()?;
     let store = config.store.clone();
     let manager = Manager::start(config, store).await?;
     let _ = manager.view().roles().wait_for(|role| role.is_ready()).await;
-    announce_ready(&told.listen);
+    announce_ready(&manager.grpc_addr().to_string());
     told_to_stop().await;
     manager.shutdown().await;
     Ok(())

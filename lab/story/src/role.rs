@@ -2,13 +2,16 @@
 //! everything.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
 use centrifuge_examples::programs;
 use centrifuge_examples::shared::program::{self, Arguments};
+use centrifuge_harness::Program;
+use centrifuge_server::config::ConfigArgs;
 use clap::Subcommand;
 
-use crate::launch::manager::{self, ManagerArgs};
+use crate::manager;
 
 /// A part, and who wants it.
 pub type RoleArgs = Arguments<Role>;
@@ -17,16 +20,21 @@ pub type RoleArgs = Arguments<Role>;
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
     /// A Manager
-    Manager(ManagerArgs),
+    Manager(Box<ConfigArgs>),
     /// The words of the application's command line
     #[command(external_subcommand)]
     Application(Vec<OsString>),
 }
 
+/// Starts this program in a part.
+pub(crate) fn program() -> io::Result<Program> {
+    Program::this("serve")
+}
+
 /// Plays a part until it is told to stop.
 pub fn play(args: RoleArgs) -> ExitCode {
     let words = match args.part {
-        Role::Manager(manager) => return program::play(args.parent, manager::run(manager)),
+        Role::Manager(manager) => return program::play(args.parent, manager::run(*manager)),
         Role::Application(words) => words,
     };
     match words.first().and_then(|name| name.to_str()) {

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use centrifuge_examples::Failure;
 use centrifuge_examples::presence::SERVICE;
 use centrifuge_examples::shared::call::duration;
+use centrifuge_harness::{Cluster, Service, StoreKind};
 use centrifuge_server::descriptors::raise_limit;
 use clap::Args;
 
 use self::load::{Amount, Load, Measured, Mix};
 use self::report::{Phase, Setup};
-use crate::launch::{Cluster, Process, StoreKind};
+use crate::role;
 
 pub use self::rack::rack;
 pub use self::rolling::{RollingArgs, rolling};
@@ -56,7 +57,7 @@ pub struct EvalArgs {
 /// A pool under load.
 struct Bench {
     cluster: Cluster,
-    servers: Vec<Process>,
+    servers: Vec<Service>,
     load: Load,
     phases: Vec<Running>,
     setup: Setup,
@@ -91,7 +92,7 @@ impl Bench {
         }
         raise_limit(frontends * count * 2);
         say(&format!("starting Managers and {count} servers"));
-        let cluster = Cluster::start(store, &[SERVICE], args.lease).await?;
+        let cluster = Cluster::start(role::program()?, store, &[SERVICE], args.lease).await?;
         let mut servers = Vec::new();
         for number in 0..count {
             servers.push(serve(&cluster, &format!("presence-{number}")).await?);
@@ -104,7 +105,7 @@ impl Bench {
         load.start();
         let setup = Setup {
             store,
-            managers: cluster.manager_count(),
+            managers: cluster.manager_processes().count(),
             servers: count,
             frontends,
             users: args.users,
@@ -141,8 +142,9 @@ impl Bench {
 
     async fn tally(&self) -> Result<Tally, Failure> {
         let (losses_told, republished) = self.load.told();
-        let sight = self.cluster.sight(SERVICE).await?;
-        let grants = (self.cluster.store() != StoreKind::None).then_some(sight.last_generation);
+        let status = self.cluster.status(SERVICE).await?;
+        let grants =
+            (self.cluster.manager_processes().store() != StoreKind::None).then_some(status.last_generation);
         Ok(Tally { losses_told, republished, grants })
     }
 }
@@ -157,7 +159,7 @@ impl Tally {
     }
 }
 
-async fn serve(cluster: &Cluster, name: &str) -> Result<Process, Failure> {
+async fn serve(cluster: &Cluster, name: &str) -> Result<Service, Failure> {
     cluster.serve("presence server", name, &[]).await
 }
 

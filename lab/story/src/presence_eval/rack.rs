@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use centrifuge::{Key, Lookup};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_examples::Failure;
+use centrifuge_harness::{Service, StoreKind};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::load::{Begun, Distribution, Person, Reading, Station};
 use super::report::{Phase, Setup, Verdict, table};
 use super::{Bench, EvalArgs, at_rest, say, serve};
-use crate::launch::{Process, StoreKind};
 
 /// As many servers as the evaluation has unless told otherwise.
 const SERVERS: usize = 20;
@@ -162,8 +162,8 @@ fn ranges_of(lookup: &Lookup, urls: &BTreeSet<String>) -> RangeSet {
     ranges
 }
 
-async fn kill(servers: Vec<Process>) -> Result<(), Failure> {
-    let mut kills: JoinSet<_> = servers.into_iter().map(Process::kill).collect();
+async fn kill(servers: Vec<Service>) -> Result<(), Failure> {
+    let mut kills: JoinSet<_> = servers.into_iter().map(Service::kill).collect();
     while let Some(killed) = kills.join_next().await {
         killed??;
     }

@@ -1,12 +1,12 @@
 //! What an evaluation found, for people and for programs.
 
 use centrifuge_examples::Failure;
+use centrifuge_harness::StoreKind;
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::Running;
 use super::load::{Counts, Reading};
-use crate::launch::StoreKind;
 
 /// What was measured on.
 #[derive(Clone, Debug, Serialize)]

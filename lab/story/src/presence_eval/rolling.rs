@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::duration;
+use centrifuge_harness::{Cluster, Service, StoreKind};
 use clap::Args;
 use serde::Serialize;
 
 use super::load::{Distribution, Reading};
 use super::report::{Phase, Setup, Verdict, table};
 use super::{Bench, EvalArgs, at_rest, say, serve};
-use crate::launch::{Cluster, Process, StoreKind};
 
 /// As many servers as the evaluation has unless told otherwise.
 const SERVERS: usize = 6;
@@ -116,7 +116,7 @@ async fn restart_all(
 
 async fn restart_servers(
     cluster: &Cluster,
-    servers: &mut Vec<Process>,
+    servers: &mut Vec<Service>,
     at_least: Duration,
     rest: Duration,
 ) -> Result<Restarts, Failure> {
@@ -135,7 +135,7 @@ async fn restart_servers(
 
 async fn restart_first(
     cluster: &Cluster,
-    servers: &mut Vec<Process>,
+    servers: &mut Vec<Service>,
     restarts: &mut Restarts,
 ) -> Result<(), Failure> {
     let count = servers.len();
@@ -165,9 +165,10 @@ async fn restart_managers(
 ) -> Result<ManagerRestarts, Failure> {
     let mut restarts = ManagerRestarts { rounds: 0, count: 0, back: Distribution::new()? };
     while is_wanted && (restarts.rounds == 0 || !is_over.load(Ordering::Relaxed)) {
-        for number in 0..cluster.manager_count() {
+        let managers = cluster.manager_processes();
+        for number in 0..managers.count() {
             let stopping = Instant::now();
-            cluster.restart_manager(number).await?;
+            managers.restart(number).await?;
             restarts.back.add(stopping.elapsed());
             restarts.count += 1;
             tokio::time::sleep(rest).await;

@@ -63,7 +63,7 @@ impl Story {
             self.datacenter.kill_server(&victim.server).await?;
         }
         self.things_happen_after(&victims).await;
-        let come_back_at_once = self.rng.coin();
+        let come_back_at_once = self.rng.percent(50);
         if come_back_at_once {
             self.come_back(&victims).await?;
         }
@@ -94,7 +94,7 @@ impl Story {
             let concerned = self.datacenter.owned(pool, &server, self.devices.names());
             let suits = |name: &&String| is_home(name) != (pool == QUEUES);
             let candidates: Vec<String> = concerned.iter().filter(suits).cloned().collect();
-            let featured = self.rng.pick(&candidates).cloned();
+            let featured = self.rng.pick(candidates);
             victims.push(Victim { pool, server, concerned, featured });
         }
         let suits = victims.iter().position(|victim| victim.featured.is_some());

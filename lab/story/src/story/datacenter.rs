@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use centrifuge::{Key, Lookup};
 use centrifuge_examples::Failure;
+use centrifuge_examples::shared::call::CallerArgs;
+use centrifuge_harness::managers::until;
+use centrifuge_harness::{Cluster, Link, LinkMode, Service, StoreKind};
 
 use super::frontends::Frontends;
-use super::link::{Link, LinkMode};
 use super::times::Times;
 use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
-use crate::launch::{Cluster, Process, StoreKind, until};
+use crate::role;
 
 /// How many servers each pool has, and how many frontends there are.
 pub(super) const SERVERS: u32 = 3;
@@ -23,8 +25,8 @@ pub(super) struct Datacenter {
     cluster: Cluster,
     bug: Option<Bug>,
     /// The servers of all pools, by name.
-    servers: BTreeMap<String, Process>,
-    frontends: BTreeMap<String, Process>,
+    servers: BTreeMap<String, Service>,
+    frontends: BTreeMap<String, Service>,
     /// From each frontend to the Manager.
     links: BTreeMap<String, Link>,
     list: Frontends,
@@ -34,7 +36,7 @@ pub(super) struct Datacenter {
 impl Datacenter {
     /// Starts everything, and waits until every key of every pool has an owner.
     pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Datacenter, Failure> {
-        let cluster = Cluster::start(StoreKind::File, &POOLS, times.lease).await?;
+        let cluster = Cluster::start(role::program()?, StoreKind::File, &POOLS, times.lease).await?;
         let (servers, frontends, links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (list, lookups) = (Frontends::default(), BTreeMap::new());
         let mut datacenter = Datacenter { cluster, bug, servers, frontends, links, list, lookups };
@@ -46,7 +48,7 @@ impl Datacenter {
         datacenter.servers.extend([connectivity, pubsub, queues].into_iter().flatten());
         for pool in POOLS {
             datacenter.at_rest(pool).await?;
-            datacenter.lookups.insert(pool, datacenter.cluster.caller()?.lookup(pool).await?);
+            datacenter.lookups.insert(pool, datacenter.cluster.caller::<CallerArgs>()?.lookup(pool).await?);
         }
         for name in datacenter.frontend_names() {
             datacenter.links.insert(name.clone(), Link::to(datacenter.cluster.managers().to_owned()).await?);
@@ -55,7 +57,7 @@ impl Datacenter {
         Ok(datacenter)
     }
 
-    async fn open(&self, pool: &str) -> Result<Vec<(String, Process)>, Failure> {
+    async fn open(&self, pool: &str) -> Result<Vec<(String, Service)>, Failure> {
         let mut servers = Vec::new();
         for name in self.server_names(pool) {
             servers.push((name.clone(), self.server(pool, &name).await?));
@@ -64,7 +66,7 @@ impl Datacenter {
     }
 
     /// A server of a pool, as a process of its own.
-    async fn server(&self, pool: &str, name: &str) -> Result<Process, Failure> {
+    async fn server(&self, pool: &str, name: &str) -> Result<Service, Failure> {
         let (role, more): (_, &[&str]) = match pool {
             CONNECTIVITY => ("documents server", &["--namespace", CONNECTIVITY, "--pubsub", PUBSUB]),
             PUBSUB => ("pubsub server", &[]),
@@ -116,12 +118,12 @@ impl Datacenter {
 
     /// `kill -9`.
     pub(super) async fn kill_server(&mut self, name: &str) -> Result<(), Failure> {
-        self.servers.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await
+        Ok(self.servers.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await?)
     }
 
     /// `kill -9`.
     pub(super) async fn kill_frontend(&mut self, name: &str) -> Result<(), Failure> {
-        self.frontends.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await
+        Ok(self.frontends.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await?)
     }
 
     /// Cuts a frontend off from the Manager, or reconnects it.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use centrifuge_harness::Rng;
 use tokio::sync::watch;
 
 use super::Bug;
 use super::board::Board;
 use super::device::{Circumstances, Device};
 use super::frontends::Frontends;
-use super::rng::Rng;
 use super::times::Times;
 
 /// How many people have a PC at home and one at work.
@@ -136,7 +136,7 @@ impl Devices {
         let homes: Vec<String> = self.names.iter().filter(|name| is_home(name)).cloned().collect();
         loop {
             tokio::time::sleep(rng.between(ADDRESS_CHANGE_INTERVAL[0], ADDRESS_CHANGE_INTERVAL[1])).await;
-            if let Some(home) = rng.pick(&homes).filter(|home| !self.is_resting(home)) {
+            if let Some(home) = rng.pick(homes.iter().collect()).filter(|home| !self.is_resting(home)) {
                 self.moves(home);
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::rng::Rng;
+use centrifuge_harness::Rng;
 
 /// The frontends by name. Cheap to clone; clones share the list.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ impl Frontends {
     pub(super) fn choose(&self, but: Option<&str>, rng: &mut Rng) -> (String, String) {
         let list = self.lock();
         let others: Vec<_> = list.iter().filter(|(name, _)| Some(name.as_str()) != but).collect();
-        rng.pick(&others).map(|(name, url)| ((*name).clone(), (*url).clone())).unwrap_or_default()
+        rng.pick(others).map(|(name, url)| ((*name).clone(), (*url).clone())).unwrap_or_default()
     }
 
     /// Where a frontend is.

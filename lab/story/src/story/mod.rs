@@ -16,10 +16,8 @@ mod device;
 mod devices;
 mod frontends;
 mod judge;
-mod link;
 mod narrator;
 mod reconnects;
-mod rng;
 mod scenes;
 mod times;
 
@@ -29,6 +27,7 @@ use std::time::Duration;
 
 use centrifuge_examples::Failure;
 use centrifuge_examples::shared::call::duration;
+use centrifuge_harness::Rng;
 use clap::{Args, ValueEnum};
 
 use self::board::Board;
@@ -37,7 +36,6 @@ use self::datacenter::{Datacenter, POOLS, SERVERS};
 use self::devices::{Devices, PEOPLE};
 use self::judge::Judge;
 use self::narrator::{Narrator, words};
-use self::rng::Rng;
 use self::times::Times;
 
 pub use self::narrator::Summary;

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use centrifuge_examples::Failure;
+use centrifuge_harness::LinkMode;
 
 use super::checks::within;
-use super::link::LinkMode;
 use super::narrator::{count, words};
 use super::{QUEUES, Story};
 
@@ -26,7 +26,7 @@ impl Story {
     /// away. In half of the stories what it knows becomes wrong meanwhile.
     pub(super) async fn a_frontend_is_cut_off(&mut self, frontend: &str) -> Result<(), Failure> {
         let clients = self.board.at(frontend);
-        let mode = if self.rng.coin() { LinkMode::Refuses } else { LinkMode::Swallows };
+        let mode = if self.rng.percent(50) { LinkMode::Refuses } else { LinkMode::Swallows };
         let how = if mode == LinkMode::Refuses { "refused" } else { "swallowed" };
         self.narrator.scene(&format!(
             "{frontend} is cut off from the Manager: what it sends is {how}. {} connected to it.",
@@ -34,7 +34,7 @@ impl Story {
         ));
         let cut = Instant::now();
         self.datacenter.link(frontend, mode);
-        if self.rng.coin() {
+        if self.rng.percent(50) {
             let servers = self.datacenter.server_names(QUEUES);
             let server = self.one_of(&servers);
             self.datacenter.restart(QUEUES, &server).await?;

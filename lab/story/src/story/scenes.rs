@@ -56,7 +56,7 @@ impl Story {
     }
 
     pub(super) fn one_of(&mut self, names: &[String]) -> String {
-        self.rng.pick(names).cloned().unwrap_or_default()
+        self.rng.pick(names.to_vec()).unwrap_or_default()
     }
 
     async fn a_home_pc_moves(&mut self) {

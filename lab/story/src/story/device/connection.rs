@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
+use centrifuge_harness::Rng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::story::frontends::Frontends;
-use crate::story::rng::Rng;
 
 /// The frontend cannot help: it is gone, it says so, or it takes too long.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use centrifuge_examples::shared::stamp::Stamp;
+use centrifuge_harness::Rng;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -16,7 +17,6 @@ use self::connection::{Connection, Trouble};
 use self::memory::{ADDRESS, Entry, Memory};
 use super::board::Board;
 use super::frontends::Frontends;
-use super::rng::Rng;
 use super::times::Times;
 use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
 

@@ -1,4 +1,4 @@
-//! A link between a frontend and the Manager, which can be cut.
+//! A link between two processes, which can be cut.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// What a link does with connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkMode {
+pub enum LinkMode {
     /// Carries everything.
     Open,
     /// Ends every connection, as a machine does that is not there any more.
@@ -19,14 +19,14 @@ pub(super) enum LinkMode {
 
 /// Listens on loopback and carries bytes to one address and back.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct Link {
     address: SocketAddr,
     mode: watch::Sender<LinkMode>,
 }
 
 impl Link {
     /// A link to `to`, open.
-    pub(super) async fn to(to: String) -> io::Result<Link> {
+    pub async fn to(to: String) -> io::Result<Link> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let link = Link { address: listener.local_addr()?, mode: watch::Sender::new(LinkMode::Open) };
         let mode = link.mode.subscribe();
@@ -43,12 +43,13 @@ impl Link {
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> String {
+    #[must_use]
+    pub fn address(&self) -> String {
         self.address.to_string()
     }
 
     /// From now on it does this, also with the connections that it has.
-    pub(super) fn set(&self, mode: LinkMode) {
+    pub fn set(&self, mode: LinkMode) {
         self.mode.send_replace(mode);
     }
 }

@@ -11,7 +11,7 @@ use centrifuge_core::machine::Output;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
-use super::trace::{Around, Clock, Stage};
+use super::trace::{Around, Clock};
 use super::words::{Words, duration, spaced, time};
 
 /// One peer, p1, and its latest ballot: replies are to that unless they say otherwise.
@@ -23,18 +23,23 @@ pub(crate) struct FleaseStage {
     asked: Ballot,
 }
 
-impl Stage for FleaseStage {
-    fn play(&mut self, command: &str) -> Result<Vec<String>, String> {
-        let mut words = Words::of(command);
-        self.clock.advance(&mut words)?;
-        let lines = self.perform(command, &mut words)?;
-        words.end()?;
-        Ok(lines)
-    }
-}
-
 impl Around for FleaseStage {
     type Machine = FleaseMachine;
+
+    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
+        let verb = words.word()?;
+        let event = match verb.as_str() {
+            "peers" => return self.begin(words),
+            "wake" => return self.pass(command, words),
+            "check" => return self.check(words),
+            "start" => FleaseEvent::Start,
+            "clock-jumped" => FleaseEvent::ClockJumped,
+            "acquire" => FleaseEvent::Acquire(cell(&words.word()?)?),
+            "release" => FleaseEvent::Release(cell(&words.word()?)?),
+            from => FleaseEvent::Receive { from: peer(from)?, packet: self.packet(from, words)? },
+        };
+        self.feed(event)
+    }
 
     fn machine(&mut self) -> Result<&mut FleaseMachine, String> {
         self.machine.as_mut().ok_or_else(|| "there is no peer".into())
@@ -57,21 +62,6 @@ impl Around for FleaseStage {
 }
 
 impl FleaseStage {
-    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
-        let verb = words.word()?;
-        let event = match verb.as_str() {
-            "peers" => return self.begin(words),
-            "wake" => return self.pass(command, words),
-            "check" => return self.check(words),
-            "start" => FleaseEvent::Start,
-            "clock-jumped" => FleaseEvent::ClockJumped,
-            "acquire" => FleaseEvent::Acquire(cell(&words.word()?)?),
-            "release" => FleaseEvent::Release(cell(&words.word()?)?),
-            from => FleaseEvent::Receive { from: peer(from)?, packet: self.packet(from, words)? },
-        };
-        self.feed(event)
-    }
-
     /// `peers 3`: p1 is on stage, leases last 10 s, clocks differ by 1 s at most, a round takes 2 s at most. No wait is drawn
     /// at random.
     fn begin(&mut self, words: &mut Words) -> Result<Vec<String>, String> {

@@ -9,7 +9,7 @@ use centrifuge_core::message::{ManagerToLookup, Update, UpdateBody};
 use centrifuge_core::random::Random;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
 
-use super::trace::{Around, Clock, Stage};
+use super::trace::{Around, Clock};
 use super::words::{self, Aliases, Words, show_range, show_ranges, spaced};
 
 /// One Lookup, and its latest request: commands need to say only what is unusual.
@@ -23,18 +23,27 @@ pub(crate) struct LookupStage {
     log: String,
 }
 
-impl Stage for LookupStage {
-    fn play(&mut self, command: &str) -> Result<Vec<String>, String> {
-        let mut words = Words::of(command);
-        self.clock.advance(&mut words)?;
-        let lines = self.perform(command, &mut words)?;
-        words.end()?;
-        Ok(lines)
-    }
-}
-
 impl Around for LookupStage {
     type Machine = LookupMachine;
+
+    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
+        let verb = words.word()?;
+        let event = match verb.as_str() {
+            "lookup" => return self.begin(words),
+            "wake" => return self.pass(command, words),
+            "route" => return self.route(words),
+            "start" => LookupEvent::Start,
+            "clock-jumped" => LookupEvent::ClockJumped,
+            "disconnected" => LookupEvent::Disconnected(words.word()?.as_str().into()),
+            "managers" => LookupEvent::ManagersChanged(managers(&words.word()?)),
+            _ => {
+                let from = words.value("from").unwrap_or_else(|| "m1".into());
+                let message = self.message(&verb, words)?;
+                LookupEvent::FromManager { from: from.as_str().into(), message }
+            }
+        };
+        self.feed(event)
+    }
 
     fn machine(&mut self) -> Result<&mut LookupMachine, String> {
         self.machine.as_mut().ok_or_else(|| "there is no lookup".into())
@@ -63,25 +72,6 @@ impl Around for LookupStage {
 }
 
 impl LookupStage {
-    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
-        let verb = words.word()?;
-        let event = match verb.as_str() {
-            "lookup" => return self.begin(words),
-            "wake" => return self.pass(command, words),
-            "route" => return self.route(words),
-            "start" => LookupEvent::Start,
-            "clock-jumped" => LookupEvent::ClockJumped,
-            "disconnected" => LookupEvent::Disconnected(words.word()?.as_str().into()),
-            "managers" => LookupEvent::ManagersChanged(managers(&words.word()?)),
-            _ => {
-                let from = words.value("from").unwrap_or_else(|| "m1".into());
-                let message = self.message(&verb, words)?;
-                LookupEvent::FromManager { from: from.as_str().into(), message }
-            }
-        };
-        self.feed(event)
-    }
-
     /// `lookup l1 managers=m1,m2`; with a table it has asked for it and got it, quietly.
     fn begin(&mut self, words: &mut Words) -> Result<Vec<String>, String> {
         let alias = words.word()?;

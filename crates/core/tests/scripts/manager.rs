@@ -58,18 +58,29 @@ struct Store {
     under_way: Option<(Index, Arc<Batch>)>,
 }
 
-impl Stage for ManagerStage {
-    fn play(&mut self, command: &str) -> Result<Vec<String>, String> {
-        let mut words = Words::of(command);
-        self.clock.advance(&mut words)?;
-        let lines = self.perform(command, &mut words)?;
-        words.end()?;
-        Ok(lines)
-    }
-}
-
 impl Around for ManagerStage {
     type Machine = ManagerMachine;
+
+    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
+        let verb = words.word()?;
+        let event = match verb.as_str() {
+            "manager" => return self.begin(words),
+            "pool" => return self.pool(words),
+            "wake" => return self.pass(command, words),
+            "table" => return self.table(words),
+            "commit" => return self.commit(),
+            "join" | "hello" | "report" | "accept" => return self.owner(&verb, words),
+            "ask" => self.ask(words)?,
+            "gone" => self.gone(words)?,
+            "start" => ManagerEvent::Start,
+            "resign" => ManagerEvent::Resign,
+            "clock-jumped" => ManagerEvent::ClockJumped,
+            "won" | "led-by" | "lost" | "renewed" => ManagerEvent::Election(self.election(&verb, words)?),
+            "loaded" | "unknown" | "not-appended" | "fenced" => ManagerEvent::Store(self.stored(&verb)?),
+            _ => ManagerEvent::Admin { request: 0, command: admin(&verb, words)? },
+        };
+        self.feed(event)
+    }
 
     fn machine(&mut self) -> Result<&mut ManagerMachine, String> {
         self.machine.as_mut().ok_or_else(|| "there is no manager".into())
@@ -98,27 +109,6 @@ impl Around for ManagerStage {
 }
 
 impl ManagerStage {
-    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
-        let verb = words.word()?;
-        let event = match verb.as_str() {
-            "manager" => return self.begin(words),
-            "pool" => return self.pool(words),
-            "wake" => return self.pass(command, words),
-            "table" => return self.table(words),
-            "commit" => return self.commit(),
-            "join" | "hello" | "report" | "accept" => return self.owner(&verb, words),
-            "ask" => self.ask(words)?,
-            "gone" => self.gone(words)?,
-            "start" => ManagerEvent::Start,
-            "resign" => ManagerEvent::Resign,
-            "clock-jumped" => ManagerEvent::ClockJumped,
-            "won" | "led-by" | "lost" | "renewed" => ManagerEvent::Election(self.election(&verb, words)?),
-            "loaded" | "unknown" | "not-appended" | "fenced" => ManagerEvent::Store(self.stored(&verb)?),
-            _ => ManagerEvent::Admin { request: 0, command: admin(&verb, words)? },
-        };
-        self.feed(event)
-    }
-
     /// `manager m1 leader-lease=10s`: a Manager begins; the store is what the one before left. `manager m1 diskless lease=60s`:
     /// it has none, and a pool of those settings.
     fn begin(&mut self, words: &mut Words) -> Result<Vec<String>, String> {

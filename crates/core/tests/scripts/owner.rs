@@ -13,7 +13,7 @@ use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine,
 use centrifuge_core::random::Random;
 
 use super::owner_trace::{show, since};
-use super::trace::{Around, Clock, Stage};
+use super::trace::{Around, Clock};
 use super::words::{self, Aliases, Words, show_range, spaced, time};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -37,61 +37,8 @@ pub(crate) struct OwnerStage {
     listed: Vec<LeaseOrder>,
 }
 
-impl Stage for OwnerStage {
-    fn play(&mut self, command: &str) -> Result<Vec<String>, String> {
-        let mut words = Words::of(command);
-        self.clock.advance(&mut words)?;
-        let lines = self.perform(command, &mut words)?;
-        words.end()?;
-        Ok(lines)
-    }
-}
-
 impl Around for OwnerStage {
     type Machine = OwnerMachine;
-
-    fn machine(&mut self) -> Result<&mut OwnerMachine, String> {
-        self.machine.as_mut().ok_or_else(|| "there is no owner".into())
-    }
-
-    fn clock(&mut self) -> &mut Clock {
-        &mut self.clock
-    }
-
-    fn tell(&mut self, output: Output<OwnerAction>) -> Vec<String> {
-        let mut lines = Vec::new();
-        for action in &output.actions {
-            self.note(action);
-            lines.extend(show(action, &mut self.aliases));
-        }
-        let Some(machine) = &self.machine else { return lines };
-        let leases = machine.leases().iter().map(|(range, lease)| {
-            let moving = if lease.frozen { " frozen" } else { "" };
-            let since = since(lease.generation, lease.state_since);
-            format!("{} gen={}{since}{moving}", show_range(range), lease.generation)
-        });
-        let held = leases.collect::<Vec<_>>().join(", ");
-        let holds = match held.as_str() {
-            "" => "holds nothing".to_owned(),
-            held => format!("holds {held} until {}", time(machine.expiry())),
-        };
-        self.clock.tell("holds", holds, &mut lines);
-        self.clock.tell_rest(machine.counters(), &[], &mut lines);
-        lines
-    }
-}
-
-impl OwnerStage {
-    /// Notes what whoever gets an action would know by it.
-    fn note(&mut self, action: &OwnerAction) {
-        match action {
-            OwnerAction::ToManager { message: OwnerToManager::Hello(hello), .. } => self.hello = hello.number,
-            OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
-                self.reported = report.seq.0;
-            }
-            _ => {}
-        }
-    }
 
     fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String> {
         let verb = words.word()?;
@@ -142,6 +89,49 @@ impl OwnerStage {
             _ => return Err("no such command".into()),
         };
         self.feed(event)
+    }
+
+    fn machine(&mut self) -> Result<&mut OwnerMachine, String> {
+        self.machine.as_mut().ok_or_else(|| "there is no owner".into())
+    }
+
+    fn clock(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    fn tell(&mut self, output: Output<OwnerAction>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for action in &output.actions {
+            self.note(action);
+            lines.extend(show(action, &mut self.aliases));
+        }
+        let Some(machine) = &self.machine else { return lines };
+        let leases = machine.leases().iter().map(|(range, lease)| {
+            let moving = if lease.frozen { " frozen" } else { "" };
+            let since = since(lease.generation, lease.state_since);
+            format!("{} gen={}{since}{moving}", show_range(range), lease.generation)
+        });
+        let held = leases.collect::<Vec<_>>().join(", ");
+        let holds = match held.as_str() {
+            "" => "holds nothing".to_owned(),
+            held => format!("holds {held} until {}", time(machine.expiry())),
+        };
+        self.clock.tell("holds", holds, &mut lines);
+        self.clock.tell_rest(machine.counters(), &[], &mut lines);
+        lines
+    }
+}
+
+impl OwnerStage {
+    /// Notes what whoever gets an action would know by it.
+    fn note(&mut self, action: &OwnerAction) {
+        match action {
+            OwnerAction::ToManager { message: OwnerToManager::Hello(hello), .. } => self.hello = hello.number,
+            OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
+                self.reported = report.seq.0;
+            }
+            _ => {}
+        }
     }
 
     /// `owner o1 name=a`: a process begins, without memory of any before. With leases it has joined, quietly.

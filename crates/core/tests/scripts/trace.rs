@@ -96,6 +96,8 @@ pub(crate) trait Around {
     fn machine(&mut self) -> Result<&mut Self::Machine, String>;
     fn clock(&mut self) -> &mut Clock;
     fn tell(&mut self, output: Output<<Self::Machine as Machine>::Action>) -> Vec<String>;
+    /// Performs a command whose instant is taken already.
+    fn perform(&mut self, command: &str, words: &mut Words) -> Result<Vec<String>, String>;
 
     /// Feeds one event.
     fn feed(&mut self, event: <Self::Machine as Machine>::Event) -> Result<Vec<String>, String> {
@@ -137,6 +139,16 @@ pub(crate) trait Around {
         self.clock().now = now;
         let mut lines = vec![format!("at {}", time(now))];
         lines.extend(self.wake()?);
+        Ok(lines)
+    }
+}
+
+impl<A: Around> Stage for A {
+    fn play(&mut self, command: &str) -> Result<Vec<String>, String> {
+        let mut words = Words::of(command);
+        self.clock().advance(&mut words)?;
+        let lines = self.perform(command, &mut words)?;
+        words.end()?;
         Ok(lines)
     }
 }

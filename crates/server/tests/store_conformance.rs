@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use centrifuge_server::store::{self, Answers, StoreError, StoreHandle};
-use store_support::conformance::{self, Place};
+use store_support::conformance::{self, Place, conformance_suite};
 
 /// The embedded store, in a folder of its own.
 struct Embedded {
@@ -28,35 +28,7 @@ impl Place for Embedded {
     }
 }
 
-macro_rules! suite {
-    ($backend:ident: $place:expr; $($case:ident,)+) => {
-        mod $backend {
-            use super::*;
-            $(
-                #[test]
-                fn $case() {
-                    conformance::$case(&$place);
-                }
-            )+
-        }
-    };
-}
-
-suite! {
-    embedded: Embedded::new();
-    a_new_store_is_empty,
-    terms_rise,
-    only_the_current_term_is_renewed,
-    a_load_equals_all_batches,
-    a_repeated_batch_is_harmless,
-    a_wrong_index_is_fenced,
-    another_term_is_fenced,
-    queued_appends_are_answered_in_order,
-    a_compaction_keeps_what_is_loaded,
-    a_senseless_compaction_is_ignored,
-    history_is_in_order,
-    a_store_is_like_a_list,
-}
+conformance_suite!(embedded: Embedded::new());
 
 /// Not every backend keeps as much: only the embedded store promises this number.
 #[test]

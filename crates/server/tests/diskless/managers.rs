@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use centrifuge::{Key, Managers};
 use centrifuge_core::id::Namespace;
-use centrifuge_core::manager::RoleName;
 use centrifuge_core::settings::{Drift, Settings};
 use centrifuge_harness::ports::{free_addresses, numbered};
 use centrifuge_net::flease::Peers;
@@ -14,7 +13,9 @@ use centrifuge_server::store::{Backend, PeerKey, PeerOptions};
 use centrifuge_server::{Config, Manager, RunningManager};
 
 use crate::clients::POOL;
-use crate::support::{self, eventually, within};
+use crate::support::{self, eventually};
+
+pub(crate) use crate::support::{shut_down, stands_by};
 
 pub(crate) const SECRET: &[u8] = b"what only these Managers know";
 
@@ -92,15 +93,6 @@ pub(crate) async fn leader(managers: &[RunningManager]) -> usize {
     eventually(async || managers.iter().position(|manager| manager.view().role().is_leading())).await
 }
 
-/// Waits until one of them knows who leads.
-pub(crate) async fn stands_by(manager: &RunningManager, leader: &RunningManager) {
-    let id = leader.id();
-    let mut roles = manager.view().roles();
-    within(roles.wait_for(|role| role.role == RoleName::Standby && role.leader.as_ref() == Some(&id)))
-        .await
-        .expect("it runs");
-}
-
 /// Every lease of the pool: its first key, owner, number, and since when its state is.
 pub(crate) fn leases(manager: &RunningManager) -> Vec<(Key, String, u64, u64)> {
     let Some(group) = manager.view().group() else { return Vec::new() };
@@ -111,10 +103,4 @@ pub(crate) fn leases(manager: &RunningManager) -> Vec<(Key, String, u64, u64)> {
             (range.first(), owner.to_string(), entry.generation.0, entry.state_since.0)
         })
         .collect()
-}
-
-pub(crate) async fn shut_down(managers: Vec<RunningManager>) {
-    for manager in managers {
-        manager.shutdown().await;
-    }
 }

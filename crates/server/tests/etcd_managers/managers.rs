@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::Namespace;
-use centrifuge_core::manager::RoleName;
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::Limits;
@@ -15,6 +14,8 @@ use tokio::time::Instant;
 
 use crate::etcd_support::backend;
 use crate::support::{self, eventually, within};
+
+pub(crate) use crate::support::{shut_down, stands_by};
 
 /// The usual times on etcd, and room for a load of namespaces.
 pub(crate) fn config() -> Config {
@@ -41,15 +42,6 @@ pub(crate) async fn start_two(leader: &EtcdOptions, standby: &EtcdOptions) -> [R
     let second = start(standby).await;
     stands_by(&second, &first).await;
     [first, second]
-}
-
-/// Waits until one of them knows who leads and does not lead itself.
-pub(crate) async fn stands_by(manager: &RunningManager, leader: &RunningManager) {
-    let id = leader.id();
-    let mut roles = manager.view().roles();
-    within(roles.wait_for(|role| role.role == RoleName::Standby && role.leader.as_ref() == Some(&id)))
-        .await
-        .expect("it runs");
 }
 
 /// When it stops to lead.
@@ -91,10 +83,4 @@ pub(crate) fn leases(manager: &RunningManager, namespace: &str) -> Vec<String> {
     let group: Arc<ManagerState> = manager.view().group().expect("it leads");
     let stored = &group.namespaces[&Namespace::new(namespace).expect("a label")];
     stored.table.iter().map(|entry| format!("{entry:?}")).collect()
-}
-
-pub(crate) async fn shut_down(managers: impl IntoIterator<Item = RunningManager>) {
-    for manager in managers {
-        manager.shutdown().await;
-    }
 }

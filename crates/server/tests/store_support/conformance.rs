@@ -15,6 +15,40 @@ pub trait Place {
     fn open(&self, answers: Answers) -> Result<StoreHandle, StoreError>;
 }
 
+/// A module with a test for each of these, on a backend.
+macro_rules! conformance_suite {
+    ($backend:ident: $place:expr) => {
+        conformance_suite! {
+            $backend: $place;
+            a_new_store_is_empty,
+            terms_rise,
+            only_the_current_term_is_renewed,
+            a_load_equals_all_batches,
+            a_repeated_batch_is_harmless,
+            a_wrong_index_is_fenced,
+            another_term_is_fenced,
+            queued_appends_are_answered_in_order,
+            a_compaction_keeps_what_is_loaded,
+            a_senseless_compaction_is_ignored,
+            history_is_in_order,
+            a_store_is_like_a_list,
+        }
+    };
+    ($backend:ident: $place:expr; $($case:ident,)+) => {
+        mod $backend {
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    conformance::$case(&$place);
+                }
+            )+
+        }
+    };
+}
+
+pub(crate) use conformance_suite;
+
 fn open(place: &dyn Place) -> Client {
     Client::open(|answers| place.open(answers))
 }

@@ -1,5 +1,5 @@
 //! What the tests of stores share: strategies for everything that is stored, and a patient client of a store.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
 
 pub mod conformance;
 pub mod machines;

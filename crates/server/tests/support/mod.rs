@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::manager::RoleName;
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedReason};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
@@ -40,6 +41,21 @@ pub async fn start(folder: &Path, config: Config) -> RunningManager {
     let manager = Manager::start(config, store).await.expect("it starts");
     within(manager.leads()).await;
     manager
+}
+
+/// Waits until one of them knows who leads and does not lead itself.
+pub async fn stands_by(manager: &RunningManager, leader: &RunningManager) {
+    let id = leader.id();
+    let mut roles = manager.view().roles();
+    within(roles.wait_for(|role| role.role == RoleName::Standby && role.leader.as_ref() == Some(&id)))
+        .await
+        .expect("it runs");
+}
+
+pub async fn shut_down(managers: impl IntoIterator<Item = RunningManager>) {
+    for manager in managers {
+        manager.shutdown().await;
+    }
 }
 
 /// A connection of its own.

@@ -12,7 +12,7 @@ use centrifuge_examples::shared::call::CallerArgs;
 use centrifuge_harness::managers::until;
 use centrifuge_harness::process::command;
 use centrifuge_harness::signals::Signal;
-use centrifuge_harness::wait::{eventually, within};
+use centrifuge_harness::wait::{POLL_INTERVAL, TIMEOUT, poll, within};
 use centrifuge_harness::{Cluster, Process};
 
 use crate::cluster::cluster;
@@ -108,7 +108,8 @@ impl Part {
     }
 
     async fn ended(mut self) -> Result<(), Failure> {
-        let ended = eventually(async || self.0.ended().transpose()).await?;
+        let ended = poll(POLL_INTERVAL, TIMEOUT, async || self.0.ended().transpose()).await;
+        let ended = ended.ok_or("it does not stop")??;
         assert!(ended.success(), "{ended}");
         Ok(())
     }

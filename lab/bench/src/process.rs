@@ -82,7 +82,5 @@ pub(crate) async fn start_etcd(
     directory: Option<&Path>,
 ) -> Result<(EtcdNodes, TempDir), Failure> {
     let folder = directory.map_or_else(tempfile::tempdir, tempfile::tempdir_in)?;
-    let path = folder.path().to_owned();
-    // Starting waits, which this thread must not.
-    Ok((tokio::task::spawn_blocking(move || EtcdNodes::start(nodes, &path)).await??, folder))
+    Ok((EtcdNodes::launch(nodes, folder.path()).await?, folder))
 }

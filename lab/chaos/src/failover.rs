@@ -3,25 +3,26 @@
 mod outcome;
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use centrifuge_core::settings::Drift;
+use centrifuge_harness::wait::poll;
+use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::config::{ConfigArgs, EtcdArgs};
 use centrifuge_server::store::{PeerKey, PeerOptions};
 use clap::{Args, ValueEnum};
-use tokio::time::Instant;
 
 use self::outcome::{Gathering, Outcome};
 use crate::checker::{self, Percentiles};
 use crate::lines::{HarnessLine, Nanos, true_now};
 use crate::lookup_fleet::LookupFleet;
-use crate::plan::{Sizes, StoreKind, Times};
+use crate::plan::{Sizes, Times};
 use crate::pool::{Node, Pool, PoolPlan};
 use crate::proxy::LinkFaults;
 use crate::run::PlaceArgs;
 use crate::run_environment::{Place, RunEnvironment};
 use crate::world::World;
-use centrifuge_harness::Rng;
 
 /// How long a new leader may take before the run is given up.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -254,16 +255,10 @@ async fn change_leader(
 
 /// Starts the next lives of processes, when nothing is left of the ones before.
 async fn start_again(pool: &mut Pool, nodes: &[Node]) -> Result<(), Box<dyn Error>> {
-    let since = Instant::now();
     for node in nodes {
-        while !pool.has_retired(*node)? {
-            if since.elapsed() > LEADER_TIMEOUT {
-                return Err(
-                    format!("{node} did not end within {LEADER_TIMEOUT:?} after it was told to").into()
-                );
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        let retired = async || pool.has_retired(*node).map(|has| has.then_some(())).transpose();
+        let late = || format!("{node} did not end within {LEADER_TIMEOUT:?} after it was told to");
+        poll(POLL_INTERVAL, LEADER_TIMEOUT, retired).await.ok_or_else(late)??;
         pool.start_process(*node)?;
     }
     Ok(())
@@ -276,16 +271,9 @@ fn lookups(pool: &Pool) -> u32 {
 
 /// When every Lookup was first seen to watch a leader of a later term. The callers' are among them.
 async fn all_watch(pool: &mut Pool, fleet: &LookupFleet, term: u64) -> Result<Nanos, Box<dyn Error>> {
-    let since = Instant::now();
     let wanted = u64::from(lookups(pool)) + u64::from(pool.plan.sizes.callers);
-    while since.elapsed() < LEADER_TIMEOUT {
-        if let Some(at) = fleet.gathered(term, wanted) {
-            return Ok(at);
-        }
-        pool.revive()?;
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Err(format!("not all of {wanted} Lookups watched the leader within {LEADER_TIMEOUT:?}").into())
+    let late = || format!("not all of {wanted} Lookups watched the leader within {LEADER_TIMEOUT:?}");
+    observe(pool, |_| fleet.gathered(term, wanted)).await?.ok_or_else(|| late().into())
 }
 
 /// The leader, and with five nodes of etcd its machine and another one.
@@ -302,29 +290,24 @@ fn victims(pool: &Pool, leader: u8, rng: &mut Rng) -> Vec<Node> {
 }
 
 async fn find_leader(pool: &Pool) -> Result<(u8, u64), Box<dyn Error>> {
-    let since = Instant::now();
-    while since.elapsed() < LEADER_TIMEOUT {
-        if let Some(leader) = pool.operator.leader().await {
-            return Ok(leader);
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Err("no Manager leads".into())
+    let leader = poll(POLL_INTERVAL, LEADER_TIMEOUT, async || pool.operator.leader().await).await;
+    leader.ok_or_else(|| "no Manager leads".into())
 }
 
 /// When the first Owner was answered by a later leader, and when the last one was.
 async fn renewals_after(pool: &mut Pool, term: u64, first_only: bool) -> Result<Round, Box<dyn Error>> {
-    let since = Instant::now();
     let wanted = if first_only { 1 } else { usize::from(pool.plan.sizes.owners) };
-    while since.elapsed() < LEADER_TIMEOUT {
+    let round = |pool: &Pool| {
         let answers = pool.renewals().after(term);
-        if answers.len() >= wanted
-            && let (Some(first), Some(last)) = (answers.iter().min(), answers.iter().max())
-        {
-            return Ok(Round { first: *first, last: *last, watched: None });
-        }
-        pool.revive()?;
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Err(format!("renewals were not answered within {LEADER_TIMEOUT:?} after the leader was ended").into())
+        let (first, last) = (*answers.iter().min()?, *answers.iter().max()?);
+        (answers.len() >= wanted).then_some(Round { first, last, watched: None })
+    };
+    let late = || format!("renewals were not answered within {LEADER_TIMEOUT:?} after the leader was ended");
+    observe(pool, round).await?.ok_or_else(|| late().into())
+}
+
+/// Looks again and again until `look` finds something, or for too long; starts what ends meanwhile.
+async fn observe<T>(pool: &mut Pool, look: impl Fn(&Pool) -> Option<T>) -> io::Result<Option<T>> {
+    let found = async || look(pool).map(Ok).or_else(|| pool.revive().err().map(Err));
+    poll(POLL_INTERVAL, LEADER_TIMEOUT, found).await.transpose()
 }

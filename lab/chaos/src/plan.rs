@@ -114,17 +114,6 @@ impl Times {
     }
 }
 
-/// Where the Managers keep their table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StoreKind {
-    /// One Manager with a file.
-    File,
-    /// Any number of Managers and a group of etcd nodes.
-    Etcd,
-    /// Any number of Managers that keep nothing and choose their leader by Flease.
-    None,
-}
-
 /// How processes reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NetworkKind {

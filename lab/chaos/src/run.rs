@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::stop::told_to_stop;
 use clap::{Args, ValueEnum};
 use tokio::sync::Mutex;
@@ -15,13 +16,12 @@ use tokio::time::Instant;
 use crate::bug::Bug;
 use crate::checker;
 use crate::lines::{HarnessLine, true_now};
-use crate::plan::{NetworkKind, Sizes, StoreKind};
+use crate::plan::{NetworkKind, Sizes};
 use crate::pool::{Faults, Operations, Pool, PoolPlan, RaceDrops};
 use crate::proxy::LinkFaults;
 use crate::report::Report;
 use crate::run_environment::{Place, RunEnvironment};
 use crate::world::World;
-use centrifuge_harness::Rng;
 
 /// How long faults go on unless somebody says otherwise.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(120);

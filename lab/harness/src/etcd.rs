@@ -54,6 +54,12 @@ impl EtcdNodes {
         EtcdNodes::start_with(count, folder, &NodeOptions::default())
     }
 
+    /// The same for a task: starting waits, which its thread must not.
+    pub async fn launch(count: usize, folder: &Path) -> io::Result<EtcdNodes> {
+        let folder = folder.to_owned();
+        tokio::task::spawn_blocking(move || EtcdNodes::start(count, &folder)).await?
+    }
+
     /// The same, with further options.
     pub fn start_with(count: usize, folder: &Path, options: &NodeOptions) -> io::Result<EtcdNodes> {
         let mut logs = folder.to_owned();

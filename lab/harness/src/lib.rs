@@ -1,4 +1,4 @@
-//! What tests, measurements and fault runs share: processes, Managers, clusters, etcd nodes, links, ports, waits and seeds.
+//! What tests, measurements and fault runs share: processes, clusters, etcd nodes, links, ports, waits and seeds.
 
 pub mod cluster;
 pub mod etcd;

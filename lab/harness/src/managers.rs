@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_net::dial::Dialer;
@@ -19,7 +19,7 @@ use tonic::{Code, Response, Status};
 use crate::EtcdNodes;
 use crate::ports::{free_addresses, numbered};
 use crate::service::{Program, Service};
-use crate::wait::{POLL_INTERVAL, TIMEOUT};
+use crate::wait::{POLL_INTERVAL, TIMEOUT, poll};
 
 /// Why Managers do not do what they should.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -45,9 +45,9 @@ pub enum StoreKind {
     /// One Manager on a file
     #[default]
     File,
-    /// Three Managers on three nodes of etcd
+    /// Managers on nodes of etcd, three of each unless given
     Etcd,
-    /// Three Managers that keep nothing and choose their leader among themselves
+    /// Managers that keep nothing and choose their leader among themselves, three unless given
     None,
 }
 
@@ -91,11 +91,7 @@ impl ManagerProcesses {
         directory: &Path,
     ) -> Result<ManagerProcesses, Failure> {
         let etcd = match store {
-            StoreKind::Etcd => {
-                let directory = directory.to_owned();
-                // Starting waits, which this thread must not.
-                Some(tokio::task::spawn_blocking(move || EtcdNodes::start(ETCD_NODES, &directory)).await??)
-            }
+            StoreKind::Etcd => Some(EtcdNodes::launch(ETCD_NODES, directory).await?),
             StoreKind::File | StoreKind::None => None,
         };
         let listen = free_addresses(if store == StoreKind::File { 1 } else { SEVERAL })?;
@@ -212,23 +208,19 @@ impl ManagerProcesses {
         what: &str,
         call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
     ) -> Result<R, Failure> {
-        let mut answer = None;
-        until(&format!("a Manager leads and answers: {what}"), async || {
+        let look = async || {
             for place in &self.places {
                 match tokio::time::timeout(ANSWER_TIMEOUT, call(place.admin.clone())).await {
-                    Ok(Ok(reply)) => {
-                        answer = Some(reply.into_inner());
-                        return Ok(true);
-                    }
-                    Ok(Err(status)) if is_final(&status) => return Err(status.into()),
+                    Ok(Ok(reply)) => return Some(Ok(reply.into_inner())),
+                    Ok(Err(status)) if is_final(&status) => return Some(Err(status.into())),
                     // It does not lead, or is being restarted.
                     _ => {}
                 }
             }
-            Ok(false)
-        })
-        .await?;
-        answer.ok_or_else(|| "nobody answered".into())
+            None
+        };
+        let nobody = || format!("no Manager leads and answers within {TIMEOUT:?}: {what}");
+        poll(POLL_INTERVAL, TIMEOUT, look).await.ok_or_else(nobody)?
     }
 }
 
@@ -241,14 +233,8 @@ pub async fn until(
     what: &str,
     mut condition: impl AsyncFnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let since = Instant::now();
-    while !condition().await? {
-        if since.elapsed() > TIMEOUT {
-            return Err(format!("not within {TIMEOUT:?}: {what}").into());
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
+    let look = async || condition().await.map(|holds| holds.then_some(())).transpose();
+    poll(POLL_INTERVAL, TIMEOUT, look).await.ok_or_else(|| format!("not within {TIMEOUT:?}: {what}"))?
 }
 
 /// Whether the leader knows who has each key of a pool, and each has an owner.

@@ -23,7 +23,8 @@ pub async fn within<T>(wait: impl Future<Output = T>) -> T {
 }
 
 /// Looks again and again until `look` finds something, and panics if it does not.
-pub async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
+    // Not by `poll`, whose future cannot be spawned.
     within(async {
         loop {
             if let Some(found) = look().await {
@@ -33,4 +34,20 @@ pub async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
         }
     })
     .await
+}
+
+/// Looks again and again until `look` finds something, or for too long.
+pub async fn poll<T>(
+    interval: Duration,
+    timeout: Duration,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Option<T> {
+    let since = Instant::now();
+    loop {
+        let found = look().await;
+        if found.is_some() || since.elapsed() > timeout {
+            return found;
+        }
+        tokio::time::sleep(interval).await;
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use centrifuge_harness::StoreKind;
 use serde_json::{Value, json};
 
 use super::Ending;
 use crate::checker::{Percentiles, Verdict};
 use crate::lookup_fleet::Most;
-use crate::plan::StoreKind;
 use crate::report::percentiles;
 
 /// What was measured.

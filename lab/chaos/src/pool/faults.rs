@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use centrifuge_harness::Rng;
 use tokio::time::Instant;
 
 use super::addresses::Node;
@@ -13,7 +14,6 @@ use super::targeted_faults::TargetedFaults;
 use super::targeted_peer_faults::TargetedPeerFaults;
 use crate::proxy::LinkFaults;
 use crate::world::World;
-use centrifuge_harness::Rng;
 
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]

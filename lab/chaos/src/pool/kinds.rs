@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use centrifuge_harness::StoreKind;
+
 use super::addresses::Node;
 use super::launch::Pool;
-use crate::plan::StoreKind;
 use crate::world::World;
 
 /// A kind of fault.

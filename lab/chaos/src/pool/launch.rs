@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use centrifuge_harness::process;
 use centrifuge_harness::signals::Signal;
+use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::store::etcd::DEFAULT_PREFIX;
 
 use super::addresses::{Addresses, Node};
@@ -21,11 +22,10 @@ use super::operator::Operator;
 use super::parts::concerns;
 use crate::bug::Bug;
 use crate::lines::{HarnessLine, Journal, Nanos, true_now};
-use crate::plan::{Sizes, StoreKind, Times};
+use crate::plan::{Sizes, Times};
 use crate::proxy::{Counts, LinkFaults, Renewals};
 use crate::roles::Part;
 use crate::world::World;
-use centrifuge_harness::Rng;
 
 /// How long the pool has to come about.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

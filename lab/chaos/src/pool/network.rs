@@ -5,11 +5,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use centrifuge_harness::Rng;
+
 use super::addresses::{Addresses, Node};
 use super::namespaces;
 use crate::plan::Sizes;
 use crate::proxy::{Counts, DatagramWay, Link, LinkFaults, LinkPlan, Relay, Renewals, Sender};
-use centrifuge_harness::Rng;
 
 /// Links to Managers for every client, ways between peers, and either namespaces or relays for the rest.
 pub(super) struct Network {

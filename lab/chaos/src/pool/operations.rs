@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use centrifuge_harness::Rng;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -18,7 +19,6 @@ use crate::bug::Bug;
 use crate::lines::{HarnessLine, true_now};
 use crate::roles::set_weight;
 use crate::world::World;
-use centrifuge_harness::Rng;
 
 /// A kind of planned operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

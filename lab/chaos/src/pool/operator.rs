@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
+use centrifuge_harness::wait::poll;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
@@ -57,6 +58,11 @@ impl Operator {
         Operator { managers: (0..managers).map(id).collect() }
     }
 
+    /// Each Manager in turn, over a connection of its own each time: it may have been killed since the last.
+    fn admins(&self) -> impl Iterator<Item = AdminClient<Channel>> {
+        self.managers.iter().flat_map(|manager| Dialer::new().admin(manager))
+    }
+
     /// Makes the namespace, as soon as somebody leads.
     pub(crate) async fn create_namespace(
         &self,
@@ -65,31 +71,28 @@ impl Operator {
     ) -> Result<(), String> {
         let request =
             v1::CreateNamespaceRequest { namespace: NAMESPACE.to_owned(), settings: Some(*settings) };
-        let since = tokio::time::Instant::now();
         let mut last = String::from("nobody was asked");
-        while since.elapsed() < patience {
-            for manager in &self.managers {
-                let request = request.clone();
-                let made =
-                    self.admin(manager, |mut admin| async move { admin.create_namespace(request).await });
-                match made.await {
-                    Ok(_) => return Ok(()),
+        let make = async || {
+            for mut admin in self.admins() {
+                match answer(admin.create_namespace(request.clone())).await {
+                    Ok(_) => return Some(()),
                     // An earlier try did it, though its answer was lost.
-                    Err(status) if status.code() == tonic::Code::AlreadyExists => return Ok(()),
-                    Err(status) => last = format!("{manager}: {status}"),
+                    Err(status) if status.code() == tonic::Code::AlreadyExists => return Some(()),
+                    Err(status) => last = status.to_string(),
                 }
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        Err(format!("no Manager made the namespace within {patience:?}: {last}"))
+            None
+        };
+        let made = poll(POLL_INTERVAL, patience, make).await;
+        made.ok_or_else(|| format!("no Manager made the namespace within {patience:?}: {last}"))
     }
 
     /// Asks for something until a Manager does it; says whether that came.
     pub(super) async fn perform(&self, wish: &Wish, patience: Duration) -> bool {
         let since = tokio::time::Instant::now();
         while since.elapsed() < patience {
-            for manager in &self.managers {
-                match self.wish(manager, wish).await {
+            for admin in self.admins() {
+                match tell(admin, wish.clone()).await {
                     Ok(()) => return true,
                     // The Owner is not there just now.
                     Err(status) if status.code() == tonic::Code::NotFound => return false,
@@ -101,35 +104,10 @@ impl Operator {
         false
     }
 
-    async fn wish(&self, manager: &ManagerId, wish: &Wish) -> Result<(), Status> {
-        let (namespace, why) = (NAMESPACE.to_owned(), "chaos".to_owned());
-        match wish.clone() {
-            Wish::Drain(owner) => {
-                let request = v1::DrainRequest { namespace, owner, why };
-                self.admin(manager, |mut admin| async move { admin.drain(request).await }).await.map(drop)
-            }
-            Wish::Move { first, last, to } => {
-                let range = Some(v1::KeyRange { first, last });
-                let request = v1::MoveRequest { namespace, range, to, why };
-                self.admin(manager, |mut admin| async move { admin.r#move(request).await }).await.map(drop)
-            }
-            Wish::Freeze => {
-                let request = v1::FreezeRequest { namespace, why };
-                self.admin(manager, |mut admin| async move { admin.freeze(request).await }).await.map(drop)
-            }
-            Wish::Unfreeze => {
-                let request = v1::UnfreezeRequest { namespace, why };
-                self.admin(manager, |mut admin| async move { admin.unfreeze(request).await }).await.map(drop)
-            }
-        }
-    }
-
     /// Which Manager leads, and its term.
     pub(crate) async fn leader(&self) -> Option<(u8, u64)> {
-        for (index, manager) in (0_u8..).zip(&self.managers) {
-            let asked = v1::StatusRequest {};
-            let status = self.admin(manager, |mut admin| async move { admin.status(asked).await }).await;
-            if let Ok(status) = status
+        for (index, mut admin) in (0_u8..).zip(self.admins()) {
+            if let Ok(status) = answer(admin.status(v1::StatusRequest {})).await
                 && status.role() == v1::Role::Leader
             {
                 return Some((index, status.term));
@@ -140,22 +118,14 @@ impl Operator {
 
     /// Waits until every key has an owner, so many Owners are there, and nothing moves; says whether that came.
     pub(crate) async fn comes_to_rest(&self, owners: u8, patience: Duration) -> bool {
-        let since = tokio::time::Instant::now();
-        while since.elapsed() < patience {
-            if self.is_at_rest(owners).await {
-                return true;
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        false
+        let rests = async || self.is_at_rest(owners).await.then_some(());
+        poll(POLL_INTERVAL, patience, rests).await.is_some()
     }
 
     async fn is_at_rest(&self, owners: u8) -> bool {
         let request = v1::ListNamespacesRequest { namespace: Some(NAMESPACE.to_owned()) };
-        for manager in &self.managers {
-            let request = request.clone();
-            let listed = self.admin(manager, |mut admin| async move { admin.list_namespaces(request).await });
-            let listed = listed.await;
+        for mut admin in self.admins() {
+            let listed = answer(admin.list_namespaces(request.clone())).await;
             let space = listed.ok().and_then(|listed| listed.namespaces.into_iter().next());
             if let Some(space) = space {
                 let is_whole = space.owners == u32::from(owners) && space.ranges > u32::from(owners);
@@ -164,19 +134,22 @@ impl Operator {
         }
         false
     }
+}
 
-    async fn admin<R, F>(
-        &self,
-        manager: &ManagerId,
-        call: impl FnOnce(AdminClient<Channel>) -> F,
-    ) -> Result<R, Status>
-    where
-        F: Future<Output = Result<Response<R>, Status>>,
-    {
-        // A connection of its own each time: the Manager may have been killed since the last.
-        let admin = Dialer::new().admin(manager).map_err(|error| Status::internal(error.to_string()))?;
-        let late = |_| Err(Status::deadline_exceeded("no answer in time"));
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, call(admin)).await.unwrap_or_else(late)?;
-        Ok(answer.into_inner())
+async fn tell(mut admin: AdminClient<Channel>, wish: Wish) -> Result<(), Status> {
+    let (namespace, why) = (NAMESPACE.to_owned(), "chaos".to_owned());
+    match wish {
+        Wish::Drain(owner) => answer(admin.drain(v1::DrainRequest { namespace, owner, why })).await.map(drop),
+        Wish::Move { first, last, to } => {
+            let range = Some(v1::KeyRange { first, last });
+            answer(admin.r#move(v1::MoveRequest { namespace, range, to, why })).await.map(drop)
+        }
+        Wish::Freeze => answer(admin.freeze(v1::FreezeRequest { namespace, why })).await.map(drop),
+        Wish::Unfreeze => answer(admin.unfreeze(v1::UnfreezeRequest { namespace, why })).await.map(drop),
     }
+}
+
+async fn answer<R>(call: impl Future<Output = Result<Response<R>, Status>>) -> Result<R, Status> {
+    let late = |_| Err(Status::deadline_exceeded("no answer in time"));
+    Ok(tokio::time::timeout(ANSWER_TIMEOUT, call).await.unwrap_or_else(late)?.into_inner())
 }

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use centrifuge_harness::StoreKind;
 use centrifuge_harness::etcd::node_arguments;
 
 use super::addresses::Node;
 use super::launch::Pool;
 use super::network::peer_id;
 use crate::bug::Bug;
-use crate::plan::{MOST_SKEW_PPM, StoreKind};
+use crate::plan::MOST_SKEW_PPM;
 use crate::roles::{CallerRole, EtcdRole, LookupFleetRole, ManagerRole, ManagerStore, OwnerRole, Role};
 use crate::world::World;
 

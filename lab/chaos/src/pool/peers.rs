@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use centrifuge_harness::Rng;
+use centrifuge_harness::wait::poll;
 use centrifuge_net::clock::{Astray, Wander};
 
 use super::addresses::Node;
@@ -14,7 +16,6 @@ use crate::lines::{self, PeerLine, true_now};
 use crate::plan::{EPSILON, ROUND};
 use crate::roles::PeerRole;
 use crate::world::World;
-use centrifuge_harness::Rng;
 
 /// The pause before the harness looks again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -29,15 +30,13 @@ impl Pool {
         for node in Node::all(self.plan.sizes) {
             self.start_process(node)?;
         }
-        let since = tokio::time::Instant::now();
-        while since.elapsed() < timeout {
-            if self.held_cells()?.len() >= self.plan.sizes.keys as usize {
-                return Ok(());
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        let held = self.held_cells()?.len();
-        Err(io::Error::other(format!("only {held} cells were acquired within {timeout:?}")))
+        let wanted = self.plan.sizes.keys as usize;
+        let all_held = async || match self.held_cells() {
+            Ok(held) if held.len() < wanted => None,
+            held => Some(held.map(drop)),
+        };
+        let late = || io::Error::other(format!("not all of {wanted} cells were acquired within {timeout:?}"));
+        poll(POLL_INTERVAL, timeout, all_held).await.ok_or_else(late)?
     }
 
     /// The cells that the first processes have held.

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use centrifuge_harness::Rng;
 use tokio::time::Instant;
 
 use super::addresses::Node;
 use super::departures::Return;
 use super::kinds::Part;
 use super::launch::Pool;
-use centrifuge_harness::Rng;
 
 /// From the start of a process to the end of the next, at most.
 const MAX_PAUSE: Duration = Duration::from_secs(2);

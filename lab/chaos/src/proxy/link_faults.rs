@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use centrifuge_harness::Rng;
+use tokio::sync::mpsc;
 
 /// How often a message is lost, doubled or delayed, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

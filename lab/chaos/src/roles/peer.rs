@@ -9,13 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use centrifuge::flease::{AcquireError, Cell, Change, Flease, Lease, Peers, TryAcquireError};
+use centrifuge_harness::Rng;
 
 use super::probe::PROBE_INTERVAL;
 use super::stretch::{Stretch, Stretches};
 use super::{Part, PeerRole, told_to_stop};
 use crate::lines::{Journal, PeerLine, Span, true_now};
 use crate::plan::{EPSILON, ROUND, key_name};
-use centrifuge_harness::Rng;
 
 /// The secret of all peers of a run.
 const KEY: &[u8] = b"the secret of a run of chaos";

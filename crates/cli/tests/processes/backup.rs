@@ -10,8 +10,7 @@ use crate::support::{
 };
 
 /// Leases that outlast the test on a slow machine.
-const LONG: [&str; 10] =
-    ["--lease", "60s", "--hold", "70s", "--renewal", "1s", "--settle", "500ms", "--virtual-nodes", "16"];
+const LONG: &str = "--lease 60s --hold 70s --renewal 1s --settle 500ms --virtual-nodes 16";
 
 /// A Manager on a store that was restored.
 struct Restored {
@@ -43,7 +42,7 @@ fn last_generation(at: &impl Operator) -> u64 {
 #[test]
 fn a_running_manager_is_backed_up_under_load_and_restored_elsewhere() {
     let pool = Pool::start();
-    pool.ask(&[&["namespace", "create", "dev"][..], &LONG].concat());
+    pool.create(LONG);
     let servers = ["server-1", "server-2"].map(|name| pool.run(&["dev", "server", "--name", name]));
     until("two servers share the keys", || is_at_rest(&pool, 2));
     let before = leases(&pool);

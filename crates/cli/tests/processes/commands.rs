@@ -135,7 +135,7 @@ fn a_manager_that_hangs_is_left_for_the_next() {
 #[test]
 fn a_drain_is_waited_for() {
     let pool = Pool::start();
-    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    pool.create(SHORT);
     let start = |name: &str| {
         let server = pool.run(&["dev", "server", "--name", name, "--json"]);
         server.await_line("serving");
@@ -170,7 +170,7 @@ fn a_drain_is_waited_for() {
 #[test]
 fn an_evicted_server_ends_and_says_why() {
     let pool = Pool::start();
-    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    pool.create(SHORT);
     let server = pool.run(&["dev", "server", "--name", "server-1", "--output", "json"]);
     server.await_line("serving");
     until("it has everything", || is_at_rest(&pool, 1));
@@ -182,7 +182,7 @@ fn an_evicted_server_ends_and_says_why() {
 #[test]
 fn a_drained_server_gets_its_share_back_when_undrained() {
     let pool = Pool::start();
-    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    pool.create(SHORT);
     let servers =
         ["server-1", "server-2"].map(|name| pool.run(&["dev", "server", "--name", name, "--output", "json"]));
     servers.iter().for_each(|server| server.await_line("serving"));

@@ -10,9 +10,7 @@ use crate::support::{Operator, Pool, Process, until};
 #[test]
 fn killed_owners_and_managers() {
     let mut pool = Pool::start();
-    let mut create = vec!["namespace", "create", "dev"];
-    create.extend(SHORT);
-    pool.ask(&create);
+    pool.create(SHORT);
     let mut servers: Vec<Process> = ["server-1", "server-2", "server-3"]
         .iter()
         .map(|name| pool.run(&["dev", "server", "--name", name, "--output", "json"]))

@@ -9,20 +9,8 @@ use crate::sight::{are_served, has_heard, is_at_rest, leases, losses};
 use crate::support::{Operator, Pool, Process, refusal, until};
 
 /// Leases that outlast the move of a Manager on a slow machine.
-const LONG: [&str; 12] = [
-    "--lease",
-    "40s",
-    "--hold",
-    "44s",
-    "--renewal",
-    "1s",
-    "--answer-allowance",
-    "2s",
-    "--settle",
-    "500ms",
-    "--virtual-nodes",
-    "16",
-];
+const LONG: &str =
+    "--lease 40s --hold 44s --renewal 1s --answer-allowance 2s --settle 500ms --virtual-nodes 16";
 
 #[test]
 fn a_manager_that_moves_is_found_through_the_file() {
@@ -33,7 +21,7 @@ fn a_manager_that_moves_is_found_through_the_file() {
     let run = |pool: &Pool, args: &[&str]| {
         pool.run(&[args, &["--managers", &managers, "--output", "json"]].concat())
     };
-    pool.ask(&[&["namespace", "create", "dev"][..], &LONG].concat());
+    pool.create(LONG);
     let servers: Vec<Process> =
         ["server-1", "server-2"].iter().map(|name| run(&pool, &["dev", "server", "--name", name])).collect();
     servers.iter().for_each(|server| server.await_line("serving"));

@@ -13,7 +13,7 @@ use crate::support::{Operator, Pool, Process, refusal, until};
 #[test]
 fn servers_and_callers_replay() {
     let pool = Pool::start();
-    pool.ask(&[&["namespace", "create", "dev"][..], &SHORT].concat());
+    pool.create(SHORT);
     let run = |part: &str, name: &str| -> Process {
         let file = pool.path(name);
         pool.run(&[

@@ -15,20 +15,8 @@ use crate::support::{Operator, Process, binary, free_address, start, until};
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Leases that outlast a takeover on a slow machine. No range moves before a hold has passed after the last one.
-const LEASES: [&str; 12] = [
-    "--lease",
-    "20s",
-    "--hold",
-    "22s",
-    "--renewal",
-    "1s",
-    "--answer-allowance",
-    "2s",
-    "--settle",
-    "500ms",
-    "--virtual-nodes",
-    "16",
-];
+const LEASES: &str =
+    "--lease 20s --hold 22s --renewal 1s --answer-allowance 2s --settle 500ms --virtual-nodes 16";
 
 /// Managers on one etcd, in a file that clients follow.
 struct Group {
@@ -118,7 +106,7 @@ impl Group {
 fn a_group_is_replaced_one_by_one_and_nobody_notices() {
     let mut group = Group::start();
     let old = group.addresses();
-    group.ask(&[&["namespace", "create", "dev"][..], &LEASES].concat());
+    group.create(LEASES);
     let start =
         |group: &Group, kind: &str, name: &str| group.run(&["dev", kind, "--name", name, "--output", "json"]);
     let mut servers: Vec<Process> =

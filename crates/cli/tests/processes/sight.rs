@@ -10,20 +10,8 @@ use crate::support::{Operator, Process};
 pub(crate) type Leases = BTreeMap<String, (String, u64)>;
 
 /// A namespace of short leases.
-pub(crate) const SHORT: [&str; 12] = [
-    "--lease",
-    "3s",
-    "--hold",
-    "3300ms",
-    "--renewal",
-    "700ms",
-    "--answer-allowance",
-    "500ms",
-    "--settle",
-    "500ms",
-    "--virtual-nodes",
-    "16",
-];
+pub(crate) const SHORT: &str =
+    "--lease 3s --hold 3300ms --renewal 700ms --answer-allowance 500ms --settle 500ms --virtual-nodes 16";
 
 /// Every range with its owner and its lease.
 pub(crate) fn leases(pool: &impl Operator) -> Leases {

@@ -52,6 +52,13 @@ pub(crate) trait Operator {
         start(self.command(args))
     }
 
+    /// Makes the namespace `dev` with these settings.
+    fn create(&self, settings: &str) {
+        let words: Vec<&str> =
+            ["namespace", "create", "dev"].into_iter().chain(settings.split(' ')).collect();
+        self.ask(&words);
+    }
+
     /// What a command prints as JSON.
     fn ask(&self, args: &[&str]) -> Value {
         let output = self.command(args).args(["--output", "json"]).output().expect("it runs");

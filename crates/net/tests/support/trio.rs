@@ -1,24 +1,28 @@
 //! A Manager, an Owner and a Lookup that talk to each other without a network, each recorded.
 
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../core/tests/support/store.rs"]
+mod store;
+
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::id::{Index, ManagerId, Namespace, OwnerName, Term};
+use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
-    AdminCommand, ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine,
-    StoreCommand, StoreEvent, StreamId,
+    AdminCommand, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreCommand, StreamId,
 };
-use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::recording::Recordable;
 use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::Tee;
 use centrifuge_net::record::Recorder;
+
+use store::Store;
 
 const OWNER: StreamId = StreamId(1);
 const LOOKUP: StreamId = StreamId(2);
@@ -64,9 +68,8 @@ pub(crate) struct Trio {
     pub(crate) owner: Recorded<OwnerMachine>,
     pub(crate) lookup: Recorded<LookupMachine>,
     id: ManagerId,
-    group: ManagerState,
-    index: Index,
-    term: Term,
+    store: Store,
+    leader_hold: Duration,
     now: Instant,
     queue: VecDeque<Delivery>,
 }
@@ -92,9 +95,8 @@ impl Trio {
             owner: Recorded::new(&folder.join("owner"), owner, 2),
             lookup: Recorded::new(&folder.join("lookup"), LookupConfig::new(namespace.clone(), managers), 3),
             id,
-            group: ManagerState::default(),
-            index: Index::ZERO,
-            term: Term::ZERO,
+            store: Store::default(),
+            leader_hold: ManagerConfig::new("any".into()).leader_hold,
             now: Instant(1_000_000_007),
             queue: VecDeque::new(),
         };
@@ -176,23 +178,13 @@ impl Trio {
                 ManagerAction::ToLookup { to: LOOKUP, message } => {
                     Delivery::Lookup(LookupEvent::FromManager { from: from(), message })
                 }
-                ManagerAction::Election(ElectionCommand::Campaign { request }) => {
-                    self.term = self.term.next().expect("few terms");
-                    let won = ElectionEvent::Won { request, term: self.term };
-                    Delivery::Manager(ManagerEvent::Election(won))
-                }
-                ManagerAction::Election(ElectionCommand::Renew { request, .. }) => {
-                    Delivery::Manager(ManagerEvent::Election(ElectionEvent::Renewed { request }))
-                }
-                ManagerAction::Store(StoreCommand::Load { request }) => {
-                    let group = Arc::new(self.group.clone());
-                    let loaded = StoreEvent::Loaded { request, index: self.index, group };
-                    Delivery::Manager(ManagerEvent::Store(loaded))
-                }
-                ManagerAction::Store(StoreCommand::Append { index, batch, .. }) => {
-                    self.index = index;
-                    self.group.apply(&batch);
-                    Delivery::Manager(ManagerEvent::Store(StoreEvent::Appended { index }))
+                ManagerAction::Store(StoreCommand::Compact { .. }) => continue,
+                request @ (ManagerAction::Election(_) | ManagerAction::Store(_)) => {
+                    let Some(answer) = self.store.answer(self.now, &self.id, self.leader_hold, request)
+                    else {
+                        continue;
+                    };
+                    Delivery::Manager(answer)
                 }
                 _ => continue,
             };

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use centrifuge_harness::wait::poll;
 use serde_json::Value;
 
 use super::board::Told;
@@ -18,13 +19,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waits until a condition holds, and says how long that took; `None` if it did not within the bound.
 pub(super) async fn within(bound: Duration, mut condition: impl FnMut() -> bool) -> Option<Duration> {
     let since = Instant::now();
-    while !condition() {
-        if since.elapsed() > bound {
-            return None;
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Some(since.elapsed())
+    poll(POLL_INTERVAL, bound, async || condition().then(|| since.elapsed())).await
 }
 
 impl Story {

@@ -45,7 +45,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Checks that ARCHITECTURE.md, the README and the decision records are true to the tree
+    /// Checks that ARCHITECTURE.md, the README, the decision records and the protocol's numbers are true to the tree
     Tidy,
     /// Counts the lines of the applications in `examples`, and those that concern distribution
     Lines,

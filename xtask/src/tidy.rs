@@ -1,6 +1,4 @@
-//! Whether the documents are true to the tree: the map, the decision records, the README's set-up, the paths.
-
-use std::collections::BTreeSet;
+//! Whether the documents are true to the tree: the map, the decision records, the README's set-up, links.
 
 use crate::lines;
 use crate::workspace::{Problem, Result, Workspace, conclude};
@@ -10,20 +8,10 @@ const README: &str = "README.md";
 const CI: &str = ".ci/run";
 const DECISIONS: &str = "docs/adr";
 
-/// Every file and module directly in these directories stands in the map.
-const MAPPED_DIRECTORIES: &[&str] = &[
-    "crates/core/src",
-    "crates/net/src",
-    "crates/client/src",
-    "crates/server/src",
-    "crates/cli/src",
-    "lab/harness/src",
-    "lab/bench/src",
-    "lab/sim/src",
-    "lab/chaos/src",
-    "lab/story/src",
-    "examples",
-];
+/// Documents for people, whose lines have a limit. The others quote papers or code at length.
+const PROSE: &[&str] =
+    &["README.md", MAP, "CONTRIBUTING.md", "docs/protocol.md", "docs/guide/", "docs/operations/"];
+const MAX_LINE: usize = 100;
 
 /// The first names of absolute paths that belong to somebody's machine.
 const HOMES: &[&str] = &["work", "root", "home", "Users"];
@@ -39,6 +27,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         // What is not text has no line to complain about.
         if let Ok(text) = workspace.read(file) {
             problems.extend(text_problems(file, &text));
+            problems.extend(prose(file, &text, &|path| workspace.exists(path)));
         }
     }
     conclude("tidy", &problems)?;
@@ -54,31 +43,51 @@ fn text_problems(file: &str, text: &str) -> Vec<Problem> {
     problems
 }
 
-/// The map names only what exists, and names every crate and every module.
+/// The map names only what exists, and names every crate.
 fn map(workspace: &Workspace) -> Result<Vec<Problem>> {
-    let named = quoted(&workspace.read(MAP)?);
+    let text = workspace.read(MAP)?;
+    let named = quoted(&text);
     let packages = workspace.packages()?;
     let mut problems: Vec<Problem> = named
         .iter()
         .filter(|(_, name)| names_nothing(name, &packages, &|path| workspace.exists(path)))
         .map(|(line, name)| Problem::at(MAP, *line, format!("`{name}` does not exist")))
         .collect();
-    let names: BTreeSet<&str> = named.iter().map(|(_, name)| name.trim_end_matches('/')).collect();
-    let entries = MAPPED_DIRECTORIES.iter().flat_map(|directory| workspace.entries(directory));
-    let modules =
-        entries.filter(|entry| !entry.ends_with('/') || !workspace.rust_files_under(entry).is_empty());
-    let unnamed = packages.into_iter().chain(modules).filter(|name| !is_named(name, &names));
-    problems.extend(unnamed.map(|name| Problem::of(MAP, format!("does not name `{name}`"))));
+    let is_named = |package: &String| named.iter().any(|(_, name)| name == package);
+    let unnamed = packages.iter().filter(|package| !is_named(package));
+    problems.extend(unnamed.map(|package| Problem::of(MAP, format!("does not name `{package}`"))));
+    for (path, name) in definitions(&text) {
+        if !workspace.read(path).is_ok_and(|source| defines(&source, name)) {
+            problems.push(Problem::of(MAP, format!("`{path}` does not define `{name}`")));
+        }
+    }
     Ok(problems)
 }
 
-/// Whether the map names a crate, file or directory; a directory also by the file of its module.
-fn is_named(name: &str, names: &BTreeSet<&str>) -> bool {
-    let Some(directory) = name.strip_suffix('/') else {
-        return names.contains(name);
-    };
-    let files = ["", ".rs", "/mod.rs"].map(|ending| format!("{directory}{ending}"));
-    files.iter().any(|file| names.contains(file.as_str()))
+/// What the map says that a file defines: the names between parentheses directly after its path.
+fn definitions(text: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = text.split('`').collect();
+    let mut found = Vec::new();
+    let (mut path, mut listed) = (None, false);
+    for pair in parts[..parts.len() - 1].chunks_exact(2) {
+        let (before, name) = (pair[0].trim(), pair[1]);
+        listed = before == "(" || (listed && before == ",");
+        match path.filter(|_| listed) {
+            Some(path) => found.push((path, name)),
+            None => path = is_path(name).then_some(name),
+        }
+    }
+    found
+}
+
+/// Whether a source or a schema defines a function, a type, a constant or the like of this name.
+fn defines(source: &str, name: &str) -> bool {
+    let kinds = ["fn", "struct", "enum", "trait", "const", "static", "rpc", "message"];
+    let is_whole = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    kinds.iter().any(|kind| {
+        let definition = format!("{kind} {name}");
+        source.match_indices(&definition).any(|(at, _)| is_whole(&source[at + definition.len()..]))
+    })
 }
 
 /// Whether a quoted name is a crate or a path, and not there.
@@ -93,6 +102,45 @@ fn is_path(name: &str) -> bool {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
     let extensions = [".rs", ".md", ".toml", ".txt", ".lock", "/"];
     plain && extensions.iter().any(|extension| name.ends_with(extension))
+}
+
+/// Lines that are too long outside tables and code, and links to files that are not there.
+fn prose(file: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if !file.ends_with(".md") || !PROSE.iter().any(|document| file.starts_with(document)) {
+        return problems;
+    }
+    let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let mut fenced = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        fenced ^= line.starts_with("```");
+        if !fenced && !line.starts_with('|') && line.chars().count() > MAX_LINE {
+            problems.push(Problem::at(file, number, format!("longer than {MAX_LINE} characters")));
+        }
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !fenced && !target.is_empty() && !target.contains("://")) {
+            if !exists(&relative(directory, target)) {
+                problems.push(Problem::at(
+                    file,
+                    number,
+                    format!("links to `{target}`, which does not exist"),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Where a link leads from a directory.
+fn relative(directory: &str, target: &str) -> String {
+    let mut names: Vec<&str> = directory.split('/').filter(|name| !name.is_empty()).collect();
+    for name in target.split('/') {
+        match name {
+            ".." => drop(names.pop()),
+            _ => names.push(name),
+        }
+    }
+    names.join("/")
 }
 
 /// What stands between backticks outside fenced blocks, with its line.
@@ -230,16 +278,23 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_named_with_or_without_its_slash_or_by_its_module() {
-        let names = BTreeSet::from([
-            "crates/core/src/owner",
-            "crates/core/src/manager/mod.rs",
-            "crates/core/src/load.rs",
-        ]);
-        assert!(is_named("crates/core/src/owner/", &names) && is_named("crates/core/src/manager/", &names));
-        assert!(is_named("crates/core/src/load/", &names) && is_named("crates/core/src/load.rs", &names));
-        assert!(!is_named("crates/core/src/manager.rs", &names));
-        assert!(!is_named("crates/core/src/lookup/", &names));
+    fn what_stands_in_parentheses_after_a_path_must_be_defined_there() {
+        let text =
+            "1. `a/b.rs` (`step`, `Role`): `other`, then `c.rs` and\n   (`late`), `a/d.rs`\n   (`last`).";
+        assert_eq!(definitions(text), [("a/b.rs", "step"), ("a/b.rs", "Role"), ("a/d.rs", "last")]);
+        let source = "pub fn step<T>(t: T) {}\nenum Role {}\nfn stepped() {}";
+        assert!(defines(source, "step") && defines(source, "Role"));
+        assert!(!defines(source, "stepp") && !defines(source, "T"));
+    }
+
+    #[test]
+    fn prose_has_short_lines_and_links_to_what_exists() {
+        let long = "word ".repeat(25);
+        let text =
+            format!("{long}\n| {long} |\n```\n{long}\n```\n[a](b.md#part) [c](https://d) ![e](gone.svg)\n");
+        let lines = |file: &str| prose(file, &text, &|path| path == "docs/guide/b.md").len();
+        assert_eq!(lines("docs/guide/a.md"), 2, "one long line and one broken link");
+        assert_eq!(lines("docs/adr/a.md"), 0, "not one of the documents with a limit");
     }
 
     #[test]

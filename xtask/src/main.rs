@@ -6,6 +6,7 @@ mod ci;
 mod claims;
 mod etcd_churn;
 mod lines;
+mod numbers;
 mod product;
 mod programs;
 mod source;

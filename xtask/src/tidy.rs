@@ -1,6 +1,7 @@
-//! Whether the documents are true to the tree: the map, the decision records, the README's set-up, links.
+//! Whether the documents are true to the tree: the map, the decision records, the README's set-up, links, the protocol's numbers.
 
 use crate::lines;
+use crate::numbers;
 use crate::workspace::{Problem, Result, Workspace, conclude};
 
 const MAP: &str = "ARCHITECTURE.md";
@@ -23,6 +24,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     problems.extend(decisions(&workspace.entries(DECISIONS)));
     problems.extend(set_up(workspace)?);
     problems.extend(lines::problems(workspace)?);
+    problems.extend(numbers::problems(workspace)?);
     for file in &files {
         // What is not text has no line to complain about.
         if let Ok(text) = workspace.read(file) {

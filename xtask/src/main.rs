@@ -1,4 +1,4 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `tools`, `chaos`, `failover`, `bench`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `picture`, `tools`, `chaos`, `failover`, `bench`, `etcd-churn`.
 
 mod bench;
 mod chaos;
@@ -7,6 +7,7 @@ mod claims;
 mod etcd_churn;
 mod lines;
 mod numbers;
+mod picture;
 mod product;
 mod programs;
 mod source;
@@ -48,6 +49,8 @@ enum Command {
     },
     /// Checks that ARCHITECTURE.md, the README, the decision records and the protocol's numbers are true to the tree
     Tidy,
+    /// Runs `centrifuge dev` and draws what it prints as docs/pictures/dev.svg
+    Picture,
     /// Counts the lines of the applications in `examples`, and those that concern distribution
     Lines,
     /// Installs what the tests need beside Rust, where it is missing: Debian's etcd
@@ -103,6 +106,7 @@ fn run(command: Command) -> Result<()> {
         Command::Product => product::run(&workspace),
         Command::Claims { json } => claims::run(&workspace, json),
         Command::Tidy => tidy::run(&workspace),
+        Command::Picture => picture::run(&workspace),
         Command::Lines => lines::run(&workspace),
         Command::Tools => tools::run(),
         Command::EtcdChurn { commits, json } => etcd_churn::run(&workspace, commits, json),

@@ -13,6 +13,8 @@ const DECISIONS: &str = "docs/adr";
 const PROSE: &[&str] =
     &["README.md", MAP, "CONTRIBUTING.md", "docs/protocol.md", "docs/guide/", "docs/operations/"];
 const MAX_LINE: usize = 100;
+/// The directories at the root of the workspace that documents speak of.
+const TREES: &[&str] = &["crates/", "lab/", "examples/", "docs/", "xtask/"];
 
 /// The first names of absolute paths that belong to somebody's machine.
 const HOMES: &[&str] = &["work", "root", "home", "Users"];
@@ -119,6 +121,10 @@ fn prose(file: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> 
         if !fenced && !line.starts_with('|') && line.chars().count() > MAX_LINE {
             problems.push(Problem::at(file, number, format!("longer than {MAX_LINE} characters")));
         }
+        let paths = line.split('`').skip(1).step_by(2).filter(|name| names_workspace_path(name));
+        for path in paths.filter(|path| !fenced && !exists(path)) {
+            problems.push(Problem::at(file, number, format!("`{path}` does not exist")));
+        }
         let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         for target in targets.filter(|target| !fenced && !target.is_empty() && !target.contains("://")) {
             if !exists(&relative(directory, target)) {
@@ -131,6 +137,11 @@ fn prose(file: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> 
         }
     }
     problems
+}
+
+/// Whether a quoted name is a path from the root of the workspace.
+fn names_workspace_path(name: &str) -> bool {
+    is_path(name) && TREES.iter().any(|tree| name.starts_with(tree)) && !name.contains("NAME")
 }
 
 /// Where a link leads from a directory.
@@ -290,12 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn prose_has_short_lines_and_links_to_what_exists() {
+    fn prose_has_short_lines_and_names_what_exists() {
         let long = "word ".repeat(25);
-        let text =
-            format!("{long}\n| {long} |\n```\n{long}\n```\n[a](b.md#part) [c](https://d) ![e](gone.svg)\n");
+        let text = format!(
+            "{long}\n| {long} |\n```\n{long}\n```\n[a](b.md#part) [c](https://d) ![e](gone.svg) `lab/f.rs` `f.rs`\n"
+        );
         let lines = |file: &str| prose(file, &text, &|path| path == "docs/guide/b.md").len();
-        assert_eq!(lines("docs/guide/a.md"), 2, "one long line and one broken link");
+        assert_eq!(lines("docs/guide/a.md"), 3, "a long line, a broken link and a path that is gone");
         assert_eq!(lines("docs/adr/a.md"), 0, "not one of the documents with a limit");
     }
 

@@ -16,7 +16,7 @@ use tonic::{Code, Response, Status};
 use crate::At;
 use crate::failure::Failure;
 
-/// How long a Manager may take to say what it is, before the next one is asked.
+/// How long a Manager may take to report its role before the next one is asked.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a Manager that does so may take to answer: a change waits for its commit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -90,7 +90,7 @@ enum Answer<R> {
     None(String),
 }
 
-/// Asks a Manager what it is, and if it may lead asks it for what is wanted.
+/// Asks a Manager for its role, and sends it the request if it may lead.
 async fn ask_one<R>(
     target: &ManagerId,
     answer_timeout: Duration,
@@ -119,7 +119,7 @@ async fn ask_one<R>(
     }
 }
 
-/// What a Manager is, or why it does not say so.
+/// The role of a Manager, or why it is unknown.
 pub(crate) async fn probe(manager: &ManagerId) -> Result<Result<v1::StatusReply, String>, Failure> {
     let mut admin = connect(manager)?;
     let reply = in_time(PROBE_TIMEOUT, admin.status(v1::StatusRequest {})).await;

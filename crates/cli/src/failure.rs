@@ -53,7 +53,7 @@ impl Failure {
         self.code == NO_MANAGER
     }
 
-    /// A command with codes of its own failed. Without words nothing is printed: somebody else has said what there is to say.
+    /// A command with its own exit codes failed. An empty message prints nothing: the error has been reported already.
     pub(crate) fn with_code(code: u8, what: impl Into<String>) -> Failure {
         Failure { code, what: what.into() }
     }

@@ -36,15 +36,15 @@ Exit codes:
   2  the command line is wrong
   3  no Manager could be reached, or none of them leads
   4  there is no such namespace or Owner, or the key has no owner
-  5  it was waited for and is not done yet";
+  5  timed out while waiting; the operation continues";
 
 #[derive(Subcommand)]
 enum Command {
-    /// See it work: a Manager, servers and callers in one process, and a story told in plain words
+    /// Run a demonstration: a Manager, servers and callers in one process, with a running commentary
     Dev(dev::DevArgs),
     /// Run a Manager
     Manager(Box<manager::ManagerArgs>),
-    /// Say what each Manager is, and who leads
+    /// Show the role of each Manager, and which one leads
     Status(At),
     /// Create, list, show, change and delete namespaces
     #[command(subcommand)]
@@ -53,15 +53,15 @@ enum Command {
     Owners(owners::OwnersArgs),
     /// List the lease table of a namespace
     Leases(leases::LeasesArgs),
-    /// Say who owns a key
+    /// Show the owner of a key
     Lookup(lookup::LookupArgs),
-    /// Follow a namespace: changes of its table and losses, as they happen
+    /// Print table changes and losses of a namespace as they happen
     Watch(watch::WatchArgs),
-    /// Say what was decided lately, and why
+    /// Show recent decisions and their reasons
     History(history::HistoryArgs),
-    /// Empty an Owner, moving its state elsewhere
+    /// Empty an Owner by moving its state to other Owners
     Drain(operate::DrainArgs),
-    /// End the drain of an Owner: it keeps what it still has, and gets its share again
+    /// End the drain of an Owner: it keeps its remaining ranges, and gets its share again
     Undrain(operate::OwnerArgs),
     /// Stop all moves in a namespace
     Freeze(operate::PoolArgs),
@@ -69,7 +69,7 @@ enum Command {
     Unfreeze(operate::PoolArgs),
     /// Move a range to an Owner, or cancel an earlier move
     Move(operate::MoveArgs),
-    /// Take everything from an Owner at once and refuse it; its state is lost
+    /// Revoke all leases of an Owner at once and lock its process out; its state is lost
     Evict(operate::OwnerArgs),
     /// Back up, restore and migrate the store of a Manager
     #[command(subcommand)]
@@ -81,11 +81,11 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
-/// Whom to ask and how to answer.
+/// Which Managers to ask, and how to print the answer.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct At {
-    /// Managers to ask: host:port with commas between them, or @FILE with one a line. What keeps running reads the file
-    /// again when it changes
+    /// Addresses of the Managers: host:port, separated by commas, or @FILE with one per line. Commands that keep running
+    /// reload the file when it changes
     #[arg(long, short, env = "CENTRIFUGE_MANAGERS", value_parser = words::managers, default_value = "127.0.0.1:7600")]
     managers: Managers,
     #[command(flatten)]

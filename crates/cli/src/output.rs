@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// How to print, as every command is told: `--json` is short for `--output json`.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Format {
-    /// How to print: words and tables for people, lines of JSON for scripts
+    /// Output format: text and tables for people, lines of JSON for scripts
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The same as --output json
@@ -65,7 +65,7 @@ pub(crate) fn shown(text: &str) -> String {
     Escaped(text).to_string()
 }
 
-/// Several lines of our own words, in which a peer's may stand: whatever is no line break is escaped.
+/// Several lines of our own text that may quote a peer's: every control character but a line break is escaped.
 pub(crate) fn shown_lines(text: &str) -> String {
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
@@ -83,7 +83,7 @@ pub(crate) fn line(text: &str) {
     }
 }
 
-/// Waits until nobody reads the standard output any more. For ever where that cannot be known, as with a file.
+/// Waits until the reader of standard output is gone. Waits for ever if that cannot be known, as with a file.
 pub(crate) async fn closed() {
     let (tell, told) = oneshot::channel();
     // The thread ends with the process at the latest.

@@ -28,7 +28,7 @@ pub(crate) fn range(text: &str) -> Result<KeyRange, String> {
     KeyRange::new(Key(point(first)?), Key(point(last)?)).ok_or_else(wrong)
 }
 
-/// Managers: addresses with commas between them, or `@` and a file that lists them.
+/// Managers: addresses separated by commas, or `@` and a file that lists them.
 pub(crate) fn managers(text: &str) -> Result<Managers, String> {
     match text.strip_prefix('@') {
         Some(path) => Ok(Managers::file(path)),
@@ -62,7 +62,7 @@ pub(crate) fn show_range(range: Option<v1::KeyRange>) -> String {
     range.map_or_else(String::new, |range| format!("{:016x}-{:016x}", range.first, range.last))
 }
 
-/// So many of something.
+/// A count with its noun, in the plural where needed.
 pub(crate) fn count(number: usize, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

@@ -53,41 +53,41 @@ pub struct ConfigArgs {
     /// The address by which clients and other Managers reach this one [default: the gRPC address]
     #[arg(long, env = "CENTRIFUGE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Where the store is: file:PATH for the embedded one, etcd, or none for Managers that keep nothing and choose their
-    /// leader among themselves [default: file:centrifuge.db]
+    /// The store: file:PATH (embedded), etcd, or none for Managers without disk, which elect their leader among
+    /// themselves [default: file:centrifuge.db]
     #[arg(long, env = "CENTRIFUGE_STORE", value_name = "STORE")]
     pub store: Option<PathBuf>,
-    /// How the leader is chosen: by the store, embedded or etcd, or by flease where there is none. Follows from the store
+    /// How the leader is elected: embedded, etcd or flease. Follows from the store
     #[arg(long, env = "CENTRIFUGE_ELECTION", value_name = "ELECTION")]
     pub election: Option<String>,
-    /// With --store none: a namespace with default settings; may be given again. Others are in the file, under
-    /// [namespaces.NAME] with the settings of `centrifuge namespace create`. The same at all Managers
+    /// With --store none: a namespace with default settings; can be repeated. Namespaces with other settings go into the
+    /// file, under [namespaces.NAME] with the settings of `centrifuge namespace create`. The same at all Managers
     #[arg(long, env = "CENTRIFUGE_NAMESPACE", value_name = "NAME", value_delimiter = ',')]
     #[serde(skip)]
     pub namespace: Vec<String>,
     /// The namespaces of a file.
     #[arg(skip)]
     pub namespaces: BTreeMap<String, NamespaceArgs>,
-    /// How log lines look: text or json [default: text]
+    /// Log format: text or json [default: text]
     #[arg(long, env = "CENTRIFUGE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as info,centrifuge_server=debug [default: info]
+    /// Log level: error, warn, info, debug, trace, or a filter such as info,centrifuge_server=debug [default: info]
     #[arg(long, env = "CENTRIFUGE_LOG_LEVEL", value_name = "FILTER")]
     pub log_level: Option<String>,
-    /// Write every event that the Manager is fed to this file, for `centrifuge-sim replay`
+    /// Record every event of the Manager in this file, for `centrifuge-sim replay`
     #[arg(long, env = "CENTRIFUGE_RECORD", value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Listen beyond this machine without TLS
+    /// Allow listening on addresses other than loopback, without TLS
     #[arg(long, env = "CENTRIFUGE_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub insecure: Option<bool>,
     /// How long a leader may act after its last renewal [default: 10s; on etcd 4600ms; without a store it follows from
     /// --flease-lease]
     #[arg(long, env = "CENTRIFUGE_LEADER_LEASE", value_name = "DURATION")]
     pub leader_lease: Option<String>,
-    /// How often a standby tries to lead [default: 2s; otherwise 1s]
+    /// How often a standby tries to lead [default: 2s; on etcd and without a store 1s]
     #[arg(long, env = "CENTRIFUGE_CAMPAIGN_INTERVAL", value_name = "DURATION")]
     pub campaign_interval: Option<String>,
-    /// After how many commits the store is compacted [default: 1000]
+    /// Number of commits between compactions of the store [default: 1000]
     #[arg(long, env = "CENTRIFUGE_COMPACT_EVERY", value_name = "COMMITS")]
     pub compact_every: Option<u64>,
     /// Where an etcd is.
@@ -185,7 +185,7 @@ pub enum ConfigError {
         /// What is wrong; names the setting.
         why: String,
     },
-    /// Listening beyond loopback needs a word.
+    /// Listening beyond loopback needs `insecure`.
     #[error(
         "{setting}: {address} is reachable from other machines, and TLS is not configured; \
          listen on 127.0.0.1 or [::1], or set insecure (--insecure, CENTRIFUGE_INSECURE=true) to serve in the clear"

@@ -13,12 +13,12 @@ use crate::words::{self, session_in_full, show_range};
 
 #[derive(Args)]
 pub(crate) struct HistoryArgs {
-    /// Only this pool
+    /// Only this namespace
     namespace: Option<String>,
     /// Only decisions about ranges with this key: text, or 0x and a point of the key space
     #[arg(long, value_parser = words::key)]
     key: Option<Key>,
-    /// The most decisions to show, the latest ones
+    /// How many of the latest decisions to show
     #[arg(long, default_value_t = 50)]
     limit: u32,
     #[command(flatten)]

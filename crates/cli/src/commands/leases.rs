@@ -13,12 +13,12 @@ use crate::words::{self, session_in_full, show_range};
 
 #[derive(Args)]
 pub(crate) struct LeasesArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
     /// Only leases of this Owner
     #[arg(long)]
     owner: Option<String>,
-    /// Only ranges that share a key with this one: FIRST-LAST in hexadecimal
+    /// Only ranges that overlap this one: FIRST-LAST in hexadecimal
     #[arg(long, value_parser = words::range)]
     range: Option<KeyRange>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: LeasesArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The part of a table that somebody wants to see.
+/// The requested part of a table.
 pub(crate) async fn list(
     at: &At,
     namespace: &str,

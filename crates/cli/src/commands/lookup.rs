@@ -14,7 +14,7 @@ use crate::words::{self, show_range};
 #[derive(Args)]
 #[command(allow_missing_positional = true)]
 pub(crate) struct LookupArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
     /// The key: text, or 0x and a point of the key space in hexadecimal
     #[arg(value_parser = words::key)]

@@ -16,9 +16,9 @@ use crate::words::{self, milliseconds, show_ms, show_range, show_share};
 
 #[derive(Subcommand)]
 pub(crate) enum NamespaceCommand {
-    /// Make a namespace
+    /// Create a namespace
     Create(SettingsArgs),
-    /// Change settings of a namespace; what is not named stays
+    /// Change settings of a namespace; the others stay as they are
     Configure(SettingsArgs),
     /// List the namespaces
     List(At),
@@ -49,7 +49,7 @@ pub(crate) struct SettingsArgs {
     /// How often Owners report [default: 15s]
     #[arg(long, value_parser = words::duration)]
     renewal: Option<Duration>,
-    /// How long an answer may take [default: 10s]
+    /// How long the Manager may take to answer a report [default: 10s]
     #[arg(long, value_parser = words::duration)]
     answer_allowance: Option<Duration>,
     /// How long a migration may take before it becomes a plain recall [default: 60s]
@@ -58,10 +58,10 @@ pub(crate) struct SettingsArgs {
     /// How long a plain recall may take before the lease is left to run out [default: 10s]
     #[arg(long, value_parser = words::duration)]
     recall_timeout: Option<Duration>,
-    /// With fewer Owners than this, free ranges wait for the settle time [default: 1]
+    /// With fewer Owners than this, unowned ranges wait for the settle time [default: 1]
     #[arg(long)]
     min_owners: Option<u32>,
-    /// How long they wait [default: 10s]
+    /// How long unowned ranges wait while there are fewer than --min-owners Owners [default: 10s]
     #[arg(long, value_parser = words::duration)]
     settle: Option<Duration>,
     /// How many ranges may move at once [default: 256]
@@ -73,10 +73,10 @@ pub(crate) struct SettingsArgs {
     /// The virtual nodes of an Owner that joins [default: 64]
     #[arg(long)]
     virtual_nodes: Option<u32>,
-    /// How keys are divided
+    /// How keys are divided among the Owners
     #[arg(long, value_enum)]
     partitioner: Option<PartitionerName>,
-    /// How load moves virtual nodes
+    /// How virtual nodes follow the load
     #[arg(long, value_enum)]
     load_policy: Option<LoadPolicyName>,
     #[command(flatten)]
@@ -95,7 +95,7 @@ enum PartitionerName {
 enum LoadPolicyName {
     /// An Owner more than 10 % off its share gives or gets a virtual node; the default.
     TenPercent,
-    /// Load moves nothing.
+    /// Load has no influence.
     Off,
 }
 
@@ -127,7 +127,7 @@ impl SettingsArgs {
         }
     }
 
-    /// What was given, as it was given, for a refusal that speaks of several settings.
+    /// The settings as the user wrote them, for an error that concerns several of them.
     fn given(&self) -> String {
         let time = |length: Option<Duration>| length.map(|length| show_ms(milliseconds(length)));
         let count = |count: Option<u32>| count.map(|count| count.to_string());

@@ -18,9 +18,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Args)]
 pub(crate) struct PoolArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
-    /// Why, for the history
+    /// Reason, shown by `centrifuge history`
     #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
@@ -30,11 +30,11 @@ pub(crate) struct PoolArgs {
 #[derive(Args)]
 #[command(allow_missing_positional = true)]
 pub(crate) struct OwnerArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
     /// The Owner's name
     owner: String,
-    /// Why, for the history
+    /// Reason, shown by `centrifuge history`
     #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
@@ -45,17 +45,17 @@ pub(crate) struct OwnerArgs {
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// Wait until it has no range left, and say how many are left meanwhile
+    /// Wait until it has no range left, and print how many remain
     #[arg(long)]
     wait: bool,
-    /// How long to wait before giving up with exit code 5; the drain goes on
+    /// How long to wait before giving up with exit code 5; the drain continues
     #[arg(long, requires = "wait", value_parser = words::duration, value_name = "DURATION", default_value = "10m")]
     timeout: Duration,
 }
 
 #[derive(Args)]
 pub(crate) struct MoveArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
     /// The keys: FIRST-LAST in hexadecimal, or all
     #[arg(long, value_parser = words::range, required_unless_present = "key", conflicts_with = "key")]
@@ -63,13 +63,13 @@ pub(crate) struct MoveArgs {
     /// One key: text, or 0x and a point of the key space
     #[arg(long, value_parser = words::key)]
     key: Option<Key>,
-    /// The Owner that should have them
+    /// The Owner to move them to
     #[arg(long, required_unless_present = "anywhere", conflicts_with = "anywhere")]
     to: Option<String>,
-    /// Take earlier moves of these keys back: they go where the partitioner says
+    /// Cancel earlier moves of these keys: the partitioner decides again
     #[arg(long)]
     anywhere: bool,
-    /// Why, for the history
+    /// Reason, shown by `centrifuge history`
     #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]
@@ -91,14 +91,14 @@ pub(crate) async fn drain(args: DrainArgs) -> Result<(), Failure> {
         await_empty(&at, namespace, owner, timeout).await?;
         return done(
             &at,
-            &format!("{owner} is empty; `centrifuge undrain {namespace} {owner}` lets it in again"),
+            &format!("{owner} is empty; after `centrifuge undrain {namespace} {owner}` it gets keys again"),
         );
     }
-    let more = "`centrifuge owners` shows how far it is, `centrifuge undrain` ends it";
-    done(&at, &format!("{owner} is being emptied; {more}"))
+    let more = "`centrifuge owners` shows its progress, `centrifuge undrain` ends the drain";
+    done(&at, &format!("{owner} is draining; {more}"))
 }
 
-/// Waits until an Owner that is being drained has no range left. A leader that changes meanwhile is waited for too.
+/// Waits until an Owner that is being drained has no range left, across changes of leader.
 async fn await_empty(at: &At, namespace: &str, owner: &str, timeout: Duration) -> Result<(), Failure> {
     let give_up_at = Instant::now() + timeout;
     let request = v1::ListOwnersRequest { namespace: namespace.to_owned() };
@@ -115,7 +115,8 @@ async fn await_empty(at: &At, namespace: &str, owner: &str, timeout: Duration) -
                     return Ok(());
                 }
                 if !processes.iter().any(|process| process.draining) {
-                    let words = format!("somebody has ended the drain of {owner}, which has {left} ranges");
+                    let words =
+                        format!("an operator ended the drain of {owner}, which still has {left} ranges");
                     return Err(Failure::failed(words));
                 }
                 if told.replace(left) != Some(left) && !at.format.is_json() {
@@ -127,7 +128,7 @@ async fn await_empty(at: &At, namespace: &str, owner: &str, timeout: Duration) -
             Err(failure) => return Err(failure),
         };
         if Instant::now() + POLL_INTERVAL > give_up_at {
-            let next = "it goes on; see that another Owner can take them, and `centrifuge history`, or end it with `centrifuge undrain`";
+            let next = "the drain continues: check `centrifuge history` and that another Owner can take the ranges, or end it with `centrifuge undrain`";
             return Err(Failure::not_yet(format!("{problem}; {next}")));
         }
         sleep(POLL_INTERVAL).await;
@@ -139,7 +140,7 @@ pub(crate) async fn undrain(args: OwnerArgs) -> Result<(), Failure> {
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::UndrainRequest { namespace, owner, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.undrain(request.clone()).await).await?;
-    done(&at, &format!("no operator drains {} any more; it gets its share of the keys again", request.owner))
+    done(&at, &format!("the drain of {} has ended; it gets its share of the keys again", request.owner))
 }
 
 pub(crate) async fn evict(args: OwnerArgs) -> Result<(), Failure> {
@@ -150,7 +151,7 @@ pub(crate) async fn evict(args: OwnerArgs) -> Result<(), Failure> {
     done(
         &at,
         &format!(
-            "{} loses everything at once, and this process of it is refused from now on; a new one may join",
+            "{} is evicted: its leases are revoked and its process is locked out; a new process of that name may join",
             request.owner
         ),
     )
@@ -179,10 +180,9 @@ pub(crate) async fn move_range(args: MoveArgs) -> Result<(), Failure> {
     let request = v1::MoveRequest { namespace, range, to, why };
     Admin::new(&at.managers).ask(async |mut admin| admin.r#move(request.clone()).await).await?;
     match &request.to {
-        Some(to) => done(
-            &at,
-            &format!("the range belongs at {to} from now on; `centrifuge leases` shows when it is there"),
-        ),
-        None => done(&at, "the range goes where the partitioner says"),
+        Some(to) => {
+            done(&at, &format!("the range will move to {to}; `centrifuge leases` shows when it has arrived"))
+        }
+        None => done(&at, "earlier moves of the range are cancelled; the partitioner decides again"),
     }
 }

@@ -12,7 +12,7 @@ use crate::words::{session_in_full, show_session, show_share};
 
 #[derive(Args)]
 pub(crate) struct OwnersArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
     #[command(flatten)]
     at: At,

@@ -28,12 +28,12 @@ const HIGHEST_FLOOR: u64 = 1 << 63;
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Copy a store into one file: while Managers run with --managers, or from the store itself, one on etcd at any time, one in a file
-    /// while no Manager is using it
+    /// Back up a store into one file: from a running Manager with --managers, from etcd at any time, or from a file that no
+    /// Manager is using
     Backup(BackupArgs),
-    /// Make a new store of a backup; no lease number is ever granted twice
+    /// Create a new store from a backup; lease numbers are never reused
     Restore(RestoreArgs),
-    /// Copy a store into a new one, perhaps of another kind
+    /// Copy a store into a new store of the same kind or another kind
     Migrate(MigrateArgs),
 }
 
@@ -42,8 +42,7 @@ pub(crate) struct BackupArgs {
     /// The store: file:PATH or etcd
     #[arg(long, default_value = "file:centrifuge.db")]
     store: PathBuf,
-    /// Ask the leading one of these Managers for a backup of its store, while it runs: host:port with commas between them, or
-    /// @FILE
+    /// Ask the leader among these running Managers for a backup of its store: host:port, separated by commas, or @FILE
     #[arg(long, value_parser = words::managers, conflicts_with = "store")]
     managers: Option<Managers>,
     #[command(flatten)]
@@ -58,15 +57,15 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// The backup to read
     backup: PathBuf,
-    /// The store to make: file:PATH or etcd; it must not exist
+    /// The store to create: file:PATH or etcd; it must not exist
     #[arg(long, default_value = "file:centrifuge.db")]
     store: PathBuf,
     #[command(flatten)]
     etcd: EtcdArgs,
-    /// Grant only generations above this one [default: the backup's last and 2^32]
+    /// Grant only generations above this one [default: the backup's last + 2^32]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=HIGHEST_FLOOR))]
     generation_floor: Option<u64>,
-    /// No Manager has run for longer than the longest hold, so nobody has to wait for old leases
+    /// Skip the wait for old leases, because no Manager has run for longer than the longest hold
     #[arg(long)]
     leases_have_ended: bool,
     #[command(flatten)]
@@ -78,7 +77,7 @@ pub(crate) struct MigrateArgs {
     /// The store to read: file:PATH or etcd. It must not be used afterwards
     #[arg(long)]
     from: PathBuf,
-    /// The store to make: file:PATH or etcd; it must not exist. To another prefix of the same etcd: etcd:PREFIX
+    /// The store to create: file:PATH or etcd; it must not exist. For another prefix of the same etcd: etcd:PREFIX
     #[arg(long)]
     to: PathBuf,
     #[command(flatten)]

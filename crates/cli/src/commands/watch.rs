@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub(crate) struct WatchArgs {
-    /// The pool; may be left out where there is only one
+    /// The namespace; optional if there is only one
     namespace: Option<String>,
     #[command(flatten)]
     at: At,

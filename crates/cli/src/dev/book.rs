@@ -29,7 +29,7 @@ struct Page {
     value: Option<u64>,
     /// The highest lease that was answered under.
     generation: u64,
-    /// Since when a value is missing without a word.
+    /// Since when a value has been missing without a loss notice.
     missing_since: Option<Instant>,
     /// A request is on its way.
     is_asked: bool,

@@ -34,7 +34,7 @@ use view::View;
 
 /// The pool's namespace.
 const NAMESPACE: &str = "dev";
-/// How long notices of losses are waited for at the end.
+/// How long to wait for loss notices at the end.
 const LAST_NOTICES: Duration = Duration::from_secs(11);
 
 #[derive(Args)]
@@ -42,7 +42,7 @@ const LAST_NOTICES: Duration = Duration::from_secs(11);
 pub(crate) struct DevArgs {
     #[command(subcommand)]
     part: Option<Part>,
-    /// How long; until stopped unless given
+    /// How long to run [default: until stopped]
     #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
     length: Option<Duration>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(crate) struct DevArgs {
 /// One part of the demonstration as a process of its own.
 #[derive(Subcommand)]
 enum Part {
-    /// Run one server of the demonstration in a pool that exists
+    /// Run one server of the demonstration in an existing pool
     Server(ServerArgs),
     /// Run one caller of the demonstration
     Caller(CallerArgs),
@@ -60,16 +60,16 @@ enum Part {
 
 #[derive(Args)]
 struct ServerArgs {
-    /// The server's name, which its restarts share
+    /// The server's name; keep it across restarts
     #[arg(long)]
     name: String,
-    /// Where it listens
+    /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: String,
     /// The pool
     #[arg(long, default_value = NAMESPACE)]
     namespace: String,
-    /// Write everything that its Owner is fed to this file, for `centrifuge-sim replay`
+    /// Record every event of its Owner in this file, for `centrifuge-sim replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -81,13 +81,13 @@ struct CallerArgs {
     /// The caller's name: its keys begin with it
     #[arg(long)]
     name: String,
-    /// How long; until stopped unless given
+    /// How long to run [default: until stopped]
     #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
     length: Option<Duration>,
     /// The pool
     #[arg(long, default_value = NAMESPACE)]
     namespace: String,
-    /// Write everything that its Lookup is fed to this file, for `centrifuge-sim replay`
+    /// Record every event of its Lookup in this file, for `centrifuge-sim replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -203,7 +203,7 @@ fn settings() -> v1::Settings {
     }
 }
 
-/// A loss that was discovered a moment ago may be announced in a moment.
+/// Waits for notices of losses that callers have discovered but not yet been told of.
 async fn await_notices(book: &Book) {
     let since = Instant::now();
     let waiting = async {

@@ -49,7 +49,7 @@ impl Server {
         self.owner.shutdown(PATIENCE).await.map_err(|error| Failure::failed(error.to_string()))
     }
 
-    /// Waits until this server is not a member any more, through no wish of its own, and says why.
+    /// Waits until this server loses its membership against its will, and says why.
     pub(super) async fn gone(&self) -> LeftReason {
         let mut changes = self.owner.changes();
         loop {

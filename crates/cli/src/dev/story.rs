@@ -7,12 +7,12 @@ use super::view::View;
 use crate::failure::Failure;
 use crate::words::show_share;
 
-/// How often the pool is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the pool's state is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a chapter may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CHAPTER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the pool is left alone between chapters.
-const PAUSE: Duration = Duration::from_millis(800);
+const CHAPTER_PAUSE: Duration = Duration::from_millis(800);
 
 /// Tells the story until the time is over.
 pub(super) struct Story<'a> {
@@ -49,7 +49,7 @@ impl<'a> Story<'a> {
         self.view.say("Two callers count things: they find each key's owner in a table of their own.");
         for round in 0.. {
             for chapter in 0..CHAPTERS {
-                if let Next::End = self.rest(PAUSE).await? {
+                if let Next::End = self.rest(CHAPTER_PAUSE).await? {
                     return Ok(());
                 }
                 self.chapter(chapter, round).await?;
@@ -135,7 +135,7 @@ impl<'a> Story<'a> {
         self.pool.skew.set(Some(busy.url.clone()));
         let since = Instant::now();
         let moved = loop {
-            let Next::Chapter = self.rest(LOOK).await? else { break false };
+            let Next::Chapter = self.rest(POLL_INTERVAL).await? else { break false };
             let Some(sight) = self.look().await else { continue };
             if nodes(&sight) != nodes(&before) {
                 break true;
@@ -154,7 +154,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Waits until the pool is as wished.
+    /// Waits until the pool satisfies a condition.
     async fn wait_for(&mut self, wish: impl Fn(&Sight) -> bool) -> Result<Sight, Failure> {
         let since = Instant::now();
         loop {
@@ -163,10 +163,10 @@ impl<'a> Story<'a> {
             {
                 return Ok(sight);
             }
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > CHAPTER_TIMEOUT {
                 return Err(Failure::failed("the pool did not come to rest within a minute: this is a bug"));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -178,7 +178,7 @@ impl<'a> Story<'a> {
                 return Ok(Next::End);
             }
             self.look().await;
-            tokio::time::sleep(LOOK.min(length)).await;
+            tokio::time::sleep(POLL_INTERVAL.min(length)).await;
         }
         Ok(Next::Chapter)
     }

@@ -12,11 +12,11 @@ use crate::store::etcd::{DEFAULT_PREFIX, EtcdCredentials, EtcdOptions, EtcdTls, 
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtcdArgs {
-    /// The nodes of etcd, with commas between them, as http://host:2379 or https://host:2379
+    /// etcd endpoints, separated by commas, as http://host:2379 or https://host:2379
     #[arg(long, env = "CENTRIFUGE_ETCD_ENDPOINTS", value_name = "URLS")]
     #[serde(rename = "endpoints")]
     pub etcd_endpoints: Option<String>,
-    /// The beginning of every key in etcd [default: /centrifuge/]
+    /// Prefix of every key in etcd [default: /centrifuge/]
     #[arg(long, env = "CENTRIFUGE_ETCD_PREFIX", value_name = "PREFIX")]
     #[serde(rename = "prefix")]
     pub etcd_prefix: Option<String>,
@@ -24,27 +24,27 @@ pub struct EtcdArgs {
     #[arg(long, env = "CENTRIFUGE_ETCD_CA", value_name = "FILE")]
     #[serde(rename = "ca")]
     pub etcd_ca: Option<PathBuf>,
-    /// The certificate to show to etcd (PEM)
+    /// Client certificate for etcd (PEM file)
     #[arg(long, env = "CENTRIFUGE_ETCD_CERT", value_name = "FILE")]
     #[serde(rename = "cert")]
     pub etcd_cert: Option<PathBuf>,
-    /// The key of that certificate (PEM)
+    /// Private key of the client certificate (PEM file)
     #[arg(long, env = "CENTRIFUGE_ETCD_KEY", value_name = "FILE")]
     #[serde(rename = "key")]
     pub etcd_key: Option<PathBuf>,
-    /// The user of etcd
+    /// etcd user
     #[arg(long, env = "CENTRIFUGE_ETCD_USER", value_name = "USER")]
     #[serde(rename = "user")]
     pub etcd_user: Option<String>,
-    /// Its password; better in the environment or in a file
+    /// Password of the etcd user; prefer the environment or --etcd-password-file
     #[arg(long, env = "CENTRIFUGE_ETCD_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     #[serde(rename = "password")]
     pub etcd_password: Option<Secret>,
-    /// A file with its password
+    /// File with the password of the etcd user
     #[arg(long, env = "CENTRIFUGE_ETCD_PASSWORD_FILE", value_name = "FILE")]
     #[serde(rename = "password_file")]
     pub etcd_password_file: Option<PathBuf>,
-    /// Whether etcd is told to forget old revisions, of all its keys [default: true]
+    /// Whether to compact old revisions in etcd, which affects all its keys [default: true]
     #[arg(long, env = "CENTRIFUGE_ETCD_COMPACT_REVISIONS", value_name = "BOOL")]
     #[serde(rename = "compact_revisions")]
     pub etcd_compact_revisions: Option<bool>,

@@ -13,7 +13,7 @@ use super::text::{duration, merge};
 use super::{ConfigError, refuse};
 use crate::store::{PeerKey, PeerOptions};
 
-/// How often a standby tries to lead, at most: who knows that another leads sends nothing for it.
+/// How often a standby tries to lead, at most: while it knows a leader, trying sends no message.
 const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Settings of Managers without a store as a user can set them; in a file under `[flease]`, without `flease_` and `peer_key`
@@ -21,18 +21,18 @@ const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FleaseArgs {
-    /// With --store none: every Manager, this one too, as number=host:port with commas between them. Clients are served there,
-    /// and the other Managers are heard there by datagrams. The same at all Managers
+    /// With --store none: all Managers including this one, as number=host:port, separated by commas. The address serves
+    /// clients (TCP) and the other Managers (UDP). The same at all Managers
     #[arg(long, env = "CENTRIFUGE_PEERS", value_name = "PEERS")]
     pub peers: Option<String>,
-    /// With --store none: which of the peers this is, by its number
+    /// With --store none: the number of this Manager in --peers
     #[arg(long, env = "CENTRIFUGE_PEER_ID", value_name = "NUMBER")]
     pub peer_id: Option<u16>,
-    /// With --store none: a file with the secret that all Managers share, at least 16 bytes. White space around it does not count
+    /// With --store none: a file with the secret that all Managers share, at least 16 bytes. Surrounding white space is ignored
     #[arg(long, env = "CENTRIFUGE_PEER_KEY_FILE", value_name = "FILE")]
     #[serde(rename = "key_file")]
     pub peer_key_file: Option<PathBuf>,
-    /// With --store none: where the other Managers are heard (UDP) [default: the gRPC address and port]
+    /// With --store none: address to listen on for the other Managers (UDP) [default: the gRPC address and port]
     #[arg(long, env = "CENTRIFUGE_FLEASE_LISTEN", value_name = "ADDRESS:PORT")]
     #[serde(rename = "listen")]
     pub flease_listen: Option<String>,
@@ -40,7 +40,7 @@ pub struct FleaseArgs {
     #[arg(long, env = "CENTRIFUGE_FLEASE_LEASE", value_name = "DURATION")]
     #[serde(rename = "lease")]
     pub flease_lease: Option<String>,
-    /// With --store none: the most by which two Managers' clocks differ; the same at all Managers [default: 250ms]
+    /// With --store none: largest difference between two Managers' clocks; the same at all Managers [default: 250ms]
     #[arg(long, env = "CENTRIFUGE_FLEASE_EPSILON", value_name = "DURATION")]
     #[serde(rename = "epsilon")]
     pub flease_epsilon: Option<String>,
@@ -48,7 +48,7 @@ pub struct FleaseArgs {
     #[arg(long, env = "CENTRIFUGE_FLEASE_ROUND", value_name = "DURATION")]
     #[serde(rename = "round")]
     pub flease_round: Option<String>,
-    /// With --store none: how far to run the Managers' clock ahead of the machines'. For the time after clocks that were
+    /// With --store none: how far the Managers' clock runs ahead of the machines' clocks. Use it after clocks that were
     /// ahead were set back, when clients refuse the Managers as stale; the same at all Managers [default: not at all]
     #[arg(long, env = "CENTRIFUGE_FLEASE_CLOCK_AHEAD", value_name = "DURATION")]
     #[serde(rename = "clock_ahead")]

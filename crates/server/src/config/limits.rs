@@ -11,46 +11,46 @@ use super::{ConfigError, refuse};
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitArgs {
-    /// The largest message of an Owner, in bytes [default: 4194304]
+    /// Largest message from an Owner, in bytes [default: 4194304]
     #[arg(long, env = "CENTRIFUGE_MAX_MESSAGE_BYTES", value_name = "BYTES")]
     pub max_message_bytes: Option<u64>,
-    /// The most ranges in one report of an Owner [default: 65536]
+    /// Maximum number of ranges in one report [default: 65536]
     #[arg(long, env = "CENTRIFUGE_MAX_RANGES_PER_REPORT", value_name = "RANGES")]
     pub max_ranges_per_report: Option<u64>,
-    /// The most namespaces [default: 256]
+    /// Maximum number of namespaces [default: 256]
     #[arg(long, env = "CENTRIFUGE_MAX_NAMESPACES", value_name = "NAMESPACES")]
     pub max_namespaces: Option<u64>,
-    /// The most connections [default: 16384]
+    /// Maximum number of connections [default: 16384]
     #[arg(long, env = "CENTRIFUGE_MAX_CONNECTIONS", value_name = "CONNECTIONS")]
     pub max_connections: Option<u64>,
-    /// The most connections from one address [default: 8192]
+    /// Maximum number of connections from one address [default: 8192]
     #[arg(long, env = "CENTRIFUGE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "CONNECTIONS")]
     pub max_connections_per_address: Option<u64>,
-    /// How many seconds a connection has until its first request is complete [default: 5]
+    /// Seconds until the first request of a connection must be complete [default: 5]
     #[arg(long, env = "CENTRIFUGE_FIRST_REQUEST_SECONDS", value_name = "SECONDS")]
     pub first_request_seconds: Option<u64>,
-    /// The most streams [default: 16384]
+    /// Maximum number of streams [default: 16384]
     #[arg(long, env = "CENTRIFUGE_MAX_STREAMS", value_name = "STREAMS")]
     pub max_streams: Option<u64>,
-    /// The most streams from one address [default: 8192]
+    /// Maximum number of streams from one address [default: 8192]
     #[arg(long, env = "CENTRIFUGE_MAX_STREAMS_PER_ADDRESS", value_name = "STREAMS")]
     pub max_streams_per_address: Option<u64>,
-    /// How many hellos a second an Owner's stream may send [default: 10]
+    /// Hellos per second that an Owner's stream may send [default: 10]
     #[arg(long, env = "CENTRIFUGE_HELLOS_PER_SECOND", value_name = "HELLOS")]
     pub hellos_per_second: Option<u64>,
-    /// How many reports a second are read from an Owner's stream [default: 1000]
+    /// Reports per second that are read from an Owner's stream [default: 1000]
     #[arg(long, env = "CENTRIFUGE_REPORTS_PER_SECOND", value_name = "REPORTS")]
     pub reports_per_second: Option<u64>,
-    /// How many watches a second may begin from one address [default: 500]
+    /// Watches per second that may begin from one address [default: 500]
     #[arg(long, env = "CENTRIFUGE_WATCHES_PER_SECOND", value_name = "WATCHES")]
     pub watches_per_second: Option<u64>,
-    /// How many messages wait for an Owner before further ones are dropped [default: 64]
+    /// Messages queued for an Owner before further ones are dropped [default: 64]
     #[arg(long, env = "CENTRIFUGE_OWNER_QUEUE", value_name = "MESSAGES")]
     pub owner_queue: Option<u64>,
-    /// How many messages wait for a Lookup before its stream ends [default: 256]
+    /// Messages queued for a Lookup before its stream ends [default: 256]
     #[arg(long, env = "CENTRIFUGE_LOOKUP_QUEUE", value_name = "MESSAGES")]
     pub lookup_queue: Option<u64>,
-    /// How many requests of operators may wait at once [default: 64]
+    /// Maximum number of operators' requests that wait at once [default: 64]
     #[arg(long, env = "CENTRIFUGE_MAX_ADMIN_REQUESTS", value_name = "REQUESTS")]
     pub max_admin_requests: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! A socket at which a running peer says what it does and knows: whoever connects gets one line of JSON.
+//! The control socket of a running peer: each connection gets one line of JSON with the peer's state.
 
 use std::fs;
 use std::io::{Read, Write};

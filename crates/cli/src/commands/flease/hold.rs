@@ -22,7 +22,7 @@ use crate::words;
 /// What a script gets.
 pub(super) const EXIT_CODES: &str = "\
 The command has the lease's epoch in CENTRIFUGE_EPOCH, 20 hexadecimal digits that rise with every acquisition of the cell,
-and the cell's name in CENTRIFUGE_CELL. It runs in a process group of its own. What hold itself has to say goes to the standard error.
+and the cell's name in CENTRIFUGE_CELL. It runs in a process group of its own. Messages of hold itself go to standard error.
 
 Exit codes:
   the command's own, if it ended by itself; 128 and the signal's number if a signal ended it
@@ -41,7 +41,7 @@ const BY_SIGNAL: i32 = 128;
 pub(crate) struct HoldArgs {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Peers that vote on the cell, by their numbers with commas between them [default: all]
+    /// Numbers of the peers that vote on the cell, separated by commas [default: all]
     #[arg(long, value_delimiter = ',')]
     among: Vec<u16>,
     /// How long to wait for the cell, the peer's recovery included [default: for ever]
@@ -149,7 +149,7 @@ fn conclude(status: ExitStatus, was_stopped: bool, why: LeaseEnd) -> Result<(), 
 struct Running {
     child: Child,
     grace: Duration,
-    /// When it was told to stop, by whomever.
+    /// When it was told to stop, for whatever reason.
     told_at: Option<Instant>,
     /// When this process was told to stop.
     asked_at: Option<Instant>,
@@ -198,7 +198,7 @@ impl Running {
         }
     }
 
-    /// Does to the command what the rest of its lease asks for, and says when to look again.
+    /// Stops or kills the command if too little of the lease is left, and returns when to check again.
     fn watch(&mut self, patience: Patience, rest: Duration) -> Duration {
         let overdue = self.asked_at.is_some_and(|asked| asked.elapsed() >= self.grace);
         match patience.judge(rest, self.told_at.is_some()) {

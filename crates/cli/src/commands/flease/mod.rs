@@ -27,9 +27,9 @@ pub(crate) enum FleaseCommand {
     /// Run a command while this peer holds a cell, and stop it when the lease is lost
     #[command(after_long_help = hold::EXIT_CODES)]
     Hold(Box<hold::HoldArgs>),
-    /// Say what a running peer does and knows
+    /// Show the state of a running peer
     Status(status::StatusArgs),
-    /// Follow who holds which cell, as a running peer knows it
+    /// Print changes of holders, as a running peer sees them
     Watch(status::WatchArgs),
     /// Become a command that ends with the process that started it
     #[command(hide = true)]
@@ -39,34 +39,34 @@ pub(crate) enum FleaseCommand {
 /// Which peer this is, and what it shares with the others.
 #[derive(Args, Debug)]
 pub(crate) struct PeerArgs {
-    /// All peers, this one too: number=host:port with commas between them. The same numbers at all peers
+    /// All peers including this one: number=host:port, separated by commas. The same numbers at all peers
     #[arg(long, env = "CENTRIFUGE_PEERS")]
     peers: Peers,
-    /// Which of the peers this is, by its number. No two processes may be the same peer at one time
+    /// The number of this peer. No two processes may use the same number at one time
     #[arg(long, visible_alias = "id", env = "CENTRIFUGE_PEER_ID")]
     peer_id: u16,
-    /// A file with the secret that all peers share: at least 16 bytes. White space around it does not count
+    /// A file with the secret that all peers share: at least 16 bytes. Surrounding white space is ignored
     #[arg(long, env = "CENTRIFUGE_KEY_FILE")]
     key_file: PathBuf,
-    /// Where to listen for datagrams [default: this peer's address among the peers]
+    /// Address to listen on for datagrams [default: this peer's address in --peers]
     #[arg(long, env = "CENTRIFUGE_BIND")]
     bind: Option<String>,
     /// How long a lease lasts unless it is renewed; the same at all peers
     #[arg(long, env = "CENTRIFUGE_LEASE", default_value = "10s", value_parser = words::duration)]
     lease: Duration,
-    /// The most by which two peers' clocks differ; the same at all peers
+    /// Largest difference between two peers' clocks; the same at all peers
     #[arg(long, env = "CENTRIFUGE_EPSILON", default_value = "500ms", value_parser = words::duration)]
     epsilon: Duration,
     /// How long two round trips between peers may take; the same at all peers
     #[arg(long, env = "CENTRIFUGE_ROUND", default_value = "2s", value_parser = words::duration)]
     round: Duration,
-    /// How long the peer takes no part after its start [default: lease + 3 x epsilon + round]
+    /// How long the peer stays passive after its start [default: lease + 3 x epsilon + round]
     #[arg(long, env = "CENTRIFUGE_RECOVERY", value_parser = words::duration)]
     recovery: Option<Duration>,
-    /// A socket to make, at which `flease status` and `flease watch` ask this peer
+    /// Unix socket to create, to which `flease status` and `flease watch` connect
     #[arg(long, env = "CENTRIFUGE_CONTROL")]
     control: Option<PathBuf>,
-    /// What is logged: error, warn, info, debug, trace, or a filter
+    /// Log level: error, warn, info, debug, trace, or a filter
     #[arg(long, env = "CENTRIFUGE_LOG_LEVEL", default_value = "warn")]
     log_level: String,
     #[command(flatten)]

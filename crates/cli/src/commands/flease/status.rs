@@ -23,7 +23,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     at: AtPeer,
-    /// How often to look
+    /// How often to poll
     #[arg(long, default_value = "200ms", value_parser = duration)]
     every: Duration,
     /// The cells to follow [default: all]

@@ -1,9 +1,9 @@
 //! How many connections and streams there may be, in all and from one address, and how fast they may begin.
 //!
-//! The rule: an address may open one more while it has fewer than there are left in all, so that its share shrinks as the whole fills
-//! up, and somebody new always finds room. The last eighth is for addresses from which a session that is known has reported. Where
-//! many addresses are one peer's, as those of an IPv6 network are, they count as one. An address whose share is taken closes its own
-//! connection that has been idle for longest to open another, so that a flood of idle connections locks out nobody beside it.
+//! An address may open a connection while it has fewer than are left in total. Its share shrinks as the Manager fills up, and a new
+//! client always finds room. The last eighth is for addresses from which a known session has reported. All addresses of an IPv6
+//! network count as one, because one peer has them all. An address that has used its share closes the connection that has been idle
+//! longest to open a new one, so that a flood of idle connections locks out only its own address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -81,7 +81,7 @@ struct Seat {
     occupancy: Mutex<Occupancy>,
 }
 
-/// What a connection does. Whoever changes it has locked [`Open`] before.
+/// What a connection does. Lock [`Open`] before changing it.
 #[derive(Debug)]
 enum Occupancy {
     /// It has no request since this turn.
@@ -165,7 +165,7 @@ impl Admission {
     }
 }
 
-/// The address that a limit counts: for IPv6 the network, since whoever has one address of it has them all.
+/// The address that a limit counts: for IPv6 the network, since a peer with one address of it has them all.
 #[must_use]
 pub fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -177,7 +177,7 @@ pub fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-/// How much room there is, as somebody from one address sees it.
+/// How much room there is for one address.
 struct Room {
     most: usize,
     left: usize,

@@ -142,7 +142,7 @@ impl ManagerHost {
         let was_leading = self.shown.is_leading();
         if let RoleName::Leader { term } = role {
             self.shown.term = term;
-            // Shown before the role: whoever sees a leader finds its group.
+            // Shown before the role: a reader that sees a leader finds its state.
             self.shared.view.show_group(machine.group().cloned().map(Arc::new));
         } else if was_leading {
             self.shared.view.show_group(None);

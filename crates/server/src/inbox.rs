@@ -1,4 +1,4 @@
-//! The queues between the services and the driver: what keeps leases alive is never behind what does not.
+//! The queues between the services and the driver: reports, which keep leases alive, never wait behind other requests.
 
 use centrifuge_core::manager::ManagerEvent;
 use tokio::sync::mpsc;
@@ -53,7 +53,7 @@ pub fn inbox() -> (Inbox, Queues) {
 impl Inbox {
     /// Puts in an answer of the store or the election, or an order of this process. Never waits.
     pub fn answer(&self, event: ManagerEvent) {
-        // Without a driver nobody wants to know.
+        // Without a driver the answer is not needed.
         let _ = self.answers.send(event);
     }
 
@@ -67,8 +67,8 @@ impl Inbox {
         self.requests.send(event).await.map_err(|_| Stopped)
     }
 
-    /// Puts in what somebody who cannot wait has to say, after all requests that were put in before. `until_then` is dropped when
-    /// there was room for it.
+    /// Puts in a request for a caller that cannot wait, behind all earlier requests. `until_then` is dropped once there was
+    /// room for it.
     pub fn later(&self, event: ManagerEvent, until_then: impl Send + 'static) {
         let Err(mpsc::error::TrySendError::Full(event)) = self.requests.try_send(event) else { return };
         // Outside a runtime the Manager has stopped.

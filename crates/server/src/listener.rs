@@ -105,7 +105,7 @@ async fn begins_well(stream: &TcpStream) -> std::io::Result<bool> {
     }
 }
 
-/// How far a connection has come with its first request. Whoever serves a request moves it on.
+/// How far a connection has come with its first request. The services advance it.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicU8>);
 
@@ -129,13 +129,13 @@ impl Progress {
     }
 }
 
-/// A connection with the room it takes. It ends by itself if its first request does not come in time, and while it is idle if
-/// another needs its room.
+/// A connection with the room it takes. It ends by itself if its first request does not come in time, or if
+/// it is idle while another connection needs the room.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     permit: ConnectionPermit,
-    /// Ends when it must give way to another; `None` once it has.
+    /// Ends when it must give way to another connection; `None` once it has.
     displaced: Option<oneshot::Receiver<()>>,
     connections: Gauge,
     progress: Progress,
@@ -203,14 +203,14 @@ impl Connected for Connection {
     }
 }
 
-/// Who sent a request, and what its connection has to know of it.
+/// The sender of a request, and the state of its connection.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Where it comes from.
     pub address: Option<SocketAddr>,
     /// How far its connection has come.
     pub progress: Progress,
-    /// Its connection's room, which is not given to another during a request.
+    /// The permit of its connection, which no other connection gets during a request.
     pub connection: ConnectionPermit,
 }
 

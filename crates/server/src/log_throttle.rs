@@ -1,3 +1,3 @@
-//! Says once a minute what a hostile peer could say a million times.
+//! Limits log lines that a hostile peer can cause to one a minute.
 
 pub use centrifuge_net::log_throttle::LogThrottle;

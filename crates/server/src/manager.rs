@@ -137,7 +137,7 @@ impl RunningManager {
         ManagerId::from(self.shared.manager.as_str())
     }
 
-    /// What it shows of itself.
+    /// What readers may see of it.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.shared.view
@@ -244,7 +244,7 @@ fn check_diskless(config: &Config, store: &Backend) -> Result<Option<WarrantKey>
     options.key.warrants().map(Some).map_err(|error| StartError::Diskless(error.to_string()))
 }
 
-/// Opens the store, and waits for one that is elsewhere and away: whoever starts a Manager in its outage need not do so again.
+/// Opens the store. Waits for a remote store that does not answer, so that a Manager can be started during its outage.
 async fn open(
     backend: Backend,
     candidate: Candidate,

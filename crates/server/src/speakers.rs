@@ -1,8 +1,8 @@
 //! Which stream speaks for which session, and how a copy of a process is noticed.
 //!
-//! A process that loses its stream opens another and numbers its hellos on, and never uses the earlier stream again. So a later hello on an
-//! earlier stream comes from somebody who has the session's secret and is another process: a copy, made by a fork or from a snapshot.
-//! Both believe that they hold the session's leases, and the Manager cannot know which of them came first: both have to begin anew.
+//! A process that loses its stream opens a new one, continues the numbering of its hellos, and never uses the earlier stream again. A
+//! later hello on an earlier stream therefore comes from a second process with the session's secret: a copy, made by a fork or from a
+//! snapshot. Both believe that they hold the session's leases, and the Manager cannot tell which came first: both have to start over.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ struct Speaker {
     hello: u64,
 }
 
-/// What a hello is, beside what the machine makes of it.
+/// What a hello's number and stream say about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoken {
     /// This stream speaks for the session from now on.

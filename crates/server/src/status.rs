@@ -1,4 +1,4 @@
-//! What the Manager is doing, as JSON and as gauges: both made anew whenever somebody looks.
+//! The state of the Manager as JSON and as gauges, both computed for each request.
 
 use centrifuge_core::id::Namespace;
 use centrifuge_core::key::KeyRange;

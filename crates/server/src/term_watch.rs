@@ -54,7 +54,7 @@ impl TermWatch {
         self.problem_with(heard.term, wall())
     }
 
-    /// A term that no setting reaches is nothing that a clock could have made: whoever names it is mistaken.
+    /// A term beyond what any setting can reach was not made by a clock: the client that named it is mistaken.
     fn problem_with(&self, term: Term, wall: ClockTime) -> Option<String> {
         let late = after_term(term).since(wall + self.ahead);
         let needed = after_term(term).since(wall);

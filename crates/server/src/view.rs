@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use crate::store::{Backend, StoreFacts};
 use crate::term_watch::TermWatch;
 
-/// What a Manager is, and who leads.
+/// The role of a Manager, and the leader it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleView {
-    /// What it is.
+    /// Its role.
     pub role: RoleName,
     /// The term it leads or led last.
     pub term: Term,
@@ -54,7 +54,7 @@ pub struct StoreHealth {
     pub kind: &'static str,
     /// How the leader is chosen.
     pub election: &'static str,
-    /// What it complained of lately.
+    /// Its latest problem.
     pub problem: Option<String>,
     /// The Managers that run on it, if it is for several.
     pub managers: Vec<String>,
@@ -97,13 +97,13 @@ impl Default for View {
 }
 
 impl View {
-    /// What the Manager is.
+    /// The Manager's role.
     #[must_use]
     pub fn role(&self) -> RoleView {
         self.role.borrow().clone()
     }
 
-    /// What the Manager is, and every change of it.
+    /// The Manager's role, and every change of it.
     #[must_use]
     pub fn roles(&self) -> watch::Receiver<RoleView> {
         self.role.subscribe()
@@ -126,7 +126,7 @@ impl View {
     pub fn store(&self) -> StoreHealth {
         let store = lock(&self.store);
         let StoreFacts { managers, term, problem } = lock(&store.facts).clone();
-        // What the store itself says is more exact than what its answers come to.
+        // The store's own report is more exact than what its answers show.
         let problem = problem.or_else(|| store.problem.map(str::to_owned));
         let problem = problem.or_else(|| self.terms.get().and_then(TermWatch::problem));
         StoreHealth { kind: store.kind, election: store.election, problem, managers, term }
@@ -154,7 +154,7 @@ impl View {
         *lock(&self.group) = group;
     }
 
-    /// Applies a committed batch to what is shown. Copies only if somebody is reading.
+    /// Applies a committed batch to what is shown. Copies only while there are readers.
     pub(crate) fn commit(&self, batch: &Batch) {
         if let Some(group) = lock(&self.group).as_mut() {
             Arc::make_mut(group).apply(batch);

@@ -1,4 +1,4 @@
-//! Room for a bounded number of HTTP connections. Nobody is kept out: a newcomer takes the place of whoever waits longest.
+//! A bounded number of HTTP connections. None is refused: a new connection replaces the one that has waited longest.
 //!
 //! A page is asked for and sent at once, so that a connection mostly waits for its peer. Where there is no room, the address with the
 //! most connections gives its oldest up. A request must be complete soon after it begins.
@@ -35,7 +35,7 @@ pub struct Room {
     guests: Arc<Mutex<Guests>>,
 }
 
-/// Who is there, by number: whoever came first has the lowest.
+/// The open connections by number: the oldest has the lowest.
 #[derive(Debug, Default)]
 struct Guests {
     last: u64,

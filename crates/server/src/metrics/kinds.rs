@@ -41,7 +41,7 @@ impl<M: Clone + Default, const N: usize> By<M, N> {
         self.family.get_or_create_owned(&labels)
     }
 
-    /// Forgets all values, before they are set anew.
+    /// Forgets all values before new ones are set.
     pub fn clear(&self) {
         self.family.clear();
     }

@@ -1,4 +1,4 @@
-//! What operators see and want: reads from the view, wishes through the machine.
+//! The operators' service: reads are answered from the view, commands go through the machine.
 
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -31,7 +31,7 @@ const LARGEST_REQUEST: usize = 16 << 10;
 /// How much of a backup is sent in one message.
 const BACKUP_PART: usize = 256 << 10;
 
-/// How often a change of settings is made anew because others changed meanwhile, before its operator is told.
+/// How often a change of settings is retried because other settings changed meanwhile, before the operator is told.
 const CONFIGURE_TRIES: usize = 16;
 
 /// How often it is looked at whether the store takes writes while an operator waits, and how often in a row it must not.
@@ -114,7 +114,7 @@ impl AdminService {
         Ok((command, was_in_force))
     }
 
-    /// Has the machine do it, and waits until it is committed or refused, or until it turns out that nothing can be committed.
+    /// Hands a command to the machine, and waits until it is committed or refused, or until the store is known not to commit.
     async fn perform(&self, command: Result<AdminCommand, ConvertError>) -> Result<(), Status> {
         let _room = self.admit()?;
         let command = command?;
@@ -162,8 +162,8 @@ impl AdminService {
         result.map_err(|error| admin_status(&error, named(command)))
     }
 
-    /// Changes settings from what is in force. If another operator is faster with settings that this one does not speak of, they
-    /// stay, and the change is made anew.
+    /// Changes some of the settings in force. If another operator changes other settings meanwhile, those stay, and the change is
+    /// retried.
     async fn configure(&self, request: &v1::ConfigureNamespaceRequest) -> Result<(), Status> {
         let mut tries = CONFIGURE_TRIES;
         loop {

@@ -200,7 +200,7 @@ impl Reader {
             leads = self.roles.wait_for(RoleView::is_leading), if self.unheard.is_some() => leads.is_ok(),
         };
         if let Some(message) = self.unheard.take().filter(|_| leads) {
-            // Whoever stops takes nothing in any more, and says so on the stream.
+            // A Manager that stops takes no more messages, and ends the stream with that status.
             let _ = self.inbox.request(ManagerEvent::FromOwner { from: self.peer, message }).await;
         }
         messages.message().await

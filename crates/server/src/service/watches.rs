@@ -91,7 +91,7 @@ impl Watch {
         let waits = tokio::spawn(async move {
             let leads = roles.wait_for(RoleView::is_leading).await.is_ok();
             if leads && watches.is_latest(&lookup, from) {
-                // Whoever stops takes nothing in any more, and says so on the stream.
+                // A Manager that stops takes no more messages, and ends the stream with that status.
                 let _ = inbox.request(ManagerEvent::FromLookup { from, request }).await;
             }
         });

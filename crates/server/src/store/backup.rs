@@ -44,8 +44,8 @@ pub struct BackupSummary {
 pub struct RestoreOptions {
     /// Every generation granted from now on is above this one. `None`: above the backup's last by [`MARGIN`] and more.
     pub generation_floor: Option<Generation>,
-    /// Whoever restores vouches that every lease ever granted has ended, because no Manager has run for longer than
-    /// the longest hold. Otherwise nobody leads the restored store until that much time has passed.
+    /// The operator asserts that every lease has ended, because no Manager has run for longer than the longest hold.
+    /// Otherwise no Manager leads the restored store until that much time has passed.
     pub leases_have_ended: bool,
 }
 
@@ -74,7 +74,7 @@ pub fn backup(from: &Backend, out: &Path) -> Result<BackupSummary, StoreError> {
 /// Makes a new store of a backup. One that exists is not overwritten.
 ///
 /// No lease number of the time after the backup is ever granted again: all generations and terms are raised. Every
-/// namespace gets a new change log, so that Lookups take the whole table anew.
+/// namespace gets a new change log, so that Lookups fetch the whole table again.
 pub fn restore(backup: &Path, to: &Backend, options: RestoreOptions) -> Result<Restored, StoreError> {
     let (mut contents, taken_at) = read_backup(backup)?;
     raise(&mut contents, options, taken_at, SystemTime::now());

@@ -1,4 +1,4 @@
-//! The embedded store: one file, one process, one thread. Whoever has the file leads.
+//! The embedded store: one file, one process, one thread. The process that has the file open leads.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -134,7 +134,7 @@ struct Embedded {
     leading: Option<Term>,
     answers: Answers,
     trouble: Option<Trouble>,
-    /// What is wrong, for whoever looks.
+    /// The current problem, for status and health.
     shown: Arc<Mutex<StoreFacts>>,
     said_waiting: bool,
 }
@@ -172,7 +172,7 @@ impl Embedded {
             match job {
                 Job::Recent { limit, reply } => {
                     self.finish(&mut round);
-                    // Whoever asked may have gone.
+                    // The asking side may be gone.
                     let _ = reply.send(self.recent(limit));
                 }
                 Job::Copy { reply } => {
@@ -215,7 +215,7 @@ impl Embedded {
         Round { facts: self.facts, leading: self.leading, writes: Vec::new(), answers: Vec::new() }
     }
 
-    /// Whoever has the file wins, unless the store was restored and leases of the time before may still run.
+    /// The process that has the file wins, unless the store was restored and earlier leases may still run.
     fn campaign(&mut self, request: u64, round: &mut Round) {
         let term = self.highest_term.max(round.facts.term).next();
         let Some(term) = term.filter(|_| self.is_open() && !self.must_wait(&round.facts)) else {
@@ -303,13 +303,13 @@ impl Embedded {
         });
         let transaction = match begun {
             Ok(transaction) => transaction,
-            // Whoever asked may have gone.
+            // The asking side may be gone.
             Err(error) => return drop(reply.send(Err(error))),
         };
         let file = self.disk.path.clone();
         let read =
             move || drop(reply.send(tables::read_all_in(&transaction, &file).map(|(_, contents)| contents)));
-        // Without a thread nobody answers, which whoever asked takes for an end.
+        // Without a thread there is no answer, which the asking side takes for the store's end.
         if let Err(error) = thread::Builder::new().name("backup".to_owned()).spawn(read) {
             tracing::error!(%error, "no thread for a backup");
         }

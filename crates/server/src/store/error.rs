@@ -146,7 +146,7 @@ pub enum StoreError {
         /// The beginning of the store's keys.
         prefix: String,
     },
-    /// Somebody began to make a store in etcd and did not end.
+    /// The creation of a store in etcd began and was never finished.
     #[error(
         "the store under {prefix} is not complete: a restore or a migration is under way or was broken off. Wait for \
          it, or delete the keys with etcdctl and begin anew"

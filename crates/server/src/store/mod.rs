@@ -1,4 +1,4 @@
-//! What a Manager has written, and who may write: the seam between the driver and whatever keeps the log.
+//! The store as its driver sees it: commands, answers, and the handle of the backend that keeps the log.
 //!
 //! A backend runs beside the driver, never in it. The driver sends [`Command`]s and does not wait; the backend answers,
 //! in its own time, with the events that the machine knows.
@@ -68,7 +68,7 @@ pub enum Answer {
     Election(ElectionEvent),
     /// To a load or an append.
     Store(StoreEvent),
-    /// To nobody's question: somebody else committed this batch. In order; a batch may come twice.
+    /// Unasked: another leader committed this batch. Batches come in order; one may come twice.
     Followed(Box<StoredBatch>),
 }
 
@@ -128,7 +128,7 @@ enum Jobs {
 }
 
 impl Jobs {
-    /// Never waits; false if nobody is there any more.
+    /// Never waits; false if the backend has ended.
     fn send(&self, job: Job) -> bool {
         match self {
             Jobs::Thread(jobs) => jobs.send(job).is_ok(),
@@ -205,7 +205,7 @@ pub struct StoreCopier {
 }
 
 impl StoreCopier {
-    /// Whether there is anything to copy, whoever leads.
+    /// Whether there is anything to copy, no matter which Manager leads.
     pub fn check(&self) -> Result<(), StoreError> {
         match self.backend {
             Backend::None(_) => Err(StoreError::NoStore),

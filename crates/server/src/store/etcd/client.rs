@@ -170,7 +170,7 @@ impl Client {
         self.current.subscribe()
     }
 
-    /// Leaves a node that failed, unless somebody else has left it already.
+    /// Turns away from a node that failed, unless another request has done so already.
     pub(super) fn leave(&self, node: usize) {
         if self.nodes.len() > 1 {
             self.current.send_if_modified(|current| {
@@ -205,7 +205,7 @@ impl Client {
         let compacted =
             self.call(request, |channel, request| async move { kv(channel).compact(request).await });
         match compacted.await {
-            // Somebody else compacted as far or farther.
+            // Another client compacted as far or farther.
             Err(EtcdError::Compacted) => Ok(()),
             other => other.map(drop),
         }

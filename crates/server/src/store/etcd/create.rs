@@ -29,7 +29,7 @@ pub(super) async fn ensure(client: &Client, names: &Keys, prefix: &str) -> Resul
         return Ok(());
     }
     if has_keys(client, names).await.map_err(trouble)? {
-        // Somebody may have made it between the two looks.
+        // Another process may have created it between the two reads.
         return match is_there(client, names).await.map_err(|error| error.at(prefix))? {
             true => Ok(()),
             false => Err(StoreError::EtcdUnfinished { prefix: prefix.to_owned() }),
@@ -43,7 +43,7 @@ pub(super) async fn ensure(client: &Client, names: &Keys, prefix: &str) -> Resul
         ],
         failure: Vec::new(),
     };
-    // If somebody else was quicker, there is a store as well.
+    // If another process was faster, the store exists as well.
     client.txn(request).await.map(drop).map_err(trouble)
 }
 

@@ -93,7 +93,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Who leads, if it is somebody else. An earlier process of this Manager leads nobody anywhere any more.
+    /// The leader, if it is another Manager. An earlier process of this Manager does not count: it is gone.
     fn other(&self, led: &Led) -> Option<ManagerId> {
         let leader = ManagerId::from(led.leader.manager.as_str());
         (leader != self.candidate.manager).then_some(leader)
@@ -213,7 +213,7 @@ impl Shared {
         Ok(Led::of(&found).is_some_and(|led| led.written_at == leadership.revision))
     }
 
-    /// The key is gone, or somebody else's.
+    /// The key is gone, or another Manager has it.
     fn lost(&self, leadership: Leadership) {
         if self.leadership.get() == Some(leadership) {
             self.leadership.set(None);

@@ -82,7 +82,7 @@ struct Log {
     appended: u64,
 }
 
-/// Does what it is asked, and follows the log while there is nothing to do and somebody else leads.
+/// Performs jobs, and follows the log while there are none and another Manager leads.
 pub(super) async fn run(shared: Rc<Shared>, mut jobs: UnboundedReceiver<LogJob>) {
     let mut log = Log { shared, mirror: Mirror::empty(), tried: None, appended: 0 };
     loop {
@@ -109,7 +109,7 @@ impl Log {
             }
             LogJob::Recent { limit, reply } => {
                 let recent = self.recent(limit).await;
-                // Whoever asked may have gone.
+                // The asking side may be gone.
                 let _ = reply.send(recent.map_err(|error| error.at(&self.shared.options.prefix)));
             }
             LogJob::Adopt { index, group } if index.0 <= self.appended => self.mirror.adopt(index.0, group),
@@ -291,7 +291,7 @@ impl Log {
             let look = look(client, names, u64::MAX, false).await?;
             let from = look.head.saturating_sub(limit as u64).saturating_add(1);
             match read_from(Reader { client, keys: names, revision: look.revision }, from).await {
-                // Somebody compacted etcd meanwhile, which happens seldom: once more.
+                // etcd was compacted meanwhile, which is rare: try again.
                 Err(Unreadable::Etcd(EtcdError::Compacted)) => {}
                 done => return done,
             }

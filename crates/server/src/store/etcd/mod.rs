@@ -80,7 +80,7 @@ struct Shared {
     grown: Notify,
     /// Whether the log is followed: from the first campaign on, when its Manager is ready for it.
     following: Cell<bool>,
-    /// Whether the log could be read as far as it was looked at. Whoever cannot read it does not lead.
+    /// Whether the log could be read so far. A Manager that cannot read it does not lead.
     readable: Cell<bool>,
     sizes: RefCell<Sizes>,
     latest_load: Cell<u64>,
@@ -258,7 +258,7 @@ impl Lanes {
         let shared = &self.shared;
         match command {
             Command::Election(ElectionCommand::Campaign { request }) => {
-                // Whoever campaigns does not lead. If the key is still ours it is replaced by that of a new term.
+                // A Manager that campaigns does not lead. If the key is still ours, the key of a new term replaces it.
                 shared.leadership.set(None);
                 shared.campaigning.set(Some(request));
                 shared.following.set(true);

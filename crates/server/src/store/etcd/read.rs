@@ -73,7 +73,7 @@ impl Unreadable {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Standing {
     pub(super) content: stored::Standing,
-    /// When the store was made: another number is another store.
+    /// The revision at which the store was created: a different revision is a different store.
     pub(super) made_at: i64,
     /// When it was last written.
     pub(super) written_at: i64,
@@ -106,7 +106,7 @@ impl Led {
         found.kvs.first().map(Led::by)
     }
 
-    /// A value that says nothing is somebody else's.
+    /// A value that cannot be read belongs to another Manager.
     pub(super) fn by(kv: &rpc::KeyValue) -> Led {
         let leader = Leader::decode(kv.value.as_slice()).unwrap_or_default();
         Led { leader, written_at: kv.mod_revision, lease: kv.lease }
@@ -264,7 +264,7 @@ impl Mirror {
         loop {
             tries -= 1;
             match self.try_catch_up(client, names, may_lag, &mut see).await {
-                // Somebody compacted etcd meanwhile, or it is another store: from the start.
+                // etcd was compacted meanwhile, or the store was replaced: read from the start.
                 Err(Unreadable::Etcd(EtcdError::Compacted)) if tries > 0 => {}
                 done => return done,
             }

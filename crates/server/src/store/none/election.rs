@@ -93,7 +93,7 @@ impl Election {
         event
     }
 
-    /// Gives up what this Manager leads by, and waits until the others have heard of it, but not long.
+    /// Releases the cell by which this Manager leads, and waits briefly until the others have heard of it.
     pub(super) async fn give_up(mut self) {
         if let Some(term) = self.term {
             self.ask(ElectionRequest::Command(ElectionCommand::Resign { term })).await;
@@ -184,7 +184,7 @@ impl Host<FleaseElection> for ElectionHost {
     fn perform(&mut self, action: ElectionAction) {
         match action {
             ElectionAction::Send { to, packet } => self.socket.send(to, packet),
-            // Whoever asked may be gone.
+            // The asking side may be gone.
             ElectionAction::Answer(event) => drop(self.answer.send(event)),
             ElectionAction::ClockApart { from } => {
                 let from: Vec<String> = from.iter().map(ToString::to_string).collect();

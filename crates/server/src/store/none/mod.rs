@@ -1,7 +1,7 @@
 //! No store: every batch is confirmed at once and forgotten with the term, and Flease chooses the leader (ADR 15).
 //!
-//! What survives a leader is what its Owners can show to the next one. So none of what the conformance suite asks of a store about
-//! what it keeps holds here, and none of it has to: a leader begins with an empty group, whatever was committed before.
+//! Only what Owners can prove to the next leader survives a leader. The conformance suite's cases about durability therefore do not
+//! apply here: a leader begins with an empty state, no matter what was committed before.
 
 mod election;
 mod options;
@@ -54,7 +54,7 @@ fn runtime() -> Result<Runtime, StoreError> {
     Builder::new_current_thread().enable_all().build().map_err(|why| StoreError::Thread { why })
 }
 
-/// Serves the Manager until its handle is gone; then others need not wait for what it leads by.
+/// Serves the Manager until its handle is gone; then releases the election's cell, so that the others need not wait.
 async fn run(mut election: Election, mut jobs: UnboundedReceiver<Job>, answers: Answers) {
     // Indices count on from term to term, so that one stands for one batch in all this process decides.
     let mut last = Index::ZERO;

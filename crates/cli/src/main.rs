@@ -147,6 +147,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
 
     /// Every command that does something, by its whole name.
@@ -173,6 +175,30 @@ mod tests {
             let output = named("output").unwrap_or_else(|| panic!("{path} has no --output"));
             let values = output.get_possible_values();
             assert!(values.iter().any(|value| value.matches("json", false)), "{path}: --output json");
+        }
+    }
+
+    /// The lines of code blocks that call `centrifuge`, without comments, continued lines joined.
+    fn documented_lines(page: &str) -> Vec<String> {
+        let page = page.replace("\\\n", " ");
+        let blocks = page.split("\n```").skip(1).step_by(2).filter(|block| !block.starts_with("toml"));
+        let lines = blocks.flat_map(str::lines).map(|line| line.split(" #").next().unwrap_or_default());
+        lines.map(str::trim).filter(|line| line.starts_with("centrifuge ")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_documents_exists() {
+        let documents = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let directories = ["guide", "operations"].map(|name| std::fs::read_dir(documents.join(name)));
+        let pages = directories.into_iter().flat_map(|pages| pages.expect("a directory of pages"));
+        let pages = pages.map(|page| std::fs::read_to_string(page.expect("a page").path()).expect("text"));
+        let lines: Vec<String> = pages.flat_map(|page| documented_lines(&page)).collect();
+        assert!(lines.len() > 15, "{lines:?}");
+        for line in lines {
+            let parsed = Cli::command().try_get_matches_from(line.split_whitespace());
+            // Pages set some options in the environment first.
+            let kind = parsed.err().map(|error| error.kind());
+            assert!(matches!(kind, None | Some(ErrorKind::MissingRequiredArgument)), "`{line}`: {kind:?}");
         }
     }
 

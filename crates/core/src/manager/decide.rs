@@ -343,7 +343,7 @@ impl Decision<'_> {
         // What a report lists is put in order each time: the more that is, the more is found at a time.
         let listed =
             conversation.report.as_deref().map_or(0, |report| report.released.len() + report.refused.len());
-        let enough = listed.max(self.max_batch * 2);
+        let enough = (listed / 4).max(self.max_batch * 2);
         let withdrawn = &self.runtime.recalls.withdrawn;
         let (mut findings, next) =
             reconcile_from(first, enough, self.stored(), session, conversation, withdrawn);

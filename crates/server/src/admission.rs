@@ -27,7 +27,7 @@ const MOST_KNOWN: usize = 1 << 16;
 
 /// Counts what is open by address. An address costs memory only while something of it is open or was lately.
 #[derive(Clone, Debug)]
-pub struct Admission {
+pub(crate) struct Admission {
     limits: Arc<Limits>,
     open: Arc<Mutex<Open>>,
 }
@@ -54,7 +54,7 @@ struct Address {
 
 /// Why something may not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub(crate) enum Refused {
     /// As many connections as may be are open, in all or from this address.
     Connections,
     /// As many streams as may be are open, in all or from this address.
@@ -65,14 +65,14 @@ pub enum Refused {
 
 /// Room for one stream; given back when dropped.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     open: Arc<Mutex<Open>>,
     address: IpAddr,
 }
 
 /// Room for one connection; given back when dropped. Its clones belong to the same connection.
 #[derive(Clone, Debug)]
-pub struct ConnectionPermit(Arc<Seat>);
+pub(crate) struct ConnectionPermit(Arc<Seat>);
 
 #[derive(Debug)]
 struct Seat {
@@ -94,11 +94,11 @@ enum Occupancy {
 
 /// A request under way; its connection is not idle until this is dropped.
 #[derive(Debug)]
-pub struct RequestGuard(Arc<Seat>);
+pub(crate) struct RequestGuard(Arc<Seat>);
 
 /// What came of asking for a connection.
 #[derive(Debug)]
-pub struct Admitted {
+pub(crate) struct Admitted {
     /// Its room.
     pub permit: ConnectionPermit,
     /// Ends when the connection must give way to another of its address.
@@ -110,12 +110,12 @@ pub struct Admitted {
 impl Admission {
     /// Nothing is open.
     #[must_use]
-    pub fn new(limits: Limits) -> Admission {
+    pub(crate) fn new(limits: Limits) -> Admission {
         Admission { limits: Arc::new(limits), open: Arc::default() }
     }
 
     /// Room for a connection. Where its address has no more, the one of its connections that has been idle for longest is closed.
-    pub fn connection(&self, address: IpAddr) -> Result<Admitted, Refused> {
+    pub(crate) fn connection(&self, address: IpAddr) -> Result<Admitted, Refused> {
         let address = origin(address);
         let mut open = lock(&self.open);
         let limits = &self.limits;
@@ -138,7 +138,7 @@ impl Admission {
     }
 
     /// Room for a stream.
-    pub fn stream(&self, address: IpAddr) -> Result<Permit, Refused> {
+    pub(crate) fn stream(&self, address: IpAddr) -> Result<Permit, Refused> {
         let address = origin(address);
         let mut open = lock(&self.open);
         let limits = &self.limits;
@@ -155,7 +155,7 @@ impl Admission {
     }
 
     /// Room for a stream of a Lookup, if its address does not begin too many.
-    pub fn watch(&self, address: IpAddr) -> Result<Permit, Refused> {
+    pub(crate) fn watch(&self, address: IpAddr) -> Result<Permit, Refused> {
         let permit = self.stream(address)?;
         let address = origin(address);
         let mut open = lock(&self.open);
@@ -167,7 +167,7 @@ impl Admission {
 
 /// The address that a limit counts: for IPv6 the network, since a peer with one address of it has them all.
 #[must_use]
-pub fn origin(address: IpAddr) -> IpAddr {
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
@@ -194,7 +194,7 @@ impl Room {
 
 impl Admission {
     /// A session that is known has reported from there.
-    pub fn know(&self, address: IpAddr) {
+    pub(crate) fn know(&self, address: IpAddr) {
         let address = origin(address);
         let now = Instant::now();
         let mut open = lock(&self.open);
@@ -247,7 +247,7 @@ impl Open {
 impl ConnectionPermit {
     /// A request begins.
     #[must_use]
-    pub fn request(&self) -> RequestGuard {
+    pub(crate) fn request(&self) -> RequestGuard {
         let seat = &self.0;
         let mut open = lock(&seat.open);
         let mut occupancy = lock(&seat.occupancy);

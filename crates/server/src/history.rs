@@ -16,13 +16,13 @@ const KEPT: usize = 10_000;
 
 /// The latest decisions, newest last.
 #[derive(Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     decisions: Mutex<VecDeque<v1::Decision>>,
 }
 
 impl History {
     /// Adds what a batch decided, with the names of the sessions it speaks of. What is there already is not added again.
-    pub fn push(&self, at: SystemTime, index: Index, batch: &Batch, names: &Names) {
+    pub(crate) fn push(&self, at: SystemTime, index: Index, batch: &Batch, names: &Names) {
         let mut added = write_decisions(millis(at), index, batch);
         for decision in added.iter_mut().filter(|decision| decision.owner.is_none()) {
             decision.owner = name_of(decision, names);
@@ -38,7 +38,7 @@ impl History {
 
     /// The latest decisions that a query wants, newest last.
     #[must_use]
-    pub fn find(&self, query: &HistoryQuery) -> Vec<v1::Decision> {
+    pub(crate) fn find(&self, query: &HistoryQuery) -> Vec<v1::Decision> {
         let decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = decisions.iter().rev().filter(|decision| query.wants(decision)).take(query.limit);
         let mut found: Vec<_> = wanted.cloned().collect();

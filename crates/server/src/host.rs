@@ -27,7 +27,7 @@ use crate::view::{Overview, RoleView};
 const OVERVIEW_EVERY: Duration = Duration::from_secs(1);
 
 /// The Manager's host.
-pub struct ManagerHost {
+pub(crate) struct ManagerHost {
     me: ManagerId,
     shared: Arc<Shared>,
     store: StoreHandle,
@@ -46,7 +46,7 @@ pub struct ManagerHost {
 impl ManagerHost {
     /// A host that has performed nothing.
     #[must_use]
-    pub fn new(me: ManagerId, shared: Arc<Shared>, store: StoreHandle) -> ManagerHost {
+    pub(crate) fn new(me: ManagerId, shared: Arc<Shared>, store: StoreHandle) -> ManagerHost {
         ManagerHost {
             shown: shared.view.role(),
             me,
@@ -64,7 +64,7 @@ impl ManagerHost {
 
     /// The store, once the driver has ended.
     #[must_use]
-    pub fn into_store(self) -> StoreHandle {
+    pub(crate) fn into_store(self) -> StoreHandle {
         self.store
     }
 

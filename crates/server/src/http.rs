@@ -10,13 +10,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
-pub use room::Room;
+pub(crate) use room::Room;
 
 use crate::shared::Shared;
 use crate::status::{Status, scrape};
 
 /// The pages of one Manager.
-pub fn router(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))

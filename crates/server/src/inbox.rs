@@ -19,7 +19,7 @@ const REPORTS_PER_REQUEST: u32 = 16;
 ///
 /// So a flood of the third kind costs a report at most the one event that the driver is busy with.
 #[derive(Clone, Debug)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     answers: mpsc::UnboundedSender<ManagerEvent>,
     reports: mpsc::Sender<ManagerEvent>,
     requests: mpsc::Sender<ManagerEvent>,
@@ -27,7 +27,7 @@ pub struct Inbox {
 
 /// The driver's side.
 #[derive(Debug)]
-pub struct Queues {
+pub(crate) struct Queues {
     answers: mpsc::UnboundedReceiver<ManagerEvent>,
     reports: mpsc::Receiver<ManagerEvent>,
     requests: mpsc::Receiver<ManagerEvent>,
@@ -37,11 +37,11 @@ pub struct Queues {
 /// The driver has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the Manager is stopping")]
-pub struct Stopped;
+pub(crate) struct Stopped;
 
 /// Both sides.
 #[must_use]
-pub fn inbox() -> (Inbox, Queues) {
+pub(crate) fn inbox() -> (Inbox, Queues) {
     let (answers, answers_out) = mpsc::unbounded_channel();
     let (reports, reports_out) = mpsc::channel(REPORTS);
     let (requests, requests_out) = mpsc::channel(REQUESTS);
@@ -52,24 +52,24 @@ pub fn inbox() -> (Inbox, Queues) {
 
 impl Inbox {
     /// Puts in an answer of the store or the election, or an order of this process. Never waits.
-    pub fn answer(&self, event: ManagerEvent) {
+    pub(crate) fn answer(&self, event: ManagerEvent) {
         // Without a driver the answer is not needed.
         let _ = self.answers.send(event);
     }
 
     /// Puts in a report, once there is room.
-    pub async fn report(&self, event: ManagerEvent) -> Result<(), Stopped> {
+    pub(crate) async fn report(&self, event: ManagerEvent) -> Result<(), Stopped> {
         self.reports.send(event).await.map_err(|_| Stopped)
     }
 
     /// Puts in a hello, a watch or a request of an operator, once there is room.
-    pub async fn request(&self, event: ManagerEvent) -> Result<(), Stopped> {
+    pub(crate) async fn request(&self, event: ManagerEvent) -> Result<(), Stopped> {
         self.requests.send(event).await.map_err(|_| Stopped)
     }
 
     /// Puts in a request for a caller that cannot wait, behind all earlier requests. `until_then` is dropped once there was
     /// room for it.
-    pub fn later(&self, event: ManagerEvent, until_then: impl Send + 'static) {
+    pub(crate) fn later(&self, event: ManagerEvent, until_then: impl Send + 'static) {
         let Err(mpsc::error::TrySendError::Full(event)) = self.requests.try_send(event) else { return };
         // Outside a runtime the Manager has stopped.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -83,7 +83,7 @@ impl Inbox {
 
 impl Queues {
     /// Feeds the driver until it is gone. Its own queue should have room for one.
-    pub async fn feed(mut self, driver: mpsc::Sender<ManagerEvent>) {
+    pub(crate) async fn feed(mut self, driver: mpsc::Sender<ManagerEvent>) {
         while let Some(event) = self.next().await {
             if driver.send(event).await.is_err() {
                 return;

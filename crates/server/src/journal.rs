@@ -11,10 +11,10 @@ use tracing::{debug, info};
 use crate::metrics::Metrics;
 
 /// The names of sessions.
-pub type Names = BTreeMap<SessionId, OwnerName>;
+pub(crate) type Names = BTreeMap<SessionId, OwnerName>;
 
 /// Adds the names that a batch introduces, and those of `before` that it speaks of.
-pub fn learn_names(names: &mut Names, batch: &Batch, before: Option<&ManagerState>) {
+pub(crate) fn learn_names(names: &mut Names, batch: &Batch, before: Option<&ManagerState>) {
     for record in &batch.records {
         let Record::Namespace { namespace, change, .. } = record else { continue };
         match change {
@@ -36,7 +36,7 @@ pub fn learn_names(names: &mut Names, batch: &Batch, before: Option<&ManagerStat
 }
 
 /// Forgets the names of sessions that a batch ended.
-pub fn forget_names(names: &mut Names, batch: &Batch) {
+pub(crate) fn forget_names(names: &mut Names, batch: &Batch) {
     for record in &batch.records {
         if let Record::Namespace { change: Change::SessionEnded { session }, .. } = record {
             names.remove(session);
@@ -45,7 +45,7 @@ pub fn forget_names(names: &mut Names, batch: &Batch) {
 }
 
 /// Logs and counts a committed batch, given what was committed before it.
-pub fn note(batch: &Batch, before: Option<&ManagerState>, names: &Names, metrics: &Metrics) {
+pub(crate) fn note(batch: &Batch, before: Option<&ManagerState>, names: &Names, metrics: &Metrics) {
     let mut many = Many::default();
     for record in &batch.records {
         match record {

@@ -27,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Accepts until the receiver of connections is gone.
-pub async fn accept(listener: TcpListener, shared: Arc<Shared>, accepted: mpsc::Sender<Connection>) {
+pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, accepted: mpsc::Sender<Connection>) {
     loop {
         let next = tokio::select! {
             next = listener.accept() => next,
@@ -107,7 +107,7 @@ async fn begins_well(stream: &TcpStream) -> std::io::Result<bool> {
 
 /// How far a connection has come with its first request. The services advance it.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU8>);
+pub(crate) struct Progress(Arc<AtomicU8>);
 
 impl Progress {
     const SILENT: u8 = 0;
@@ -115,12 +115,12 @@ impl Progress {
     const ANSWERED: u8 = 2;
 
     /// A request has begun.
-    pub fn asked(&self) {
+    pub(crate) fn asked(&self) {
         self.0.fetch_max(Self::ASKED, Ordering::Relaxed);
     }
 
     /// A request was read, and its answer begins.
-    pub fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.0.fetch_max(Self::ANSWERED, Ordering::Relaxed);
     }
 
@@ -132,7 +132,7 @@ impl Progress {
 /// A connection with the room it takes. It ends by itself if its first request does not come in time, or if
 /// it is idle while another connection needs the room.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     permit: ConnectionPermit,
     /// Ends when it must give way to another connection; `None` once it has.
@@ -205,7 +205,7 @@ impl Connected for Connection {
 
 /// The sender of a request, and the state of its connection.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// Where it comes from.
     pub address: Option<SocketAddr>,
     /// How far its connection has come.

@@ -1,3 +1,3 @@
 //! Limits log lines that a hostile peer can cause to one a minute.
 
-pub use centrifuge_net::log_throttle::LogThrottle;
+pub(crate) use centrifuge_net::log_throttle::LogThrottle;

@@ -8,30 +8,32 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-pub use kinds::{CounterBy, Described, GaugeBy};
-use kinds::{Kind, described};
+use kinds::Kind;
+pub(crate) use kinds::{CounterBy, GaugeBy};
+#[cfg(test)]
+use kinds::{Described, described};
 
 macro_rules! metrics {
     ($($field:ident: $kind:ty, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// The Manager's metrics. Cheap to count in; read by scrapes.
         #[derive(Debug)]
-        pub struct Metrics {
+        pub(crate) struct Metrics {
             registry: Registry,
-            $(#[doc = $help] pub $field: $kind,)*
+            $(#[doc = $help] pub(crate) $field: $kind,)*
         }
 
         impl Metrics {
             /// All metrics at zero.
             #[must_use]
-            pub fn new() -> Metrics {
+            pub(crate) fn new() -> Metrics {
                 let mut registry = Registry::default();
                 $(let $field = <$kind as Kind>::registered(&mut registry, $name, &[$($label),*], $help);)*
                 Metrics { registry, $($field,)* }
             }
 
             /// Every metric, in the order of the documentation.
-            #[must_use]
-            pub fn described() -> Vec<Described> {
+            #[cfg(test)]
+            fn described() -> Vec<Described> {
                 vec![$(described::<$kind>($name, &[$($label),*], $help)),*]
             }
         }
@@ -91,7 +93,7 @@ impl Default for Metrics {
 impl Metrics {
     /// The text that a scrape gets.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => text,

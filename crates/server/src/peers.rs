@@ -13,7 +13,7 @@ use tonic::Status;
 
 /// The open streams that carry messages of type `T`.
 #[derive(Debug)]
-pub struct Peers<T> {
+pub(crate) struct Peers<T> {
     next: Arc<AtomicU64>,
     outlets: Mutex<HashMap<StreamId, Outlet<T>>>,
 }
@@ -27,7 +27,7 @@ struct Outlet<T> {
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     /// It waits in the stream's queue.
     Queued,
     /// There is no such stream any more.
@@ -39,12 +39,12 @@ pub enum Sent {
 impl<T> Peers<T> {
     /// No streams. Those of several kinds are numbered together, by `next`.
     #[must_use]
-    pub fn new(next: Arc<AtomicU64>) -> Peers<T> {
+    pub(crate) fn new(next: Arc<AtomicU64>) -> Peers<T> {
         Peers { next, outlets: Mutex::default() }
     }
 
     /// A new stream with room for so many messages. It ends when it is dropped, or by [`Peers::end`].
-    pub fn open(self: &Arc<Self>, room: usize) -> Outflow<T> {
+    pub(crate) fn open(self: &Arc<Self>, room: usize) -> Outflow<T> {
         let peer = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let (queue, messages) = mpsc::channel(room);
         let end = Arc::new(OnceLock::new());
@@ -53,7 +53,7 @@ impl<T> Peers<T> {
     }
 
     /// Puts a message into a stream's queue, without waiting.
-    pub fn send(&self, to: StreamId, message: T) -> Sent {
+    pub(crate) fn send(&self, to: StreamId, message: T) -> Sent {
         match self.lock().get(&to).map(|outlet| outlet.queue.try_send(message)) {
             Some(Ok(())) => Sent::Queued,
             Some(Err(mpsc::error::TrySendError::Full(_))) => Sent::Full,
@@ -62,14 +62,14 @@ impl<T> Peers<T> {
     }
 
     /// Ends a stream after what is queued: with a status, or well without one.
-    pub fn end(&self, peer: StreamId, status: Option<Status>) {
+    pub(crate) fn end(&self, peer: StreamId, status: Option<Status>) {
         if let Some(outlet) = self.lock().remove(&peer) {
             outlet.finish(status);
         }
     }
 
     /// Ends all streams.
-    pub fn end_all(&self, status: &Status) {
+    pub(crate) fn end_all(&self, status: &Status) {
         for (_, outlet) in self.lock().drain() {
             outlet.finish(Some(status.clone()));
         }
@@ -91,7 +91,7 @@ impl<T> Outlet<T> {
 
 /// The receiving side of one stream, as the transport reads it.
 #[derive(Debug)]
-pub struct Outflow<T> {
+pub(crate) struct Outflow<T> {
     peer: StreamId,
     messages: mpsc::Receiver<T>,
     /// The status that ends it, until it was given.
@@ -102,7 +102,7 @@ pub struct Outflow<T> {
 impl<T> Outflow<T> {
     /// The machine's name for this stream.
     #[must_use]
-    pub fn peer(&self) -> StreamId {
+    pub(crate) fn peer(&self) -> StreamId {
         self.peer
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Allows a burst, and after it a rate.
 #[derive(Clone, Debug)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
@@ -14,13 +14,13 @@ pub struct Bucket {
 impl Bucket {
     /// A full bucket.
     #[must_use]
-    pub fn new(per_second: u32, burst: u32) -> Bucket {
+    pub(crate) fn new(per_second: u32, burst: u32) -> Bucket {
         let burst = f64::from(burst.max(1));
         Bucket { per_second: f64::from(per_second.max(1)), burst, tokens: burst, filled_at: Instant::now() }
     }
 
     /// Takes a token, or says how long it takes until there is one.
-    pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take(&mut self, now: Instant) -> Result<(), Duration> {
         self.fill(now);
         if self.tokens < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second));
@@ -30,7 +30,7 @@ impl Bucket {
     }
 
     /// Whether nothing was taken lately.
-    pub fn is_full(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_full(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.tokens >= self.burst
     }

@@ -1,9 +1,9 @@
 //! The gRPC services: from the wire to events and back.
 
-pub mod admin;
+pub(crate) mod admin;
 mod counted;
-pub mod lookup;
-pub mod owner;
+pub(crate) mod lookup;
+pub(crate) mod owner;
 mod watch_body;
 mod watches;
 
@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio_stream::Stream;
 use tonic::{Request, Status};
 
-pub use counted::Counted;
+pub(crate) use counted::Counted;
 
 use crate::admission::{Permit, Refused};
 use crate::listener::Caller;

@@ -25,7 +25,7 @@ use crate::view::View;
 
 /// One Manager's shared parts.
 #[derive(Debug)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// The address that clients dial.
     pub manager: String,
     /// When it started.
@@ -59,7 +59,7 @@ pub struct Shared {
 impl Shared {
     /// The parts of a Manager that has just started.
     #[must_use]
-    pub fn new(manager: String, limits: Limits, warrants: Option<WarrantKey>) -> Shared {
+    pub(crate) fn new(manager: String, limits: Limits, warrants: Option<WarrantKey>) -> Shared {
         let next = Arc::new(AtomicU64::new(1));
         Shared {
             manager,
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// Takes note of the highest term that a client has seen. One that is ahead of the Managers' clock is told to the operator.
-    pub fn hear_term(&self, term: Term) {
+    pub(crate) fn hear_term(&self, term: Term) {
         let Some(problem) = self.view.hear_term(term) else { return };
         if let Some(suppressed) = self.quiet.admit("clock-set-back") {
             warn!(suppressed, "{problem}");
@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Counts refused input always, and logs it once per kind and minute.
-    pub fn refused_input(
+    pub(crate) fn refused_input(
         &self,
         kind: &'static str,
         from: &dyn std::fmt::Display,
@@ -103,14 +103,14 @@ impl Shared {
 
 /// Operators who wait for an answer of the machine.
 #[derive(Debug, Default)]
-pub struct Replies {
+pub(crate) struct Replies {
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<(), AdminError>>>>,
 }
 
 impl Replies {
     /// A new request's number, and where its answer comes. An answer that nobody gives is dropped with the Manager.
-    pub fn expect(&self) -> (u64, oneshot::Receiver<Result<(), AdminError>>) {
+    pub(crate) fn expect(&self) -> (u64, oneshot::Receiver<Result<(), AdminError>>) {
         let request = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, answered) = oneshot::channel();
         self.lock().insert(request, answer);
@@ -118,12 +118,12 @@ impl Replies {
     }
 
     /// Nobody waits for it any more.
-    pub fn forget(&self, request: u64) {
+    pub(crate) fn forget(&self, request: u64) {
         self.lock().remove(&request);
     }
 
     /// Answers a request.
-    pub fn answer(&self, request: u64, result: Result<(), AdminError>) {
+    pub(crate) fn answer(&self, request: u64, result: Result<(), AdminError>) {
         if let Some(answer) = self.lock().remove(&request) {
             // An operator who hung up wants no answer.
             let _ = answer.send(result);
@@ -131,7 +131,7 @@ impl Replies {
     }
 
     /// Tells all who wait that there will be no answer.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.lock().clear();
     }
 

@@ -12,7 +12,7 @@ use centrifuge_core::manager::StreamId;
 
 /// Who speaks for the sessions that have said hello on an open stream.
 #[derive(Debug, Default)]
-pub struct Speakers {
+pub(crate) struct Speakers {
     sessions: Mutex<HashMap<SessionId, Speaker>>,
 }
 
@@ -25,7 +25,7 @@ struct Speaker {
 
 /// What a hello's number and stream say about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoken {
+pub(crate) enum Spoken {
     /// This stream speaks for the session from now on.
     Speaks,
     /// The process has said hello on a later stream since.
@@ -36,7 +36,7 @@ pub enum Spoken {
 
 impl Speakers {
     /// A hello that proved its session came on a stream.
-    pub fn hear(&self, session: SessionId, stream: StreamId, hello: u64) -> Spoken {
+    pub(crate) fn hear(&self, session: SessionId, stream: StreamId, hello: u64) -> Spoken {
         let mut sessions = self.lock();
         match sessions.get(&session).copied() {
             Some(known) if known.stream != stream && hello <= known.hello => Spoken::Stale,
@@ -55,12 +55,12 @@ impl Speakers {
 
     /// Whether a stream is the one that speaks for a session.
     #[must_use]
-    pub fn speaks(&self, session: SessionId, stream: StreamId) -> bool {
+    pub(crate) fn speaks(&self, session: SessionId, stream: StreamId) -> bool {
         self.lock().get(&session).is_some_and(|known| known.stream == stream)
     }
 
     /// A stream is over.
-    pub fn forget(&self, sessions: &[SessionId], stream: StreamId) {
+    pub(crate) fn forget(&self, sessions: &[SessionId], stream: StreamId) {
         let mut known = self.lock();
         for session in sessions {
             if known.get(session).is_some_and(|known| known.stream == stream) {

@@ -11,7 +11,7 @@ use crate::shared::Shared;
 
 /// The Manager's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Status {
+pub(crate) struct Status {
     /// The address that clients dial.
     pub manager: String,
     /// The version of the software.
@@ -32,7 +32,7 @@ pub struct Status {
 
 /// Which store there is, and whether it answers well.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StoreStatus {
+pub(crate) struct StoreStatus {
     /// `embedded`, `etcd` or `none`.
     pub kind: &'static str,
     /// How the leader is chosen: `embedded`, `etcd` or `flease`.
@@ -47,7 +47,7 @@ pub struct StoreStatus {
 
 /// One namespace in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NamespaceStatus {
+pub(crate) struct NamespaceStatus {
     /// Its name.
     pub name: String,
     /// Live Owners.
@@ -76,7 +76,7 @@ pub struct NamespaceStatus {
 
 /// A table that a leader learns from its Owners.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Rebuilding {
+pub(crate) struct Rebuilding {
     /// The share of the key space that nobody has claimed, 0 to 1.
     pub unclaimed_share: f64,
     /// How long it lasts at most.
@@ -86,7 +86,7 @@ pub struct Rebuilding {
 impl Status {
     /// How it is now.
     #[must_use]
-    pub fn of(shared: &Shared) -> Status {
+    pub(crate) fn of(shared: &Shared) -> Status {
         let role = shared.view.role();
         let store = shared.view.store();
         Status {
@@ -140,7 +140,7 @@ fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOver
 
 /// Sets the gauges that say how things are, and gives the text of a scrape.
 #[must_use]
-pub fn scrape(shared: &Shared) -> String {
+pub(crate) fn scrape(shared: &Shared) -> String {
     let metrics = &shared.metrics;
     let namespaces = namespaces(shared);
     metrics.namespaces.set(number(namespaces.len()));

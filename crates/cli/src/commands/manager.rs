@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
+use centrifuge_server::Manager;
 use centrifuge_server::config::{Config, ConfigArgs, ConfigError, LOG_LEVELS, LogFormat};
-use centrifuge_server::manager::Manager;
 use clap::{ArgMatches, Args};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;

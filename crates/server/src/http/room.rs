@@ -28,7 +28,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Accepts every connection, and closes another where there are too many.
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct Room {
     listener: TcpListener,
     at_most: usize,
     request_timeout: Duration,
@@ -68,7 +68,7 @@ impl Guests {
 impl Room {
     /// Room for the usual number of connections, each of which has so long for a request.
     #[must_use]
-    pub fn new(listener: TcpListener, request_timeout: Duration) -> Room {
+    pub(crate) fn new(listener: TcpListener, request_timeout: Duration) -> Room {
         Room { listener, at_most: CONNECTIONS, request_timeout, guests: Arc::default() }
     }
 
@@ -113,7 +113,7 @@ impl Listener for Room {
 
 /// A connection that ends when its request is not complete in time, when it has been idle for too long, or when its place is needed.
 #[derive(Debug)]
-pub struct Guest {
+pub(crate) struct Guest {
     stream: TcpStream,
     number: u64,
     guests: Arc<Mutex<Guests>>,

@@ -9,8 +9,9 @@ use prometheus_client::registry::Registry;
 type Labels = Vec<(&'static str, String)>;
 
 /// A metric as the documentation lists it.
+#[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub(crate) struct Described {
     /// The name that a scrape shows.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
@@ -22,13 +23,13 @@ pub struct Described {
 }
 
 /// Counters by the values of `N` labels.
-pub type CounterBy<const N: usize> = By<Counter, N>;
+pub(crate) type CounterBy<const N: usize> = By<Counter, N>;
 /// Gauges by the values of `N` labels.
-pub type GaugeBy<const N: usize> = By<Gauge, N>;
+pub(crate) type GaugeBy<const N: usize> = By<Gauge, N>;
 
 /// A metric by the values of `N` labels.
 #[derive(Clone, Debug)]
-pub struct By<M, const N: usize> {
+pub(crate) struct By<M, const N: usize> {
     family: Family<Labels, M>,
     labels: [&'static str; N],
 }
@@ -36,18 +37,19 @@ pub struct By<M, const N: usize> {
 impl<M: Clone + Default, const N: usize> By<M, N> {
     /// The metric of these values, in the order of the labels. Keep it where it is needed often.
     #[must_use]
-    pub fn with(&self, values: [&str; N]) -> M {
+    pub(crate) fn with(&self, values: [&str; N]) -> M {
         let labels: Labels = self.labels.into_iter().zip(values.map(str::to_owned)).collect();
         self.family.get_or_create_owned(&labels)
     }
 
     /// Forgets all values before new ones are set.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.family.clear();
     }
 }
 
 /// How a kind of metric is made and named.
+#[cfg_attr(not(test), allow(dead_code, reason = "only a test compares the documentation"))]
 pub(super) trait Kind: Sized {
     const NAME: &'static str;
     const SUFFIX: &'static str = "";
@@ -60,6 +62,7 @@ pub(super) trait Kind: Sized {
     ) -> Self;
 }
 
+#[cfg(test)]
 pub(super) fn described<K: Kind>(name: &str, labels: &[&'static str], help: &'static str) -> Described {
     let name = format!("{name}{}", K::SUFFIX);
     Described { name, kind: K::NAME, labels: labels.to_vec(), help }

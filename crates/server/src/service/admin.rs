@@ -40,7 +40,7 @@ const COMMIT_LOOKS: u32 = 8;
 
 /// Where operators ask.
 #[derive(Debug)]
-pub struct AdminService {
+pub(crate) struct AdminService {
     shared: Arc<Shared>,
     inbox: Inbox,
     room: Semaphore,
@@ -50,7 +50,7 @@ pub struct AdminService {
 
 impl AdminService {
     /// The service, with its limit on the size of requests.
-    pub fn server(shared: Arc<Shared>, inbox: Inbox) -> AdminServer<AdminService> {
+    pub(crate) fn server(shared: Arc<Shared>, inbox: Inbox) -> AdminServer<AdminService> {
         let room = Semaphore::new(shared.limits.max_admin_requests);
         let backups = Arc::new(Semaphore::new(1));
         AdminServer::new(AdminService { shared, inbox, room, backups })

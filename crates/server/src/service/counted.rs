@@ -21,14 +21,14 @@ const OWNER: &str = <OwnerServer<OwnerService> as NamedService>::NAME;
 
 /// A service whose refusals are counted as hostile input.
 #[derive(Clone, Debug)]
-pub struct Counted<S> {
+pub(crate) struct Counted<S> {
     service: S,
     shared: Arc<Shared>,
 }
 
 impl<S> Counted<S> {
     /// Counts what `service` refuses.
-    pub fn new(service: S, shared: Arc<Shared>) -> Counted<S> {
+    pub(crate) fn new(service: S, shared: Arc<Shared>) -> Counted<S> {
         Counted { service, shared }
     }
 }

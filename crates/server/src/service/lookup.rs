@@ -24,7 +24,7 @@ const LARGEST_REQUEST: usize = 1024;
 
 /// Where Lookups get the table.
 #[derive(Clone, Debug)]
-pub struct LookupService {
+pub(crate) struct LookupService {
     shared: Arc<Shared>,
     inbox: Inbox,
     watches: Arc<Watches>,
@@ -43,7 +43,7 @@ struct Counts {
 
 impl LookupService {
     /// The service, with its limit on the size of requests.
-    pub fn server(shared: Arc<Shared>, inbox: Inbox) -> SharedBytes<LookupServer<LookupService>> {
+    pub(crate) fn server(shared: Arc<Shared>, inbox: Inbox) -> SharedBytes<LookupServer<LookupService>> {
         let metrics = &shared.metrics;
         let counts = Arc::new(Counts {
             requests: metrics.messages_received.with(["watch"]),

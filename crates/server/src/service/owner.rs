@@ -33,14 +33,14 @@ const MAX_SESSIONS: usize = 64;
 
 /// Where Owners meet this Manager.
 #[derive(Clone, Debug)]
-pub struct OwnerService {
+pub(crate) struct OwnerService {
     shared: Arc<Shared>,
     inbox: Inbox,
 }
 
 impl OwnerService {
     /// The service, with its limit on the size of messages.
-    pub fn server(shared: Arc<Shared>, inbox: Inbox) -> OwnerServer<OwnerService> {
+    pub(crate) fn server(shared: Arc<Shared>, inbox: Inbox) -> OwnerServer<OwnerService> {
         let at_most = shared.limits.max_message_bytes;
         OwnerServer::new(OwnerService { shared, inbox }).max_decoding_message_size(at_most)
     }

@@ -39,13 +39,13 @@ impl Replies {
 
 /// A service whose watches are answered with shared bytes.
 #[derive(Clone, Debug)]
-pub struct SharedBytes<S> {
+pub(crate) struct SharedBytes<S> {
     service: S,
 }
 
 impl<S> SharedBytes<S> {
     /// Answers for `service`, which puts replies where the request says.
-    pub fn new(service: S) -> SharedBytes<S> {
+    pub(crate) fn new(service: S) -> SharedBytes<S> {
         SharedBytes { service }
     }
 }

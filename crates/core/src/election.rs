@@ -137,6 +137,8 @@ pub struct FleaseElection {
     renewals: Vec<Asked>,
     /// Whether the cell is being given up, and others may not have heard of it yet.
     is_releasing: bool,
+    /// Whether the clock has ever jumped.
+    jumped: bool,
 }
 
 /// A request of the Manager, and when it came.
@@ -167,6 +169,7 @@ impl FleaseElection {
             announced: None,
             renewals: Vec::new(),
             is_releasing: false,
+            jumped: false,
         }
     }
 
@@ -224,6 +227,16 @@ impl FleaseElection {
         self.feed(now, FleaseEvent::Renew(self.cell.clone()), actions);
         if let Some(lease) = self.flease.known(&self.cell, now).filter(|l| l.holder != self.flease.holder()) {
             self.say_who_leads(lease.holder.peer, actions);
+        }
+        self.say_nobody_leads(now, actions);
+    }
+
+    /// While the peer recovers from a jump of its clock, who was known to lead before is nobody to be asked.
+    fn say_nobody_leads(&self, now: Instant, actions: &mut Actions) {
+        if let Some(Asked { request, .. }) =
+            self.campaign.filter(|_| self.jumped && !self.flease.takes_part(now))
+        {
+            actions.push(ElectionAction::Answer(ElectionEvent::LedBy { request, leader: None }));
         }
     }
 
@@ -334,7 +347,11 @@ impl Machine for FleaseElection {
             ElectionRequest::Receive { from, packet } => {
                 self.feed(now, FleaseEvent::Receive { from, packet }, &mut actions);
             }
-            ElectionRequest::ClockJumped => self.feed(now, FleaseEvent::ClockJumped, &mut actions),
+            ElectionRequest::ClockJumped => {
+                self.feed(now, FleaseEvent::ClockJumped, &mut actions);
+                self.jumped = true;
+                self.say_nobody_leads(now, &mut actions);
+            }
         }
         self.finish(now, actions)
     }

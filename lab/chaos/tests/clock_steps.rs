@@ -108,6 +108,10 @@ async fn managers_without_disk_whose_clocks_are_set_back_wait_and_say_how_to_go_
     let group = Group::new();
     let managers = group.start(Duration::ZERO).await;
     let term = leader(&managers).await.view().role().term;
+    // The others have heard who leads, and must not say so for ever.
+    for manager in &managers {
+        eventually(async || manager.view().role().is_ready().then_some(())).await;
+    }
 
     // They run on while their clocks are set right.
     step_wall(-2 * HOUR);

@@ -325,12 +325,7 @@ impl Decision<'_> {
         let mut ranges = Vec::new();
         let mut owners = Vec::new();
         for (session, info) in self.stored().sessions.iter().filter(|(_, info)| may_have_keys(info)) {
-            let report = self
-                .runtime
-                .conversations
-                .open
-                .get(session)
-                .and_then(|conversation| conversation.report.as_deref());
+            let report = self.runtime.conversations.report(*session);
             let loads = report.map_or(&[][..], |report| &report.loads);
             let load = loads.iter().fold(0u64, |sum, range| sum.saturating_add(range.load));
             owners.push(OwnerLoad {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{Nonce, OwnerName, Seq, SessionId, Url};
 use crate::key::KeyRange;
-use crate::message::LeaseOrder;
+use crate::message::{LeaseOrder, Report};
 use crate::range_set::RangeSet;
 use crate::record::Change;
 use crate::table::{Entry, Table};
@@ -42,6 +42,11 @@ pub(super) struct Offer {
 }
 
 impl Conversations {
+    /// The latest report of a session.
+    pub(super) fn report(&self, session: SessionId) -> Option<&Report> {
+        self.open.get(&session)?.report.as_deref()
+    }
+
     /// The keys of a range whose holder has said that it knows where they should go. It may know of some before it knows of
     /// the others, which are one piece of the table all the same.
     pub(super) fn known_to_go(&self, owner: SessionId, range: KeyRange, to: SessionId) -> RangeSet {

@@ -40,13 +40,7 @@ impl Decision<'_> {
     fn runs(&self) -> Vec<KeyRange> {
         let mut runs = Vec::new();
         for session in self.stored().sessions.keys() {
-            let Some(report) = self
-                .runtime
-                .conversations
-                .open
-                .get(session)
-                .and_then(|conversation| conversation.report.as_deref())
-            else {
+            let Some(report) = self.runtime.conversations.report(*session) else {
                 continue;
             };
             let held: RangeMap<Generation> =

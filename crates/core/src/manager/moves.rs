@@ -92,8 +92,7 @@ impl NamespaceRuntime {
 
     /// What a session's latest report says it moved.
     pub(super) fn moved_by(&self, session: SessionId) -> MovedKeys {
-        let report =
-            self.conversations.open.get(&session).and_then(|conversation| conversation.report.as_deref());
+        let report = self.conversations.report(session);
         MovedKeys::new(report.into_iter().flat_map(moves).map(|moved| moved.lease))
     }
 
@@ -215,8 +214,7 @@ impl Decision<'_> {
 
     /// The keys of a move whose state its destination says it has. It becomes a member for that, if it is none.
     fn copies(&mut self, moved: &Move, imports: &mut Imports) -> RangeSet {
-        let conversation = self.runtime.conversations.open.get(&moved.to);
-        let Some(report) = conversation.and_then(|conversation| conversation.report.as_deref()) else {
+        let Some(report) = self.runtime.conversations.report(moved.to) else {
             return RangeSet::new();
         };
         let Some(copies) = imports.of(moved.to, report, moved.lease) else { return RangeSet::new() };
@@ -239,12 +237,7 @@ impl Decision<'_> {
             .iter()
             .filter(|session| self.stored().sessions.contains_key(session))
         {
-            let report = self
-                .runtime
-                .conversations
-                .open
-                .get(session)
-                .and_then(|conversation| conversation.report.as_deref());
+            let report = self.runtime.conversations.report(*session);
             all.extend(report.into_iter().flat_map(moves).map(|moved| (*session, moved)));
         }
         if injected(Bug::CopyTakenForMove) {

@@ -510,7 +510,7 @@ impl Leader {
     }
 
     pub(super) fn report(&self, namespace: &Namespace, session: SessionId) -> Option<&Report> {
-        self.runtimes.get(namespace)?.conversations.open.get(&session)?.report.as_deref()
+        self.runtimes.get(namespace)?.conversations.report(session)
     }
 }
 

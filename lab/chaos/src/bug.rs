@@ -98,7 +98,7 @@ pub(crate) enum PeerTrouble {
 }
 
 impl Bug {
-    /// Where it can be planted.
+    /// Where it can be injected.
     pub(crate) fn world(self) -> World {
         match self.in_machine() {
             Some(machine) if machine.name().starts_with("flease-") => World::Flease,

@@ -31,7 +31,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A run is good if no promise was broken; with something wrong planted in it, if that was found.
+    /// A run is good if no promise was broken; with a bug injected, if that was found.
     pub(crate) fn is_good(&self) -> bool {
         match self.bug {
             None => self.verdict.is_clean(),
@@ -107,7 +107,7 @@ impl Report {
         }
         if let Some(bug) = self.bug {
             let outcome = if bug.is_found(&self.verdict) { "found" } else { "NOT found" };
-            text.push_str(&format!("planted: {bug:?}: {outcome}\n"));
+            text.push_str(&format!("injected bug: {bug:?}: {outcome}\n"));
         }
         if let Some(kept) = &self.kept {
             text.push_str(&format!("journals and logs: {}\n", kept.display()));

@@ -158,7 +158,7 @@ impl RunArgs {
             Some(other) if other != self.world => {
                 let word = |world: World| world.to_possible_value().map(|value| value.get_name().to_owned());
                 let wanted = word(other).unwrap_or_default();
-                Err(format!("this can be planted in another world alone: add `--world {wanted}`"))
+                Err(format!("this bug can be injected in another world alone: add `--world {wanted}`"))
             }
             _ => Ok(()),
         }

@@ -106,11 +106,11 @@ impl Kind {
         }
     }
 
-    /// Whether it can come at all. What is planted is looked for while the Managers are well: after a change of
+    /// Whether it can come at all. An injected bug is looked for while the Managers are well: after a change of
     /// leaders nobody is granted anything for a hold, and much that is wrong stays without consequence.
     fn is_possible(self, pool: &Pool) -> bool {
         let has_etcd = pool.plan.store == StoreKind::Etcd;
-        // What is planted there is about leaders that learn.
+        // The bugs injected there are about leaders that learn.
         if pool.plan.world == World::Diskless {
             return true;
         }

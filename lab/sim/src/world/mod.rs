@@ -62,7 +62,7 @@ pub use drift::{DriftOutcome, drift_control};
 /// What a run is asked for besides its seed.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The fault planted in the machines, if one is.
+    /// The bug injected in the machines, if one is.
     pub bug: Option<Bug>,
     /// Where the trace goes.
     pub trace: Trace,

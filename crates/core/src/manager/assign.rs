@@ -28,7 +28,9 @@ pub(super) struct Placement {
     pub(super) balance_from: Instant,
     /// At the last decision something waited for a session to open its conversation.
     pub(super) waits_for_conversation: bool,
-    /// Since when there have been fewer Owners than wanted.
+    /// When the latest session that was no member said hello.
+    pub(super) latest_arrival: Instant,
+    /// Since when unowned ranges wait for more Owners.
     pub(super) short_since: Option<Instant>,
     /// The load policy is to be asked at the next decision.
     pub(super) load_due: bool,
@@ -46,6 +48,7 @@ impl Placement {
             evicted: Vec::new(),
             balance_from: now,
             waits_for_conversation: false,
+            latest_arrival: Instant::ZERO,
             short_since: None,
             load_due: false,
             load_memory: LoadMemory::default(),
@@ -130,25 +133,33 @@ impl Decision<'_> {
         let owners = stored.sessions.iter().filter(|(s, info)| may_have_keys(info) && present(s));
         // More than enough need not be counted.
         let owners = owners.take(min_owners.max(1)).count();
-        if owners >= min_owners {
+        let arriving_until = self.arriving_until();
+        let is_waiting = owners < min_owners || arriving_until.is_some();
+        if !is_waiting || stored.table.unowned().next().is_none() {
             self.runtime.placement.short_since = None;
-            self.runtime.placement.waits_for_conversation |= owners == 0;
-            return owners > 0;
-        }
-        if stored.table.unowned().next().is_none() {
-            self.runtime.placement.short_since = None;
-            return false;
+            self.runtime.placement.waits_for_conversation |= !is_waiting && owners == 0;
+            return !is_waiting && owners > 0;
         }
         let since = *self.runtime.placement.short_since.get_or_insert(self.now);
-        if self.now >= since + settle {
+        let enough_at = arriving_until.filter(|_| owners >= min_owners).unwrap_or(Instant::NEVER);
+        let until = enough_at.min(since + settle);
+        if self.now >= until {
             self.runtime.placement.waits_for_conversation |= owners == 0;
             return owners > 0;
         }
         self.runtime.placement.waits_for_conversation = true;
-        self.runtime.timers.set(RuntimeTimer::Calm, since + settle);
+        self.runtime.timers.set(RuntimeTimer::Calm, until);
         let namespace = self.namespace.clone();
         self.runtime.skips.push(Skip::Settling { namespace });
         false
+    }
+
+    /// Until when others may follow those who have just arrived, if nobody has anything yet.
+    fn arriving_until(&self) -> Option<Instant> {
+        let until = self.runtime.placement.latest_arrival + self.arrival_pause;
+        let stored = self.stored();
+        let has_any = |session: &SessionId| stored.table.has_any(*session);
+        (self.now < until && !stored.sessions.keys().any(has_any)).then_some(until)
     }
 
     /// Gives what nobody has to whom the partitioner names; neighbours that go to one Owner go as one lease.

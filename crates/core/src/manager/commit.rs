@@ -205,7 +205,17 @@ impl Leader {
                             .for_each(|owner| runtime.conversations.disturb(owner));
                     }
                 }
-                Change::SessionStarted { .. } | Change::SessionChanged { .. } => {
+                Change::SessionStarted { session, .. } => {
+                    if let Some(runtime) = self.runtimes.get_mut(namespace) {
+                        runtime.placement.members_changed = true;
+                        // It waits for the word that it has joined, and gets nothing else while others are waited for.
+                        let arrival = runtime.placement.latest_arrival;
+                        if context.now < arrival + context.config.arrival_pause {
+                            runtime.conversations.answer(*session);
+                        }
+                    }
+                }
+                Change::SessionChanged { .. } => {
                     if let Some(runtime) = self.runtimes.get_mut(namespace) {
                         runtime.placement.members_changed = true;
                     }

@@ -125,6 +125,14 @@ impl Conversations {
         conversation.is_some_and(|conversation| conversation.side.seq > after && !goes(conversation))
     }
 
+    /// A session waits for an answer, whether or not there is news for it.
+    pub(super) fn answer(&mut self, session: SessionId) {
+        if let Some(conversation) = self.open.get_mut(&session) {
+            conversation.reply_due = true;
+            self.due.insert(session);
+        }
+    }
+
     /// What a session should hold has changed since it was last told.
     pub(super) fn push(&mut self, session: SessionId) {
         if let Some(conversation) = self.open.get_mut(&session) {

@@ -48,6 +48,8 @@ pub(super) struct Decision<'a> {
     pub(super) floor: Option<Generation>,
     /// How many records make a batch full.
     pub(super) max_batch: usize,
+    /// How long no Owner arrives before a first assignment.
+    pub(super) arrival_pause: Duration,
     /// The batch was full before everything was decided.
     pub(super) unfinished: bool,
 }
@@ -118,6 +120,7 @@ impl Leader {
             drift: context.config.drift,
             floor: self.floor,
             max_batch: context.config.max_batch,
+            arrival_pause: context.config.arrival_pause,
             unfinished: false,
         };
         decision.end_rebuild();
@@ -132,6 +135,7 @@ impl Leader {
         decision.merge_neighbours();
         let unfinished = decision.unfinished;
         runtime.dirty |= unfinished;
+        runtime.unfinished_since = unfinished.then(|| runtime.unfinished_since.unwrap_or(context.now));
         let earlier: BTreeSet<&Skip> = earlier.iter().collect();
         for skip in runtime.skips.iter().filter(|skip| !earlier.contains(skip)) {
             if let Skip::Claim { why, .. } = skip {

@@ -74,6 +74,10 @@ pub struct ManagerConfig {
     /// How many records make a batch full; see [`MAX_BATCH`].
     #[cfg_attr(feature = "serde", serde(default = "usual_batch"))]
     pub max_batch: usize,
+    /// How long no Owner arrives before the first assignment of a pool in which nobody has anything yet. What the first Owners of a
+    /// pool that starts got at once would have to move at once.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub arrival_pause: Duration,
     /// There is no store, and every term begins with these namespaces and what their Owners claim; `None`: there is one.
     #[cfg_attr(feature = "serde", serde(default))]
     pub diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
@@ -94,6 +98,7 @@ impl ManagerConfig {
             compact_every: 1000,
             max_namespaces: None,
             max_batch: MAX_BATCH,
+            arrival_pause: Duration::ZERO,
             diskless: None,
         }
     }

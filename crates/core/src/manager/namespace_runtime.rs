@@ -1,5 +1,7 @@
 //! What a leader knows of a namespace besides what is stored: who was heard when, and who listens.
 
+use std::time::Duration;
+
 use crate::id::SessionId;
 use crate::injected_bug::{Bug, injected};
 use crate::manager_state::NamespaceState;
@@ -15,6 +17,9 @@ use super::holds::Holds;
 use super::lookups::Audience;
 use super::recalls::Recalls;
 
+/// How long a message that nobody asked for may wait for the end of a decision.
+const MAX_PUSH_DELAY: Duration = Duration::from_millis(250);
+
 /// The volatile side of a namespace. All of it can be lost: a new leader builds it anew from the store and from what
 /// sessions say.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +34,8 @@ pub(super) struct NamespaceRuntime {
     pub(super) timers: Timers<RuntimeTimer>,
     /// Something happened that may call for a decision.
     pub(super) dirty: bool,
+    /// Since when one decision has filled batch after batch.
+    pub(super) unfinished_since: Option<Instant>,
     /// What was not done at the last decision.
     pub(super) skips: Vec<Skip>,
 }
@@ -69,6 +76,7 @@ impl NamespaceRuntime {
             rebuild: None,
             timers,
             dirty: true,
+            unfinished_since: None,
             skips: Vec::new(),
         }
     }
@@ -103,6 +111,12 @@ impl NamespaceRuntime {
     pub(super) fn hear(&mut self, session: SessionId, at: Instant) {
         self.holds.heard.set(session, at);
         self.timers.set(RuntimeTimer::Hold(session), at + self.holds.longest);
+    }
+
+    /// Whether a decision that did not fit into one batch goes on: what it means for a session is told in one message at its
+    /// end, unless it takes long.
+    pub(super) fn is_deciding_on(&self, now: Instant) -> bool {
+        self.unfinished_since.is_some_and(|since| now < since + MAX_PUSH_DELAY)
     }
 
     pub(super) fn settle_hold_at(&mut self, at: Instant) {

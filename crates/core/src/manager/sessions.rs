@@ -63,6 +63,9 @@ impl Leader {
             .offers
             .get(&hello.session)
             .filter(|offer| offer.takes_over == takes_over && offer.formerly == formerly);
+        if waiting.is_none() && !stored.sessions.contains_key(&hello.session) {
+            runtime.placement.latest_arrival = context.now;
+        }
         let (id, made_at) =
             waiting.map_or_else(|| (context.random.nonce(), context.now), |offer| (offer.id, offer.made_at));
         if runtime.conversations.offers.len() >= stored.settings.max_owners * 2 {
@@ -273,9 +276,8 @@ impl Leader {
                 RuntimeTimer::Resend(session) => {
                     if let Some(conversation) = runtime.conversations.open.get_mut(&session) {
                         conversation.side.on_silence();
-                        conversation.reply_due = true;
-                        runtime.conversations.due.insert(session);
                     }
+                    runtime.conversations.answer(session);
                 }
             }
         }
@@ -286,8 +288,9 @@ impl Leader {
         let unlimited = injected(Bug::PushesWithoutLimit);
         // Whoever has yet to be heard would take an answer without its leases for their end.
         let diskless = context.config.diskless.is_some();
-        let due = |conversation: &Conversation| {
-            (conversation.reply_due || (conversation.push_due && (!conversation.is_unanswered() || unlimited)))
+        let due = |conversation: &Conversation, pushes: bool| {
+            let pushes = pushes && conversation.push_due;
+            (conversation.reply_due || (pushes && (!conversation.is_unanswered() || unlimited)))
                 && (!diskless || conversation.side.applied > Seq::ZERO)
                 // The answer to a report that takes several batches comes with the last of them.
                 && conversation.findings.is_empty()
@@ -297,7 +300,10 @@ impl Leader {
         for (namespace, runtime) in
             self.runtimes.iter().filter(|(_, runtime)| !runtime.conversations.due.is_empty())
         {
-            let is_due = |session: &&SessionId| runtime.conversations.open.get(session).is_some_and(due);
+            let pushes = !runtime.is_deciding_on(context.now);
+            let conversations = &runtime.conversations.open;
+            let is_due =
+                |session: &&SessionId| conversations.get(session).is_some_and(|open| due(open, pushes));
             let sessions = runtime.conversations.due.iter().filter(is_due);
             to_send.extend(sessions.map(|session| (namespace.clone(), *session)));
         }

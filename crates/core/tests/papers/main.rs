@@ -5,6 +5,7 @@ mod centrifuge_2_1_2_paper;
 mod centrifuge_2_2_paper;
 mod centrifuge_2_3_paper;
 mod centrifuge_3_paper;
+mod first_assignment;
 mod flease_paper;
 #[path = "../flease_peers/mod.rs"]
 mod flease_peers;

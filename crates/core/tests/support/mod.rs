@@ -50,11 +50,19 @@ pub struct Options {
     pub manager_clock: Clock,
     /// There is no store: every leader learns the table from the Owners.
     pub diskless: bool,
+    /// How long no Owner arrives before a first assignment.
+    pub arrival_pause: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { managers: 1, settings: Settings::default(), manager_clock: Clock::TRUE, diskless: false }
+        Options {
+            managers: 1,
+            settings: Settings::default(),
+            manager_clock: Clock::TRUE,
+            diskless: false,
+            arrival_pause: Duration::ZERO,
+        }
     }
 }
 
@@ -162,7 +170,8 @@ impl Cluster {
             leader_hold: ManagerConfig::new("m1".into()).leader_hold,
         };
         for number in 0..options.managers {
-            let mut config = ManagerConfig::new(manager_id(number));
+            let id = manager_id(number);
+            let mut config = ManagerConfig { arrival_pause: options.arrival_pause, ..ManagerConfig::new(id) };
             if options.diskless {
                 let namespaces = [(pool(), Arc::new(options.settings.clone()))];
                 config.diskless = Some(Arc::new(namespaces.into()));

@@ -11,7 +11,8 @@ use centrifuge_core::manager::ManagerConfig;
 use centrifuge_core::settings::{Drift, Settings};
 
 use crate::world::draw::{
-    Clocks, OTHER_TIMES, USUAL_TIMES, Whose, batch_beside, draw_races, shortest_lease, with_times,
+    Clocks, OTHER_TIMES, USUAL_TIMES, Whose, batch_beside, draw_races, pause_beside, shortest_lease,
+    with_times,
 };
 use crate::world::election_node::{election_config, peer_of};
 use crate::world::network::Profile;
@@ -145,6 +146,7 @@ fn draw_managers(
             compact_every,
             max_namespaces: None,
             max_batch: batch_beside(compact_every),
+            arrival_pause: pause_beside(compact_every),
             diskless: Some(Arc::clone(if has_shorter == Some(number) { &ahead } else { &usual })),
         };
         ManagerPlan { config, clock: clocks.clock(rng, Whose::Waiting) }

@@ -105,6 +105,11 @@ pub(super) fn batch_beside(compact_every: u64) -> usize {
     if compact_every == 8 { 5 } else { MAX_BATCH }
 }
 
+/// In the other worlds a first assignment waits for Owners that arrive together.
+pub(super) fn pause_beside(compact_every: u64) -> Duration {
+    Duration::from_millis(if compact_every == 8 { 0 } else { 250 })
+}
+
 fn draw_managers(rng: &mut Rng, clocks: Clocks) -> Vec<ManagerPlan> {
     let count = rng.weighted(&[(1, 2), (2, 4), (3, 4)]);
     let usual = rng.pick(&[8, 15, 20]);
@@ -123,6 +128,7 @@ fn draw_managers(rng: &mut Rng, clocks: Clocks) -> Vec<ManagerPlan> {
             compact_every,
             max_namespaces: None,
             max_batch: batch_beside(compact_every),
+            arrival_pause: pause_beside(compact_every),
             diskless: None,
         };
         ManagerPlan { config, clock: clocks.clock(rng, Whose::Waiting) }

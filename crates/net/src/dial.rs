@@ -1,16 +1,22 @@
 //! Connections to Managers: one for each, made when it is first used, and shared by everything that talks to it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
-use tonic::transport::{Channel, Endpoint};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status};
 
 use crate::limits;
 use crate::proto::v1::admin_client::AdminClient;
 use crate::proto::v1::lookup_client::LookupClient;
 use crate::proto::v1::owner_client::OwnerClient;
+use crate::tls::ClientTls;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,6 +49,9 @@ pub struct DialError {
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     channels: Arc<Mutex<BTreeMap<ManagerId, Channel>>>,
+    tls: Option<ClientTls>,
+    /// Why a call failed last.
+    problem: Arc<Mutex<Option<String>>>,
 }
 
 impl Dialer {
@@ -50,6 +59,12 @@ impl Dialer {
     #[must_use]
     pub fn new() -> Dialer {
         Dialer::default()
+    }
+
+    /// A dialer whose connections are inside TLS, if there is something to do that with.
+    #[must_use]
+    pub fn secured(tls: Option<ClientTls>) -> Dialer {
+        Dialer { tls, ..Dialer::default() }
     }
 
     /// For an Owner's sessions with a Manager.
@@ -82,9 +97,36 @@ impl Dialer {
         if let Some(channel) = channels.get(manager) {
             return Ok(channel.clone());
         }
-        let channel = endpoint(manager)?.connect_lazy();
+        let endpoint = endpoint(manager)?;
+        let channel = match self.tls.clone() {
+            Some(tls) => {
+                endpoint.connect_with_connector_lazy(tower::service_fn(move |uri| connect(tls.clone(), uri)))
+            }
+            None => endpoint.connect_lazy(),
+        };
         channels.insert(manager.clone(), channel.clone());
         Ok(channel)
+    }
+
+    /// Takes note of why a call failed. Where the Manager does not believe who calls, the next call makes another connection, with the
+    /// certificate of then.
+    pub fn failed(&self, manager: &ManagerId, status: &Status) {
+        let words = format!("{manager}: {}", reason(status));
+        if status.code() == Code::Unauthenticated {
+            self.give_up(manager);
+        }
+        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_denied = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
+        if is_denied && problem.as_ref() != Some(&words) {
+            tracing::warn!("{words}");
+        }
+        *problem = Some(words);
+    }
+
+    /// Why a call failed last, if one has.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Lets go of the connection to a Manager that was silent for too long: the next call makes another. After a cut, the old one
@@ -100,7 +142,25 @@ impl Dialer {
     }
 }
 
-/// How a Manager is reached.
+/// What a status says or, if the transport made it, what caused it.
+#[must_use]
+pub fn reason(status: &Status) -> String {
+    let mut cause = std::error::Error::source(status);
+    let mut words = status.message().to_owned();
+    while let Some(error) = cause {
+        words = error.to_string();
+        cause = error.source();
+    }
+    words
+}
+
+/// Makes a connection inside TLS.
+async fn connect(tls: ClientTls, uri: Uri) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
+    let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or_default());
+    Ok(TokioIo::new(tls.connect(host, port).await?))
+}
+
+/// How a Manager is reached. Its scheme says nothing: TLS is not the transport's business.
 fn endpoint(manager: &ManagerId) -> Result<Endpoint, DialError> {
     let endpoint = Endpoint::from_shared(format!("http://{manager}"))
         .map_err(|source| DialError { manager: manager.clone(), source })?;

@@ -12,6 +12,7 @@ pub mod log_throttle;
 pub mod next_version;
 pub mod proto;
 pub mod record;
+pub mod tls;
 pub mod warrants;
 
 /// Whether this program writes a made-up next version of all that is sent and stored.

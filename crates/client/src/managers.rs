@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
+use centrifuge_net::dial::Dialer;
+use centrifuge_net::tls::TlsError;
+
+/// What a client trusts and shows: files, which are read again when they change.
+pub use centrifuge_net::tls::ClientTls as Tls;
 
 /// How often a file is looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,6 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managers {
     source: Source,
+    tls: Option<Tls>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +53,9 @@ pub enum ManagersError {
         /// Why.
         source: std::io::Error,
     },
+    /// A file of TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
 }
 
 impl Managers {
@@ -54,14 +63,40 @@ impl Managers {
     pub fn list<T: AsRef<str>>(addresses: impl IntoIterator<Item = T>) -> Result<Managers, ManagersError> {
         let addresses: Vec<T> = addresses.into_iter().collect();
         let source = Source::List(parse(addresses.iter().map(AsRef::as_ref))?);
-        Ok(Managers { source })
+        Ok(Managers { source, tls: None })
     }
 
     /// A file with one address a line; what follows a `#` is for people. It is looked at every second, and a change that
     /// cannot be read leaves the list as it was.
     #[must_use]
     pub fn file(path: impl AsRef<Path>) -> Managers {
-        Managers { source: Source::File(path.as_ref().to_owned()) }
+        Managers { source: Source::File(path.as_ref().to_owned()), tls: None }
+    }
+
+    /// Talks to them inside TLS. The files are read again whenever a connection is made: a new certificate needs no restart.
+    ///
+    /// ```
+    /// use centrifuge::{Managers, Tls};
+    ///
+    /// let tls = Tls::files("ca.pem", "server.pem", "server.key");
+    /// let managers = Managers::list(["manager-1:7600"])?.tls(tls);
+    /// # Ok::<(), centrifuge::ManagersError>(())
+    /// ```
+    #[must_use]
+    pub fn tls(self, tls: Tls) -> Managers {
+        Managers { tls: Some(tls), ..self }
+    }
+
+    /// How connections to them are secured, if they are.
+    #[must_use]
+    pub fn security(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// Makes connections to them. Fails if the files of TLS cannot be used.
+    pub(crate) fn dialer(&self) -> Result<Dialer, ManagersError> {
+        self.tls.iter().try_for_each(Tls::check)?;
+        Ok(Dialer::secured(self.tls.clone()))
     }
 
     /// The list as it is now.
@@ -106,6 +141,11 @@ impl Managers {
             }
         }
     }
+}
+
+/// What went wrong last, in words that end a sentence.
+pub(crate) fn last_problem(dialer: &Dialer) -> String {
+    dialer.problem().map_or_else(String::new, |problem| format!("; the last problem was at {problem}"))
 }
 
 /// The list as people read it.

@@ -11,6 +11,7 @@ use centrifuge_core::lookup::{LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::settings::SettingsError;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::{RecordError, Recorder};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -70,13 +71,15 @@ pub enum ConnectError {
     ContactTooShort,
     /// Nobody answered who leads.
     #[error(
-        "no leading Manager answered within {within:?}: check that one runs at one of {managers} and that it can be reached"
+        "no leading Manager answered within {within:?}: check that one runs at one of {managers} and that it can be reached{problem}"
     )]
     NoLeader {
         /// Whom it asked.
         managers: String,
         /// How long it waited.
         within: Duration,
+        /// What went wrong last, in words that end a sentence; empty if nothing is known.
+        problem: String,
     },
     /// One leader after the other died before it had learned the table from the Owners.
     #[error(
@@ -177,12 +180,14 @@ impl LookupBuilder {
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
         let machine = LookupMachine::new(config.clone(), Random::from_seed(seed));
         let timeout = self.connect_timeout;
-        let lookup = self.start(config, machine, recorder);
+        let dialer = self.managers.dialer()?;
+        let lookup = self.start(dialer.clone(), config, machine, recorder);
         if let Ok(connected) = tokio::time::timeout(timeout, lookup.connected()).await {
             return connected.map(|()| lookup);
         }
         let Some(hold) = lookup.inner.shared.status.borrow().learning else {
-            return Err(ConnectError::NoLeader { managers: asked, within: timeout });
+            let problem = managers::last_problem(&dialer);
+            return Err(ConnectError::NoLeader { managers: asked, within: timeout, problem });
         };
         // A leader is there, and knows the table by then.
         match tokio::time::timeout(hold, lookup.connected()).await {
@@ -212,6 +217,7 @@ impl LookupBuilder {
 
     fn start(
         self,
+        dialer: Dialer,
         config: LookupConfig,
         machine: LookupMachine,
         recorder: Option<Recorder<LookupMachine>>,
@@ -227,7 +233,7 @@ impl LookupBuilder {
         if let Some(on_loss) = self.on_loss {
             tasks.push(spawn(call(on_loss, Losses::new(shared.losses.subscribe()))));
         }
-        let host = LookupHost::new(Arc::clone(&shared), WatchLinks::new(events.clone()));
+        let host = LookupHost::new(Arc::clone(&shared), WatchLinks::new(dialer, events.clone()));
         let mut driver = Driver::new(machine, host, CLOCK_SLACK);
         if let Some(recorder) = recorder {
             driver = driver.with_tee(Box::new(recorder));

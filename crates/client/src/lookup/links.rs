@@ -54,8 +54,8 @@ impl Drop for Watches {
 }
 
 impl WatchLinks {
-    pub(super) fn new(events: mpsc::Sender<LookupEvent>) -> WatchLinks {
-        WatchLinks { dialer: Dialer::new(), silences: BTreeMap::new(), watches: Arc::default(), events }
+    pub(super) fn new(dialer: Dialer, events: mpsc::Sender<LookupEvent>) -> WatchLinks {
+        WatchLinks { dialer, silences: BTreeMap::new(), watches: Arc::default(), events }
     }
 
     /// How long the Manager has been silent. One that has been for too long is asked by another connection.
@@ -82,6 +82,7 @@ impl Links for WatchLinks {
             };
             if let Err(status) = watch(&dialer, &manager, &request, &events, &silence, answered).await {
                 tracing::debug!(%manager, %status, "a watch ended");
+                dialer.failed(&manager, &status);
             }
             let _ = events.send(LookupEvent::Disconnected(manager)).await;
         });

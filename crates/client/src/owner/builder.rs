@@ -14,6 +14,7 @@ use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
 use centrifuge_net::clock;
 use centrifuge_net::credential;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::Recorder;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -271,11 +272,12 @@ impl OwnerBuilder {
             self.record.as_deref().map(|file| Recorder::create(file, &config, seed)).transpose()?;
         let machine = OwnerMachine::new(config.clone(), Random::from_seed(seed));
         let (timeout, waits_for_name) = (self.join_timeout, self.waits_for_name);
-        let owner = self.start(config, machine, recorder);
+        let dialer = self.managers.dialer()?;
+        let owner = self.start(dialer.clone(), config, machine, recorder);
         let joining = owner.joined(waits_for_name);
         match tokio::time::timeout(timeout, joining).await {
             Ok(joined) => joined.map(|()| owner),
-            Err(_) => Err(owner.not_joined_within(timeout, asked)),
+            Err(_) => Err(owner.not_joined_within(timeout, asked, managers::last_problem(&dialer))),
         }
     }
 
@@ -312,6 +314,7 @@ impl OwnerBuilder {
 
     fn start(
         self,
+        dialer: Dialer,
         config: OwnerConfig,
         machine: OwnerMachine,
         recorder: Option<Recorder<OwnerMachine>>,
@@ -333,7 +336,7 @@ impl OwnerBuilder {
             drain_waits: AtomicBool::new(false),
         });
         self.maps.into_iter().for_each(|start| start(shared.hot.clone()));
-        let links = ManagerLinks::new(events.clone(), Arc::clone(&shared));
+        let links = ManagerLinks::new(dialer, events.clone(), Arc::clone(&shared));
         let mut tasks = Vec::new();
         if let Some(on_change) = self.on_change {
             let changes = Changes::new(shared.changes.subscribe());

@@ -59,13 +59,15 @@ pub enum JoinError {
     TooManyOwners,
     /// Nobody answered who leads.
     #[error(
-        "no leading Manager answered within {within:?}: check that one runs at one of {managers} and that it can be reached"
+        "no leading Manager answered within {within:?}: check that one runs at one of {managers} and that it can be reached{problem}"
     )]
     NoLeader {
         /// Whom it asked.
         managers: String,
         /// How long it waited.
         within: Duration,
+        /// What went wrong last, in words that end a sentence; empty if nothing is known.
+        problem: String,
     },
     /// The recording cannot begin.
     #[error(transparent)]
@@ -95,11 +97,11 @@ impl Owner {
         }
     }
 
-    pub(super) fn not_joined_within(&self, within: Duration, managers: String) -> JoinError {
+    pub(super) fn not_joined_within(&self, within: Duration, managers: String, problem: String) -> JoinError {
         let refused = self.inner.shared.status.borrow().refused;
         match refused.filter(|why| *why != RefusedReason::StaleTerm) {
             Some(why) => self.refused(why),
-            None => JoinError::NoLeader { managers, within },
+            None => JoinError::NoLeader { managers, within, problem },
         }
     }
 

@@ -43,14 +43,8 @@ impl Drop for Stream {
 }
 
 impl ManagerLinks {
-    pub(super) fn new(events: mpsc::Sender<OwnerEvent>, shared: Arc<Shared>) -> ManagerLinks {
-        ManagerLinks {
-            dialer: Dialer::new(),
-            streams: BTreeMap::new(),
-            silences: BTreeMap::new(),
-            events,
-            shared,
-        }
+    pub(super) fn new(dialer: Dialer, events: mpsc::Sender<OwnerEvent>, shared: Arc<Shared>) -> ManagerLinks {
+        ManagerLinks { dialer, streams: BTreeMap::new(), silences: BTreeMap::new(), events, shared }
     }
 
     fn open(&mut self, to: &ManagerId) -> Stream {
@@ -62,6 +56,7 @@ impl ManagerLinks {
             let outcome = converse(&dialer, &manager, messages, &events, &shared, &silence).await;
             if let Err(status) = outcome {
                 tracing::debug!(%manager, %status, "the stream to a Manager ended");
+                dialer.failed(&manager, &status);
                 if status.code() == Code::Aborted {
                     tracing::error!(%manager, "{}; everything held is given up", status.message());
                     // Without a session of its own the process must not go on; its leases end with it.

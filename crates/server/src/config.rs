@@ -6,6 +6,7 @@ mod limits;
 mod namespaces;
 mod store;
 mod text;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +24,10 @@ pub use namespaces::{NamespaceArgs, Namespaces};
 pub use store::named_store;
 pub use text::read_duration;
 use text::{duration, merge};
+pub use tls::TlsArgs;
 
 use crate::store::Backend;
+use crate::tls::TlsFiles;
 
 /// The leader lease on etcd, unless set. etcd counts in whole seconds: with the drift bound this just fits into five, so
 /// that a standby follows a killed leader after five seconds and half a second in which etcd notices.
@@ -90,6 +93,10 @@ pub struct ConfigArgs {
     /// Number of commits between compactions of the store [default: 1000]
     #[arg(long, env = "CENTRIFUGE_COMPACT_EVERY", value_name = "COMMITS")]
     pub compact_every: Option<u64>,
+    /// TLS and the policy.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub tls: TlsArgs,
     /// Where an etcd is.
     #[command(flatten)]
     pub etcd: EtcdArgs,
@@ -126,6 +133,10 @@ pub struct Config {
     pub campaign_interval: Duration,
     /// After how many commits the store is compacted.
     pub compact_every: u64,
+    /// The files of TLS; `None`: both ports serve in the clear.
+    pub tls: Option<TlsFiles>,
+    /// The file that says who may do what; `None`: everybody may do everything.
+    pub policy: Option<PathBuf>,
     /// Bounds on what a peer can make the Manager keep or do.
     pub limits: Limits,
 }
@@ -187,8 +198,9 @@ pub enum ConfigError {
     },
     /// Listening beyond loopback needs `insecure`.
     #[error(
-        "{setting}: {address} is reachable from other machines, and TLS is not configured; \
-         listen on 127.0.0.1 or [::1], or set insecure (--insecure, CENTRIFUGE_INSECURE=true) to serve in the clear"
+        "{setting}: {address} is reachable from other machines, and TLS is not configured; set --tls-cert, --tls-key, \
+         --tls-client-ca and --policy (`centrifuge certs init` makes files to try), listen on 127.0.0.1 or [::1], or \
+         set insecure (--insecure, CENTRIFUGE_INSECURE=true) to let everybody who reaches the port do everything"
     )]
     NotLoopback {
         /// The setting.
@@ -196,6 +208,12 @@ pub enum ConfigError {
         /// The address.
         address: SocketAddr,
     },
+    /// TLS without a policy would let nobody do anything, or everybody everything.
+    #[error(
+        "policy: must be set when TLS is on, because nobody may do what no policy allows; \
+         `centrifuge certs init` writes one to begin with"
+    )]
+    NoPolicy,
     /// Nobody can dial an unspecified address.
     #[error(
         "advertise: must be set to the host:port that clients dial, because grpc_listen is {0}, \
@@ -218,6 +236,8 @@ impl Default for Config {
             leader_lease: Duration::from_secs(10),
             campaign_interval: Duration::from_secs(2),
             compact_every: 1000,
+            tls: None,
+            policy: None,
             limits: Limits::default(),
         }
     }
@@ -238,6 +258,7 @@ impl ConfigArgs {
         merge!(self, file; grpc_listen, http_listen, advertise, store, log_format, log_level, record, insecure,
             leader_lease, campaign_interval, compact_every, election);
         self.namespaces = file.namespaces;
+        self.tls = self.tls.over(file.tls);
         self.etcd = self.etcd.over(file.etcd);
         self.flease = self.flease.over(file.flease);
         self.limits = self.limits.over(file.limits);
@@ -245,7 +266,8 @@ impl ConfigArgs {
     }
 
     fn check(mut self) -> Result<Config, ConfigError> {
-        let insecure = self.insecure.unwrap_or(false);
+        let (tls, policy) = std::mem::take(&mut self.tls).check()?;
+        let insecure = self.insecure.unwrap_or(false) || tls.is_some();
         let default = Config::default();
         let store = self.backend(default.store)?;
         if let Backend::None(options) = &store {
@@ -287,6 +309,8 @@ impl ConfigArgs {
             leader_lease,
             campaign_interval,
             compact_every: limits::positive("compact_every", self.compact_every, default.compact_every)?,
+            tls,
+            policy,
             limits: self.limits.check()?,
         })
     }

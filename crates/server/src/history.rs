@@ -36,11 +36,16 @@ impl History {
         decisions.drain(..excess);
     }
 
-    /// The latest decisions that a query wants, newest last.
+    /// The latest decisions that a query wants and that may be shown, newest last.
     #[must_use]
-    pub(crate) fn find(&self, query: &HistoryQuery) -> Vec<v1::Decision> {
+    pub(crate) fn find(
+        &self,
+        query: &HistoryQuery,
+        shown: impl Fn(&v1::Decision) -> bool,
+    ) -> Vec<v1::Decision> {
         let decisions = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = decisions.iter().rev().filter(|decision| query.wants(decision)).take(query.limit);
+        let wanted = decisions.iter().rev().filter(|decision| query.wants(decision) && shown(decision));
+        let wanted = wanted.take(query.limit);
         let mut found: Vec<_> = wanted.cloned().collect();
         found.reverse();
         found
@@ -70,10 +75,10 @@ mod tests {
             let batch = Batch { term: Term(1), records: vec![Record::LeaderSettled] };
             history.push(UNIX_EPOCH, Index(index), &batch, &Names::new());
         }
-        let all = history.find(&HistoryQuery { namespace: None, key: None, limit: usize::MAX });
+        let all = history.find(&HistoryQuery { namespace: None, key: None, limit: usize::MAX }, |_| true);
         assert_eq!(all.len(), KEPT);
         assert_eq!(all.first().map(|decision| decision.index), Some(6));
-        let two = history.find(&HistoryQuery { namespace: None, key: None, limit: 2 });
+        let two = history.find(&HistoryQuery { namespace: None, key: None, limit: 2 }, |_| true);
         assert_eq!(two.iter().map(|decision| decision.index).collect::<Vec<_>>(), [10_004, 10_005]);
     }
 }

@@ -4,14 +4,17 @@ mod room;
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
-pub(crate) use room::Room;
+pub(crate) use room::{Room, Visitor};
+use tonic::Code;
 
+use crate::access::{Access, Gate, gate};
 use crate::shared::Shared;
 use crate::status::{Status, scrape};
 
@@ -22,7 +25,32 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
         .route("/status", get(status))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authorize))
         .with_state(shared)
+}
+
+/// Lets through whoever may see a page. What does not exist looks like what is forbidden.
+async fn authorize(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let access = match gate(request.uri().path()) {
+        Some(Gate::Public) => return next.run(request).await,
+        Some(Gate::Needs(access)) => access,
+        None => Access::Anything,
+    };
+    match shared.authorize(visitor.identity.as_deref(), &visitor.address, &access) {
+        Ok(()) => next.run(request).await,
+        Err(status) => {
+            let code = match status.code() {
+                Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+                _ => StatusCode::FORBIDDEN,
+            };
+            (code, format!("{}\n", status.message())).into_response()
+        }
+    }
 }
 
 /// The process runs and answers: restart it if it does not.

@@ -1,5 +1,6 @@
 //! The Manager: service, stores, metrics.
 
+pub mod access;
 mod admission;
 pub mod config;
 pub mod descriptors;
@@ -23,8 +24,11 @@ mod status;
 pub mod stop;
 pub mod store;
 mod term_watch;
+mod tls;
+mod transport;
 mod view;
 
 pub use config::{Config, ConfigArgs, ConfigError};
 pub use heavy::runtime;
 pub use manager::{Manager, RunningManager, StartError};
+pub use tls::TlsFiles;

@@ -1,5 +1,6 @@
 //! Accepts gRPC connections: bounded in number, and only those that begin as HTTP/2 does.
 
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
+use crate::access::Identity;
 use crate::admission::{Admitted, ConnectionPermit};
 use crate::shared::Shared;
+use crate::transport::Transport;
 
 /// What a client of HTTP/2 says first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -55,45 +58,91 @@ fn welcome(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>, accepted: 
     // Else an answer may wait for the client's acknowledgment of the one before, which clients put off for 40 ms. A connection
     // that is broken already says so when it is read.
     let _ = stream.set_nodelay(true);
-    let connections = shared.metrics.connections.clone();
-    connections.inc();
+    let open = OpenConnection::new(shared.metrics.connections.clone());
     let first_request = shared.limits.first_request;
-    let mut connection = Connection {
-        stream,
-        permit,
-        displaced: None,
-        connections,
-        progress: Progress::default(),
-        probation: Probation::Unserved(first_request),
-    };
     let (shared, accepted) = (Arc::clone(shared), accepted.clone());
     tokio::spawn(async move {
         let begun = tokio::select! {
-            begun = tokio::time::timeout(first_request, begins_well(&connection.stream)) => begun,
+            begun = tokio::time::timeout(first_request, begin(stream, &shared)) => begun,
             () = accepted.closed() => return,
             _ = &mut displaced => return,
         };
         match begun {
-            Ok(Ok(true)) => {
-                connection.displaced = Some(displaced);
+            Ok(Ok(transport)) => {
+                let identity = transport.identity().map(Arc::new);
+                identity.iter().for_each(|who| shared.authority.connected(who));
+                let connection = Connection {
+                    over: identity.as_ref().map(|who| Box::pin(who.ended()) as Pin<Box<_>>),
+                    transport,
+                    from,
+                    identity,
+                    permit,
+                    displaced: Some(displaced),
+                    _open: open,
+                    progress: Progress::default(),
+                    probation: Probation::Unserved(first_request),
+                };
                 // Without a server the connection just ends.
                 let _ = accepted.send(connection).await;
             }
-            Ok(Ok(false)) => shared.refused_input("not-http2", &from, &"it did not begin as HTTP/2 does"),
+            Ok(Err(Flaw::NotHttp2)) => {
+                shared.refused_input("not-http2", &from, &"it did not begin as HTTP/2 does")
+            }
+            Ok(Err(Flaw::Handshake(why))) => shared.refused_input("tls-handshake", &from, &why),
             Err(_) => shared.refused_input("half-open", &from, &"it said nothing whole in time"),
             // It hung up before it said anything; port checks do that.
-            Ok(Err(_)) => {}
+            Ok(Err(Flaw::Gone)) => {}
         }
     });
 }
 
+/// Why a connection does not come about.
+enum Flaw {
+    NotHttp2,
+    Handshake(io::Error),
+    Gone,
+}
+
+/// Lets a client prove that it speaks as it should: by its first bytes, or by a handshake.
+async fn begin(stream: TcpStream, shared: &Shared) -> Result<Transport, Flaw> {
+    let Some((tls, handshakes)) = shared.tls.as_ref().zip(shared.handshakes.as_ref()) else {
+        return match begins_well(&stream).await {
+            Ok(true) => Ok(Transport::Plain(stream)),
+            Ok(false) => Err(Flaw::NotHttp2),
+            Err(_) => Err(Flaw::Gone),
+        };
+    };
+    match handshakes.make(stream, tls.grpc()).await {
+        Ok(transport) => Ok(transport),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Flaw::Gone),
+        Err(error) => Err(Flaw::Handshake(error)),
+    }
+}
+
+/// Counts a connection while it is open.
+#[derive(Debug)]
+struct OpenConnection(Gauge);
+
+impl OpenConnection {
+    fn new(connections: Gauge) -> OpenConnection {
+        connections.inc();
+        OpenConnection(connections)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// Whether the first bytes are those of HTTP/2. They stay in the socket for the server to read.
-async fn begins_well(stream: &TcpStream) -> std::io::Result<bool> {
+async fn begins_well(stream: &TcpStream) -> io::Result<bool> {
     let mut bytes = [0; PREFACE.len()];
     loop {
         let seen = stream.peek(&mut bytes).await?;
         if seen == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if !PREFACE.starts_with(&bytes[..seen]) {
             return Ok(false);
@@ -131,13 +180,16 @@ impl Progress {
 
 /// A connection with the room it takes. It ends by itself if its first request does not come in time, or if
 /// it is idle while another connection needs the room.
-#[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    transport: Transport,
+    from: SocketAddr,
+    identity: Option<Arc<Identity>>,
+    /// Ends when who is at the other end is not proven any more.
+    over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     permit: ConnectionPermit,
     /// Ends when it must give way to another connection; `None` once it has.
     displaced: Option<oneshot::Receiver<()>>,
-    connections: Gauge,
+    _open: OpenConnection,
     progress: Progress,
     probation: Probation,
 }
@@ -163,6 +215,12 @@ impl Connection {
             self.displaced = None;
             return Poll::Ready(());
         }
+        if let Some(over) = &mut self.over
+            && over.as_mut().poll(context).is_ready()
+        {
+            self.displaced = None;
+            return Poll::Ready(());
+        }
         loop {
             if self.progress.get() == Progress::ANSWERED {
                 self.probation = Probation::Passed;
@@ -185,18 +243,13 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.connections.dec();
-    }
-}
-
 impl Connected for Connection {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
         Caller {
-            address: self.stream.peer_addr().ok(),
+            address: self.from,
+            identity: self.identity.clone(),
             progress: self.progress.clone(),
             connection: self.permit.clone(),
         }
@@ -207,7 +260,9 @@ impl Connected for Connection {
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// Where it comes from.
-    pub address: Option<SocketAddr>,
+    pub address: SocketAddr,
+    /// Who it is, if that is proven.
+    pub identity: Option<Arc<Identity>>,
     /// How far its connection has come.
     pub progress: Progress,
     /// The permit of its connection, which no other connection gets during a request.
@@ -219,12 +274,12 @@ impl AsyncRead for Connection {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
+    ) -> Poll<io::Result<()>> {
         // Reading nothing is the end of the stream.
         if self.poll_over(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        Pin::new(&mut self.transport).poll_read(context, buffer)
     }
 }
 
@@ -233,27 +288,27 @@ impl AsyncWrite for Connection {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.transport).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        parts: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.transport).poll_write_vectored(context, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.transport.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(context)
     }
 }

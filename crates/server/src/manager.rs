@@ -15,6 +15,7 @@ use centrifuge_core::settings::Drift;
 use centrifuge_net::clock::JumpWatch;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::{RecordError, Recorder};
+use centrifuge_net::tls::TlsError;
 use centrifuge_net::warrants::WarrantKey;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
@@ -22,6 +23,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::Status;
 use tracing::{info, warn};
 
+use crate::access::PolicyError;
+use crate::access::watch::{PolicyFile, Watched};
 use crate::config::{Config, Namespaces};
 use crate::descriptors;
 use crate::heavy;
@@ -30,6 +33,8 @@ use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
 use crate::shared::Shared;
 use crate::store::{Answer, Answers, Backend, Candidate, HISTORY, StoreError, StoreHandle, StoredBatch};
+use crate::tls::ServerTls;
+use crate::transport::Handshakes;
 use crate::view::View;
 
 /// How long resigning may take: a commit and a little.
@@ -60,6 +65,15 @@ pub enum StartError {
     /// What the configuration says of Managers without a store cannot be.
     #[error("{0}")]
     Diskless(String),
+    /// A file of TLS cannot be used.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
+    /// Handshakes have no thread.
+    #[error("tls: the system starts no thread for handshakes: {0}")]
+    Handshakes(io::Error),
+    /// The policy cannot be used.
+    #[error("policy: {0}")]
+    Policy(#[from] PolicyError),
     /// The recording cannot begin.
     #[error("record: {0}")]
     Record(#[from] RecordError),
@@ -97,7 +111,15 @@ impl Manager {
         let (http, http_addr) = listen("http_listen", config.http_listen)?;
         let store = at_home(store, grpc_addr);
         let warrants = check_diskless(&config, &store)?;
-        let shared = Arc::new(Shared::new(name(&config, &store, grpc_addr), config.limits.clone(), warrants));
+        let tls = secure(&config)?;
+        let policy = config.policy.clone().map(PolicyFile::open).transpose()?;
+        let name = name(&config, &store, grpc_addr);
+        let shared = Arc::new(Shared::new(name, config.limits.clone(), warrants, tls));
+        let policy = policy.map(|(file, policy)| {
+            shared.authority.obey(Arc::new(policy));
+            file
+        });
+        let watched = Watched { shared: Arc::clone(&shared), policy };
         let (inbox, queues) = inbox();
         let candidate = Candidate {
             manager: ManagerId::from(shared.manager.as_str()),
@@ -110,8 +132,9 @@ impl Manager {
         let grpc = serve::grpc(grpc, Arc::clone(&shared), inbox.clone(), stopped.clone())?;
         let http = serve::http(http, Arc::clone(&shared), stopped.clone());
         let crashes = Arc::new(AtomicBool::new(false));
+        let watching = tokio::spawn(watched.run(stopped.clone()));
         let driving = drive(driver, queues, stopped, Arc::clone(&crashes));
-        let tasks = vec![heavy::on_its_own_thread(driving), tokio::spawn(grpc), tokio::spawn(http)];
+        let tasks = vec![heavy::on_its_own_thread(driving), tokio::spawn(grpc), tokio::spawn(http), watching];
         inbox.answer(ManagerEvent::Start);
         info!(manager = %shared.manager, %grpc_addr, %http_addr, "the Manager serves");
         Ok(RunningManager { grpc_addr, http_addr, shared, inbox, stop, crashes, tasks })
@@ -212,6 +235,13 @@ fn listen(setting: &'static str, address: SocketAddr) -> Result<(TcpListener, So
     let listener = bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+/// What connections are inside of, if not in the clear.
+fn secure(config: &Config) -> Result<Option<(ServerTls, Handshakes)>, StartError> {
+    let Some(files) = config.tls.clone() else { return Ok(None) };
+    let tls = ServerTls::open(files)?;
+    Ok(Some((tls, Handshakes::start().map_err(StartError::Handshakes)?)))
 }
 
 /// Managers without a store hear each other where they serve clients, unless something else is set.
@@ -325,6 +355,9 @@ fn note_health(shared: &Shared, event: &StoreEvent) {
     }
 }
 
+/// How long no Owner arrives before the first assignment of a pool that starts.
+const ARRIVAL_PAUSE: Duration = Duration::from_millis(250);
+
 /// The machine with its host, not fed yet.
 fn driver(
     config: &Config,
@@ -339,6 +372,7 @@ fn driver(
         campaign_interval: config.campaign_interval,
         compact_every: config.compact_every,
         max_namespaces: Some(config.limits.max_namespaces),
+        arrival_pause: ARRIVAL_PAUSE,
         diskless,
         ..ManagerConfig::new(id.clone())
     };

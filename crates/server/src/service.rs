@@ -9,6 +9,7 @@ mod watches;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,14 +18,20 @@ use tonic::{Request, Status};
 
 pub(crate) use counted::Counted;
 
+use crate::access::Identity;
 use crate::admission::{Permit, Refused};
 use crate::listener::Caller;
 use crate::shared::Shared;
 
 /// Where a request comes from.
 fn remote<T>(request: &Request<T>) -> SocketAddr {
-    let address = request.extensions().get::<Caller>().and_then(|caller| caller.address);
+    let address = request.extensions().get::<Caller>().map(|caller| caller.address);
     address.unwrap_or_else(|| SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))
+}
+
+/// Who sends a request, if that is proven.
+fn identity<T>(request: &Request<T>) -> Option<Arc<Identity>> {
+    request.extensions().get::<Caller>().and_then(|caller| caller.identity.clone())
 }
 
 /// Asks for room and refuses with a status that says which limit is reached.

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use centrifuge_core::id::Term;
-use centrifuge_core::manager::AdminError;
+use centrifuge_core::manager::{AdminError, StreamId};
 use centrifuge_core::message::ManagerToOwner;
 use centrifuge_net::convert::WatchFrame;
 use centrifuge_net::warrants::WarrantKey;
 use tokio::sync::oneshot;
+use tonic::Status;
 use tracing::warn;
 
+use crate::access::{Access, Authority, Denial, Identity, Permission};
 use crate::admission::Admission;
 use crate::config::Limits;
 use crate::history::History;
@@ -21,6 +23,8 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::speakers::Speakers;
 use crate::store::StoreCopier;
+use crate::tls::ServerTls;
+use crate::transport::Handshakes;
 use crate::view::View;
 
 /// One Manager's shared parts.
@@ -54,12 +58,24 @@ pub(crate) struct Shared {
     pub copier: Mutex<Option<Arc<StoreCopier>>>,
     /// What makes and checks the codes of warrants; only where there is no store.
     pub warrants: Option<WarrantKey>,
+    /// Who may do what.
+    pub authority: Authority,
+    /// What connections are inside of, if not in the clear.
+    pub tls: Option<ServerTls>,
+    /// Where they get there.
+    pub handshakes: Option<Handshakes>,
 }
 
 impl Shared {
     /// The parts of a Manager that has just started.
     #[must_use]
-    pub(crate) fn new(manager: String, limits: Limits, warrants: Option<WarrantKey>) -> Shared {
+    pub(crate) fn new(
+        manager: String,
+        limits: Limits,
+        warrants: Option<WarrantKey>,
+        tls: Option<(ServerTls, Handshakes)>,
+    ) -> Shared {
+        let (tls, handshakes) = tls.unzip();
         let next = Arc::new(AtomicU64::new(1));
         Shared {
             manager,
@@ -75,6 +91,9 @@ impl Shared {
             replies: Replies::default(),
             copier: Mutex::default(),
             warrants,
+            authority: Authority::default(),
+            tls,
+            handshakes,
             limits,
         }
     }
@@ -84,6 +103,56 @@ impl Shared {
         let Some(problem) = self.view.hear_term(term) else { return };
         if let Some(suppressed) = self.quiet.admit("clock-set-back") {
             warn!(suppressed, "{problem}");
+        }
+    }
+
+    /// Notes what a stream does for somebody until the guard is dropped.
+    pub(crate) fn stand(
+        self: &Arc<Self>,
+        stream: StreamId,
+        who: Option<&Arc<Identity>>,
+        access: Access,
+    ) -> Standing {
+        self.authority.note(stream, who, access);
+        Standing { shared: Arc::clone(self), stream }
+    }
+
+    /// Whether somebody may do something now; if not, says so to the operator and in the status.
+    pub(crate) fn authorize(
+        &self,
+        who: Option<&Identity>,
+        from: &dyn std::fmt::Display,
+        access: &Access,
+    ) -> Result<(), Status> {
+        self.authority.decide(who, access).map_err(|denial| self.deny(who, from, access, denial))
+    }
+
+    /// Counts what is denied always, and logs it once per kind and minute. The status says nothing of what exists.
+    pub(crate) fn deny(
+        &self,
+        who: Option<&Identity>,
+        from: &dyn std::fmt::Display,
+        access: &Access,
+        denial: Denial,
+    ) -> Status {
+        let permission = access.permission().map_or("any", Permission::as_str);
+        let name = who.map_or("(nobody)", Identity::name);
+        let place = access.namespace().map(|namespace| format!(" in `{}`", namespace.escape_default()));
+        let place = place.unwrap_or_default();
+        self.metrics.denied.with([permission]).inc();
+        if let Some(suppressed) = self.quiet.admit(permission) {
+            warn!(target: "centrifuge::audit", who = name, %from, permission, place, reason = ?denial, suppressed, "denied");
+        }
+        match denial {
+            Denial::Anonymous => Status::unauthenticated(format!(
+                "this needs the permission `{permission}`{place}, and nobody has proven who asks: show a client certificate"
+            )),
+            Denial::Flawed(why) => Status::unauthenticated(format!(
+                "{name} is not proven any more: {why}; connect with a new one"
+            )),
+            Denial::Forbidden => Status::permission_denied(format!(
+                "{name} does not have the permission `{permission}`{place}: the Managers' policy decides"
+            )),
         }
     }
 
@@ -98,6 +167,19 @@ impl Shared {
         if let Some(suppressed) = self.quiet.admit(kind) {
             warn!(kind, %from, %why, suppressed, "input refused; further ones of this kind are counted, and logged in a minute");
         }
+    }
+}
+
+/// A stream that goes on while what it does is allowed.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    shared: Arc<Shared>,
+    stream: StreamId,
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.shared.authority.forget(self.stream);
     }
 }
 

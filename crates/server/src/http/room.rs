@@ -3,7 +3,7 @@
 //! A page is asked for and sent at once, so that a connection mostly waits for its peer. Where there is no room, the address with the
 //! most connections gives its oldest up. A request must be complete soon after it begins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -11,13 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep};
 
+use crate::access::Identity;
 use crate::admission::origin;
+use crate::shared::Shared;
+use crate::transport::Transport;
 
 /// How many connections there may be: scrapers, probes and a few people.
 const CONNECTIONS: usize = 256;
@@ -33,7 +37,15 @@ pub(crate) struct Room {
     at_most: usize,
     request_timeout: Duration,
     guests: Arc<Mutex<Guests>>,
+    /// The Manager, if connections are inside TLS.
+    secured: Option<Arc<Shared>>,
+    /// Handshakes under way, the oldest first. Dropping one ends it.
+    handshakes: VecDeque<oneshot::Sender<()>>,
+    /// Those that succeeded.
+    ready: (mpsc::Sender<Ready>, mpsc::Receiver<Ready>),
 }
+
+type Ready = (Transport, SocketAddr);
 
 /// The open connections by number: the oldest has the lowest.
 #[derive(Debug, Default)]
@@ -66,13 +78,48 @@ impl Guests {
 }
 
 impl Room {
-    /// Room for the usual number of connections, each of which has so long for a request.
+    /// Room for the usual number of connections.
     #[must_use]
-    pub(crate) fn new(listener: TcpListener, request_timeout: Duration) -> Room {
-        Room { listener, at_most: CONNECTIONS, request_timeout, guests: Arc::default() }
+    pub(crate) fn new(listener: TcpListener, shared: &Arc<Shared>) -> Room {
+        let secured = shared.tls.is_some().then(|| Arc::clone(shared));
+        Room::with(listener, CONNECTIONS, shared.limits.first_request, secured)
     }
 
-    fn admit(&self, stream: TcpStream, from: SocketAddr) -> Guest {
+    fn with(
+        listener: TcpListener,
+        at_most: usize,
+        request_timeout: Duration,
+        secured: Option<Arc<Shared>>,
+    ) -> Room {
+        let ready = mpsc::channel(at_most);
+        let (guests, handshakes) = (Arc::default(), VecDeque::new());
+        Room { listener, at_most, request_timeout, guests, secured, handshakes, ready }
+    }
+
+    /// Begins a handshake beside the others; the oldest ends where there are too many.
+    fn secure(&mut self, stream: TcpStream, from: SocketAddr, shared: &Shared) {
+        let Some((tls, handshakes)) = shared.tls.as_ref().zip(shared.handshakes.as_ref()) else { return };
+        self.handshakes.retain(|handshake| !handshake.is_closed());
+        if self.handshakes.len() >= self.at_most {
+            self.handshakes.pop_front();
+        }
+        let (stay, told_to_leave) = oneshot::channel::<()>();
+        self.handshakes.push_back(stay);
+        let made = tokio::time::timeout(self.request_timeout, handshakes.make(stream, tls.http()));
+        let ready = self.ready.0.clone();
+        tokio::spawn(async move {
+            let made = tokio::select! {
+                made = made => made,
+                _ = told_to_leave => return,
+            };
+            if let Ok(Ok(transport)) = made {
+                // A server that is gone serves nobody.
+                let _ = ready.send((transport, from)).await;
+            }
+        });
+    }
+
+    fn admit(&self, transport: Transport, from: SocketAddr) -> Guest {
         let mut guests = lock(&self.guests);
         if guests.present.len() >= self.at_most {
             guests.make_room();
@@ -81,8 +128,13 @@ impl Room {
         guests.last += 1;
         let number = guests.last;
         guests.present.insert(number, Present { from: origin(from.ip()), _stay: stay });
+        let identity = transport.identity().map(Arc::new);
+        if let (Some(shared), Some(who)) = (&self.secured, &identity) {
+            shared.authority.connected(who);
+        }
         Guest {
-            stream,
+            transport,
+            identity,
             number,
             guests: Arc::clone(&self.guests),
             told_to_leave,
@@ -99,9 +151,14 @@ impl Listener for Room {
 
     async fn accept(&mut self) -> (Guest, SocketAddr) {
         loop {
-            match self.listener.accept().await {
-                Ok((stream, from)) => return (self.admit(stream, from), from),
-                Err(_) => tokio::time::sleep(ACCEPT_REST).await,
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                Some((transport, from)) = self.ready.1.recv() => return (self.admit(transport, from), from),
+            };
+            match (accepted, self.secured.clone()) {
+                (Ok((stream, from)), None) => return (self.admit(Transport::Plain(stream), from), from),
+                (Ok((stream, from)), Some(shared)) => self.secure(stream, from, &shared),
+                (Err(_), _) => tokio::time::sleep(ACCEPT_REST).await,
             }
         }
     }
@@ -114,7 +171,8 @@ impl Listener for Room {
 /// A connection that ends when its request is not complete in time, when it has been idle for too long, or when its place is needed.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    stream: TcpStream,
+    transport: Transport,
+    identity: Option<Arc<Identity>>,
     number: u64,
     guests: Arc<Mutex<Guests>>,
     told_to_leave: oneshot::Receiver<()>,
@@ -122,6 +180,21 @@ pub(crate) struct Guest {
     /// Whether the last request was answered and the next has not begun.
     waits_for_request: bool,
     deadline: Pin<Box<Sleep>>,
+}
+
+/// Who asks for a page.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    /// Where they are.
+    pub address: SocketAddr,
+    /// Who they are, if that is proven.
+    pub identity: Option<Arc<Identity>>,
+}
+
+impl Connected<IncomingStream<'_, Room>> for Visitor {
+    fn connect_info(stream: IncomingStream<'_, Room>) -> Visitor {
+        Visitor { address: *stream.remote_addr(), identity: stream.io().identity.clone() }
+    }
 }
 
 impl Guest {
@@ -150,7 +223,7 @@ impl AsyncRead for Guest {
         if self.poll_over(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = Pin::new(&mut self.transport).poll_read(context, buffer);
         if read.is_ready() && self.waits_for_request {
             self.waits_for_request = false;
             let until = Instant::now() + self.request_timeout;
@@ -166,7 +239,7 @@ impl AsyncWrite for Guest {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        let written = Pin::new(&mut self.transport).poll_write(context, bytes);
         if written.is_ready() {
             self.waits_for_request = true;
             self.deadline.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
@@ -177,11 +250,11 @@ impl AsyncWrite for Guest {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(&mut self.transport).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        Pin::new(&mut self.transport).poll_shutdown(context)
     }
 }
 
@@ -201,7 +274,7 @@ mod tests {
     async fn room(at_most: usize, request_timeout: Duration) -> (Room, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let at = listener.local_addr().expect("an address");
-        (Room { listener, at_most, request_timeout, guests: Arc::default() }, at)
+        (Room::with(listener, at_most, request_timeout, None), at)
     }
 
     async fn connect_from(from: &str, to: SocketAddr) -> TcpStream {

@@ -84,8 +84,9 @@ pub(super) fn grpc(
 
 /// Serves HTTP until told to stop.
 pub(super) async fn http(listener: TcpListener, shared: Arc<Shared>, stopped: watch::Receiver<bool>) {
-    let room = pages::Room::new(listener, shared.limits.first_request);
-    let server = axum::serve(room, pages::router(shared)).with_graceful_shutdown(until(stopped));
+    let room = pages::Room::new(listener, &shared);
+    let pages = pages::router(shared).into_make_service_with_connect_info::<pages::Visitor>();
+    let server = axum::serve(room, pages).with_graceful_shutdown(until(stopped));
     if let Err(error) = server.await {
         error!(%error, "the HTTP server failed");
     }

@@ -1,5 +1,6 @@
 //! The operators' service: reads are answered from the view, commands go through the machine.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -18,8 +19,10 @@ use prost::bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
+use tracing::{info, warn};
 
-use super::Held;
+use super::{Held, identity, remote};
+use crate::access::{Access, Guarded, Identity, Permission};
 use crate::inbox::Inbox;
 use crate::shared::Shared;
 use crate::store::backup::encode_backup;
@@ -37,6 +40,11 @@ const CONFIGURE_TRIES: usize = 16;
 /// How often it is looked at whether the store takes writes while an operator waits, and how often in a row it must not.
 const COMMIT_LOOK: Duration = Duration::from_millis(250);
 const COMMIT_LOOKS: u32 = 8;
+
+/// What operators did and were denied is logged under this target.
+const AUDIT: &str = "centrifuge::audit";
+/// How much of an operator's name the history keeps.
+const LONGEST_NAME: usize = 256;
 
 /// Where operators ask.
 #[derive(Debug)]
@@ -57,14 +65,24 @@ impl AdminService {
             .max_decoding_message_size(LARGEST_REQUEST)
     }
 
-    /// Room for one request of an operator.
-    fn admit(&self) -> Result<SemaphorePermit<'_>, Status> {
+    /// Takes a request of somebody who may ask that, and gives it room. There is no other way to what a request says.
+    fn admit<T: Guarded>(&self, request: Request<T>) -> Result<Admitted<'_, T>, Status> {
         self.shared.metrics.messages_received.with(["admin"]).inc();
-        self.room.try_acquire().map_err(|_| {
+        let asker = Asker { who: identity(&request), from: remote(&request) };
+        let message = request.into_inner();
+        self.shared.authorize(asker.who.as_deref(), &asker.from, &message.access())?;
+        let room = self.room.try_acquire().map_err(|_| {
             let words = "too many requests of operators wait: try again, or raise max_admin_requests";
-            self.shared.refused_input("too-many-admin-requests", &"operators", &words);
+            self.shared.refused_input("too-many-admin-requests", &asker.from, &words);
             Status::resource_exhausted(words)
-        })
+        })?;
+        Ok(Admitted { message, asker, _room: room })
+    }
+
+    /// Whether somebody may see a namespace in a list.
+    fn shows(&self, asker: &Asker, namespace: &str) -> bool {
+        let access = Access::In(Permission::View, namespace.to_owned());
+        self.shared.authority.decide(asker.who.as_deref(), &access).is_ok()
     }
 
     /// What is committed; only a leader knows.
@@ -115,9 +133,36 @@ impl AdminService {
     }
 
     /// Hands a command to the machine, and waits until it is committed or refused, or until the store is known not to commit.
-    async fn perform(&self, command: Result<AdminCommand, ConvertError>) -> Result<(), Status> {
-        let _room = self.admit()?;
-        let command = command?;
+    async fn perform<T>(&self, request: Request<T>) -> Result<(), Status>
+    where
+        T: Guarded,
+        AdminCommand: TryFrom<T, Error = ConvertError>,
+    {
+        let Admitted { message, asker, _room } = self.admit(request)?;
+        let command = asker.sign(message.try_into()?);
+        self.check_target(&command)?;
+        let outcome = self.commit(command.clone()).await;
+        self.audit(&asker, &command, &outcome);
+        outcome
+    }
+
+    /// Writes down who had what done.
+    fn audit(&self, asker: &Asker, command: &AdminCommand, outcome: &Result<(), Status>) {
+        let (who, from) = (asker.name(), asker.from);
+        let (namespace, owner) = named(command);
+        let owner = owner.map_or("", |owner| owner.as_str());
+        let what = command.as_str();
+        match outcome {
+            Ok(()) => info!(target: AUDIT, who, %from, what, %namespace, owner, "done"),
+            Err(status) => {
+                let why = status.message();
+                warn!(target: AUDIT, who, %from, what, %namespace, owner, why, "not done");
+            }
+        }
+    }
+
+    /// Hands a command over unless the store is known not to commit.
+    async fn commit(&self, command: AdminCommand) -> Result<(), Status> {
         if let Some(problem) = self.shared.view.cannot_commit() {
             return Err(Status::unavailable(format!("nothing was changed, because {problem}")));
         }
@@ -164,14 +209,18 @@ impl AdminService {
 
     /// Changes some of the settings in force. If another operator changes other settings meanwhile, those stay, and the change is
     /// retried.
-    async fn configure(&self, request: &v1::ConfigureNamespaceRequest) -> Result<(), Status> {
+    async fn configure(&self, asker: &Asker, request: &v1::ConfigureNamespaceRequest) -> Result<(), Status> {
         let mut tries = CONFIGURE_TRIES;
         loop {
             tries -= 1;
             let (command, was_in_force) = self.configure_from_here(request.clone())?;
             match self.decide(command.clone()).await {
                 Err(AdminError::SettingsChanged) if was_in_force && tries > 0 => {}
-                decided => return self.answer(&command, decided),
+                decided => {
+                    let outcome = self.answer(&command, decided);
+                    self.audit(asker, &command, &outcome);
+                    return outcome;
+                }
             }
         }
     }
@@ -197,6 +246,41 @@ impl AdminService {
     }
 }
 
+/// Who asks, and from where.
+struct Asker {
+    who: Option<Arc<Identity>>,
+    from: SocketAddr,
+}
+
+/// A request of somebody who may ask it.
+struct Admitted<'a, T> {
+    message: T,
+    asker: Asker,
+    _room: SemaphorePermit<'a>,
+}
+
+impl Asker {
+    fn name(&self) -> &str {
+        self.who.as_ref().map_or("(nobody)", |who| who.name())
+    }
+
+    /// Adds to the reason of a command who gave it, for the history.
+    fn sign(&self, mut command: AdminCommand) -> AdminCommand {
+        let Some(who) = &self.who else { return command };
+        let name: String = who.name().chars().take(LONGEST_NAME).collect();
+        if let AdminCommand::Freeze { why, .. }
+        | AdminCommand::Unfreeze { why, .. }
+        | AdminCommand::Move { why, .. }
+        | AdminCommand::Drain { why, .. }
+        | AdminCommand::Undrain { why, .. }
+        | AdminCommand::Evict { why, .. } = &mut command
+        {
+            *why = if why.is_empty() { format!("by {name}") } else { format!("{why} (by {name})") }.into();
+        }
+        command
+    }
+}
+
 /// An operator who hangs up waits no more.
 struct Forget<'a> {
     shared: &'a Shared,
@@ -218,8 +302,8 @@ fn stored<'a>(group: &'a ManagerState, namespace: &Namespace) -> Result<&'a Name
 
 #[tonic::async_trait]
 impl Admin for AdminService {
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusReply>, Status> {
-        let _room = self.admit()?;
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusReply>, Status> {
+        let _admitted = self.admit(request)?;
         let shared = &self.shared;
         let role = shared.view.role();
         let store = shared.view.store();
@@ -246,9 +330,9 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ListNamespacesRequest>,
     ) -> Result<Response<v1::ListNamespacesReply>, Status> {
-        let _room = self.admit()?;
+        let Admitted { message, asker, _room } = self.admit(request)?;
         let group = self.group()?;
-        let only = request.into_inner().namespace;
+        let only = message.namespace;
         let only = only.map(|name| read_namespace("namespace", &name)).transpose()?;
         let overview = self.shared.view.overview();
         let now = clock::now();
@@ -258,7 +342,10 @@ impl Admin for AdminService {
         };
         let namespaces = match only {
             Some(name) => vec![write(&name, stored(&group, &name)?)],
-            None => group.namespaces.iter().map(|(name, stored)| write(name, stored)).collect(),
+            None => {
+                let shown = group.namespaces.iter().filter(|(name, _)| self.shows(&asker, name.as_str()));
+                shown.map(|(name, stored)| write(name, stored)).collect()
+            }
         };
         Ok(Response::new(v1::ListNamespacesReply { namespaces }))
     }
@@ -267,7 +354,7 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::CreateNamespaceRequest>,
     ) -> Result<Response<v1::CreateNamespaceReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::CreateNamespaceReply {}))
     }
 
@@ -275,8 +362,8 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ConfigureNamespaceRequest>,
     ) -> Result<Response<v1::ConfigureNamespaceReply>, Status> {
-        let _room = self.admit()?;
-        self.configure(&request.into_inner()).await?;
+        let Admitted { message, asker, _room } = self.admit(request)?;
+        self.configure(&asker, &message).await?;
         Ok(Response::new(v1::ConfigureNamespaceReply {}))
     }
 
@@ -284,7 +371,7 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::DeleteNamespaceRequest>,
     ) -> Result<Response<v1::DeleteNamespaceReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::DeleteNamespaceReply {}))
     }
 
@@ -292,9 +379,9 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ListOwnersRequest>,
     ) -> Result<Response<v1::ListOwnersReply>, Status> {
-        let _room = self.admit()?;
+        let Admitted { message, _room, .. } = self.admit(request)?;
         let group = self.group()?;
-        let namespace = read_namespace("namespace", &request.into_inner().namespace)?;
+        let namespace = read_namespace("namespace", &message.namespace)?;
         let stored = stored(&group, &namespace)?;
         let overview = self.shared.view.overview();
         let heard = overview.namespaces.get(&namespace);
@@ -316,9 +403,9 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ListLeasesRequest>,
     ) -> Result<Response<v1::ListLeasesReply>, Status> {
-        let _room = self.admit()?;
+        let Admitted { message, _room, .. } = self.admit(request)?;
         let group = self.group()?;
-        let query = LeaseQuery::try_from(request.into_inner())?;
+        let query = LeaseQuery::try_from(message)?;
         let stored = stored(&group, &query.namespace)?;
         let session = match &query.owner {
             Some(name) => {
@@ -342,14 +429,20 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::HistoryRequest>,
     ) -> Result<Response<v1::HistoryReply>, Status> {
-        let _room = self.admit()?;
-        let query = HistoryQuery::try_from(request.into_inner())?;
+        let Admitted { message, asker, _room } = self.admit(request)?;
+        let query = HistoryQuery::try_from(message)?;
         self.group()?;
-        Ok(Response::new(v1::HistoryReply { decisions: self.shared.history.find(&query) }))
+        // Decisions about the Managers themselves are for those who may see everything.
+        let everything = Access::Everywhere(Permission::View);
+        let sees_all = self.shared.authority.decide(asker.who.as_deref(), &everything).is_ok();
+        let shown = |decision: &v1::Decision| {
+            sees_all || decision.namespace.as_ref().is_some_and(|namespace| self.shows(&asker, namespace))
+        };
+        Ok(Response::new(v1::HistoryReply { decisions: self.shared.history.find(&query, shown) }))
     }
 
     async fn freeze(&self, request: Request<v1::FreezeRequest>) -> Result<Response<v1::FreezeReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::FreezeReply {}))
     }
 
@@ -357,19 +450,17 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::UnfreezeRequest>,
     ) -> Result<Response<v1::UnfreezeReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::UnfreezeReply {}))
     }
 
     async fn r#move(&self, request: Request<v1::MoveRequest>) -> Result<Response<v1::MoveReply>, Status> {
-        let command = AdminCommand::try_from(request.into_inner())?;
-        self.check_target(&command)?;
-        self.perform(Ok(command)).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::MoveReply {}))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::DrainReply {}))
     }
 
@@ -377,21 +468,25 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::UndrainRequest>,
     ) -> Result<Response<v1::UndrainReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::UndrainReply {}))
     }
 
     type BackupStream = Pin<Box<dyn Stream<Item = Result<v1::BackupReply, Status>> + Send>>;
 
-    async fn backup(&self, _: Request<v1::BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
-        let _room = self.admit()?;
+    async fn backup(
+        &self,
+        request: Request<v1::BackupRequest>,
+    ) -> Result<Response<Self::BackupStream>, Status> {
+        let Admitted { asker, _room, .. } = self.admit(request)?;
         let copier = self.copier()?;
         self.group()?;
         let under_way = Arc::clone(&self.backups).try_acquire_owned().map_err(|_| {
             Status::resource_exhausted("another backup is being taken: wait for it, and ask again")
         })?;
         let mut rest = self.take_backup(copier).await?;
-        tracing::info!(bytes = rest.len(), "a backup of the store was taken");
+        let (who, from, bytes) = (asker.name(), asker.from, rest.len());
+        info!(target: AUDIT, who, %from, what = "backup", bytes, "done");
         let parts = std::iter::from_fn(move || {
             let part = rest.split_to(rest.len().min(BACKUP_PART));
             (!part.is_empty()).then(|| Ok(v1::BackupReply { part }))
@@ -400,7 +495,7 @@ impl Admin for AdminService {
     }
 
     async fn evict(&self, request: Request<v1::EvictRequest>) -> Result<Response<v1::EvictReply>, Status> {
-        self.perform(request.into_inner().try_into()).await?;
+        self.perform(request).await?;
         Ok(Response::new(v1::EvictReply {}))
     }
 }

@@ -13,6 +13,7 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::owner::OwnerService;
+use crate::access::{Access, Gate, gate};
 use crate::admission::RequestGuard;
 use crate::listener::{Caller, Progress};
 use crate::shared::Shared;
@@ -55,6 +56,10 @@ where
         let progress = request.extensions().get::<Caller>().map(|caller| caller.progress.clone());
         progress.iter().for_each(Progress::asked);
         let under_way = request.extensions().get::<Caller>().map(|caller| caller.connection.request());
+        if let Err(status) = authorize(&shared, &request) {
+            progress.iter().for_each(Progress::answered);
+            return Box::pin(async move { Ok(status.into_http()) });
+        }
         let answer = self.service.call(request);
         Box::pin(async move {
             let mut response = answer.await?;
@@ -72,6 +77,20 @@ where
             }
             Ok(response.map(|body| Body::new(GuardedBody { body, _under_way: under_way })))
         })
+    }
+}
+
+/// Whether the caller may use a method at all. What the request says is checked by the service.
+fn authorize(shared: &Shared, request: &http::Request<Body>) -> Result<(), Status> {
+    let access = match gate(request.uri().path()) {
+        Some(Gate::Public) => return Ok(()),
+        Some(Gate::Needs(access)) => access,
+        // An unknown method of a service: only who may do something learns that there is none.
+        None => Access::Anything,
+    };
+    match request.extensions().get::<Caller>() {
+        Some(caller) => shared.authorize(caller.identity.as_deref(), &caller.address, &access),
+        None => shared.authorize(None, &"an unknown address", &access),
     }
 }
 

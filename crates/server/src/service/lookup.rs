@@ -15,7 +15,8 @@ use tonic::{Request, Response, Status};
 
 use super::watch_body::{Replies, SharedBytes};
 use super::watches::{Watch, Watches};
-use super::{Held, OpenStream, admit, remote};
+use super::{Held, OpenStream, admit, identity, remote};
+use crate::access::Guarded;
 use crate::inbox::Inbox;
 use crate::shared::Shared;
 
@@ -67,14 +68,18 @@ impl Lookup for LookupService {
         let from = remote(&request);
         let answers = request.extensions().get::<Replies>().cloned();
         let answers = answers.ok_or_else(|| Status::internal("a watch needs a way for its replies"))?;
+        let who = identity(&request);
         let request = request.into_inner();
         counts.requests.inc();
+        let access = request.access();
+        shared.authorize(who.as_deref(), &from, &access)?;
         counts.request_bytes.inc_by(request.encoded_len() as u64);
         let request = LookupRequest::try_from(request)?;
         shared.hear_term(request.term);
         let permit = admit(shared, from, |address| shared.admission.watch(address))?;
         let open = OpenStream::new(counts.streams.clone(), permit);
         let outflow = shared.lookups.open(shared.limits.lookup_queue);
+        let standing = shared.stand(outflow.peer(), who.as_ref(), access);
         let mut watch = Watch::new(&self.watches, self.inbox.clone(), outflow.peer(), &request, open);
         let roles = shared.view.roles();
         let is_leading = roles.borrow().is_leading();
@@ -94,7 +99,7 @@ impl Lookup for LookupService {
                 counts.reply_bytes.inc_by(reply.message_len() as u64);
             })
         });
-        answers.put(Held { stream: Box::pin(replies), _guard: watch });
+        answers.put(Held { stream: Box::pin(replies), _guard: (watch, standing) });
         Ok(Response::new(tokio_stream::empty()))
     }
 }

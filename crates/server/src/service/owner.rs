@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use centrifuge_core::id::{Secret, SessionId};
+use centrifuge_core::id::{Namespace, Secret, SessionId};
 use centrifuge_core::manager::{ManagerEvent, StreamId};
-use centrifuge_core::message::{ManagerToOwner, OwnerToManager, Report};
+use centrifuge_core::message::{Hello, ManagerToOwner, OwnerToManager, Report};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::owner_server::{Owner, OwnerServer};
 use prometheus_client::metrics::counter::Counter;
@@ -16,7 +16,8 @@ use tokio::sync::{oneshot, watch};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::{Held, OpenStream, admit, remote};
+use super::{Held, OpenStream, admit, identity, remote};
+use crate::access::{Access, Identity};
 use crate::heavy;
 use crate::inbox::Inbox;
 use crate::listener::{Caller, Progress};
@@ -61,7 +62,7 @@ impl Owner for OwnerService {
         let open = OpenStream::new(shared.metrics.streams.with(["owner"]), permit);
         let outflow = shared.owners.open(shared.limits.owner_queue);
         let (alive, ended) = oneshot::channel();
-        let reader = Reader::new(from, outflow.peer(), shared, &self.inbox, progress);
+        let reader = Reader::new(from, identity(&request), outflow.peer(), shared, &self.inbox, progress);
         tokio::spawn(reader.run(request.into_inner(), ended));
         let (messages, bytes) =
             (shared.metrics.messages_sent.with(["owner"]), shared.metrics.bytes_sent.with(["owner"]));
@@ -100,6 +101,7 @@ impl Owner for OwnerService {
 /// Reads one Owner's stream until it or its answering side ends.
 struct Reader {
     from: SocketAddr,
+    who: Option<Arc<Identity>>,
     peer: StreamId,
     shared: Arc<Shared>,
     inbox: Inbox,
@@ -107,8 +109,8 @@ struct Reader {
     reports: Bucket,
     counts: Counts,
     roles: watch::Receiver<RoleView>,
-    /// The sessions that have said hello on this stream: one process, and a few more if its clock jumped.
-    sessions: Vec<SessionId>,
+    /// The sessions that have said hello on this stream, and where: one process, and a few more if its clock jumped.
+    sessions: Vec<(SessionId, Namespace)>,
     /// What the connection has to know of its first request.
     progress: Option<Progress>,
     /// The last message, if it is a hello that came while this Manager did not lead.
@@ -126,6 +128,7 @@ struct Counts {
 impl Reader {
     fn new(
         from: SocketAddr,
+        who: Option<Arc<Identity>>,
         peer: StreamId,
         shared: &Arc<Shared>,
         inbox: &Inbox,
@@ -135,6 +138,7 @@ impl Reader {
         let double = |rate: u32| rate.saturating_mul(2);
         Reader {
             from,
+            who,
             peer,
             shared: Arc::clone(shared),
             inbox: inbox.clone(),
@@ -158,7 +162,9 @@ impl Reader {
             status = self.read(messages) => status,
             _ = ended => None,
         };
-        self.shared.speakers.forget(&self.sessions, self.peer);
+        let sessions: Vec<SessionId> = self.sessions.iter().map(|(session, _)| *session).collect();
+        self.shared.speakers.forget(&sessions, self.peer);
+        self.shared.authority.forget(self.peer);
         self.shared.owners.end(self.peer, status);
     }
 
@@ -253,10 +259,11 @@ impl Reader {
         match message {
             OwnerToManager::Hello(hello) => {
                 hello.secret = Secret::default();
+                self.may_own(hello)?;
                 let speakers = &self.shared.speakers;
                 hello.formerly = hello.formerly.filter(|former| speakers.speaks(*former, self.peer));
                 match speakers.hear(hello.session, self.peer, hello.number) {
-                    Spoken::Speaks => self.note_session(hello.session)?,
+                    Spoken::Speaks => self.note_session(hello.session, &hello.namespace)?,
                     Spoken::Stale => return Ok(false),
                     Spoken::Cloned(other) => {
                         let status = Status::aborted(format!(
@@ -269,7 +276,10 @@ impl Reader {
                 }
                 Ok(true)
             }
-            OwnerToManager::Report(report) if self.shared.speakers.speaks(report.session, self.peer) => {
+            OwnerToManager::Report(report)
+                if self.shared.speakers.speaks(report.session, self.peer)
+                    && self.is_in_its_namespace(report) =>
+            {
                 Ok(true)
             }
             OwnerToManager::Report(report) => {
@@ -283,15 +293,30 @@ impl Reader {
         }
     }
 
-    fn note_session(&mut self, session: SessionId) -> Result<(), Status> {
-        if self.sessions.contains(&session) {
+    /// Whether the caller may be this Owner, which is noted so that it can be taken back.
+    fn may_own(&self, hello: &Hello) -> Result<(), Status> {
+        let access = Access::Own { namespace: hello.namespace.to_string(), name: hello.name.to_string() };
+        self.shared.authorize(self.who.as_deref(), &self.from, &access)?;
+        self.shared.authority.note(self.peer, self.who.as_ref(), access);
+        Ok(())
+    }
+
+    /// Whether a report is about the namespace for which its session said hello.
+    fn is_in_its_namespace(&self, report: &Report) -> bool {
+        self.sessions
+            .iter()
+            .any(|(session, namespace)| *session == report.session && *namespace == report.namespace)
+    }
+
+    fn note_session(&mut self, session: SessionId, namespace: &Namespace) -> Result<(), Status> {
+        if self.sessions.iter().any(|known| known.0 == session && known.1 == *namespace) {
             return Ok(());
         }
         if self.sessions.len() >= MAX_SESSIONS {
             let words = format!("{MAX_SESSIONS} sessions have said hello on one stream: open another");
             return Err(self.refuse("too-many-sessions", Status::resource_exhausted(words)));
         }
-        self.sessions.push(session);
+        self.sessions.push((session, namespace.clone()));
         Ok(())
     }
 

@@ -1,0 +1,124 @@
+//! Looks at the files of TLS and of the policy every second, and ends what is not allowed any more.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use centrifuge_net::tls::FileContents;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::{Identity, Policy, PolicyError};
+use crate::shared::Shared;
+
+/// How often files are looked at, and how long the status of a stream that is ended has to reach its peer before the connection ends.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How early an operator is warned of a certificate that runs out.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A policy's file, and what was in it.
+#[derive(Debug)]
+pub(crate) struct PolicyFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl PolicyFile {
+    /// Reads a policy for the first time.
+    pub(crate) fn open(path: PathBuf) -> Result<(PolicyFile, Policy), PolicyError> {
+        let mut file = PolicyFile { path, bytes: Vec::new() };
+        let policy = file.read()?.unwrap_or_default();
+        Ok((file, policy))
+    }
+
+    /// The policy, if the file has changed.
+    fn read(&mut self) -> Result<Option<Policy>, PolicyError> {
+        let refuse = |problem| PolicyError { file: self.path.clone(), line: None, problem };
+        let read = FileContents::read(&self.path).map_err(|error| refuse(error.problem))?;
+        if read.bytes == self.bytes {
+            return Ok(None);
+        }
+        self.bytes.clone_from(&read.bytes);
+        let text = String::from_utf8(read.bytes).map_err(|_| refuse("is not UTF-8 text".to_owned()))?;
+        Policy::parse(&self.path, &text).map(Some)
+    }
+}
+
+/// What is watched.
+pub(crate) struct Watched {
+    /// The Manager whose files these are.
+    pub shared: Arc<Shared>,
+    /// Its policy.
+    pub policy: Option<PolicyFile>,
+}
+
+impl Watched {
+    /// Watches until told to stop.
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut ending: Vec<Arc<Identity>> = Vec::new();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+            ending.drain(..).for_each(|identity| identity.end());
+            // The files are small, and a thread of its own would have to be waited for.
+            self.look_at_certificates();
+            self.look_at_policy();
+            ending = self.end_what_is_over();
+        }
+    }
+
+    fn look_at_certificates(&self) {
+        let Some(tls) = &self.shared.tls else { return };
+        match tls.reload() {
+            Ok(false) => {}
+            Ok(true) => {
+                info!("new TLS files are in use");
+                let gone = |identity: &&Arc<Identity>| !tls.accepts(identity.chain());
+                self.shared.authority.identities().iter().filter(gone).for_each(|identity| identity.revoke());
+            }
+            Err(error) => self.keep("tls", &error),
+        }
+        let left = tls.expires_at().duration_since(SystemTime::now()).unwrap_or_default();
+        let days = left.as_secs() / DAY.as_secs();
+        self.shared.metrics.tls_days_to_expiry.set(i64::try_from(days).unwrap_or(i64::MAX));
+        if left < WARN_BEFORE
+            && let Some(suppressed) = self.shared.quiet.admit("certificate-expires")
+        {
+            warn!(days, suppressed, "the Manager's certificate runs out soon: put a new one in its place");
+        }
+    }
+
+    fn look_at_policy(&mut self) {
+        let Some(file) = &mut self.policy else { return };
+        match file.read() {
+            Ok(None) => {}
+            Ok(Some(policy)) => {
+                info!(file = %file.path.display(), "a new policy is in force");
+                self.shared.authority.obey(Arc::new(policy));
+            }
+            Err(error) => self.keep("policy", &error),
+        }
+    }
+
+    fn keep(&self, kind: &'static str, error: &dyn std::fmt::Display) {
+        self.shared.metrics.reloads_refused.with([kind]).inc();
+        if let Some(suppressed) = self.shared.quiet.admit(kind) {
+            warn!(%error, suppressed, "a changed file cannot be used: what it had before stays in force");
+        }
+    }
+
+    /// Ends streams that are not allowed any more; gives the identities whose connections have to end.
+    fn end_what_is_over(&self) -> Vec<Arc<Identity>> {
+        let (shared, now) = (&self.shared, SystemTime::now());
+        for (stream, who, access, denial) in shared.authority.outlawed() {
+            let status = shared.deny(who.as_deref(), &"an open stream", &access, denial);
+            shared.authority.forget(stream);
+            shared.owners.end(stream, Some(status.clone()));
+            shared.lookups.end(stream, Some(status));
+        }
+        shared.authority.identities().into_iter().filter(|who| who.flaw(now).is_some()).collect()
+    }
+}

@@ -1,0 +1,92 @@
+//! Nobody in who doesn't belong: TLS, identities and permissions at a real Manager.
+
+#[path = "../support/mod.rs"]
+#[allow(unused_imports)]
+mod support;
+
+mod calls;
+mod matrix;
+mod pki;
+mod reload;
+mod start;
+
+use std::time::Duration;
+
+use centrifuge::{Managers, Tls};
+use centrifuge_core::id::ManagerId;
+use centrifuge_net::dial::Dialer;
+use centrifuge_net::proto::v1;
+use centrifuge_server::{Config, RunningManager, TlsFiles};
+
+use pki::{Pair, Pki};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A Manager inside TLS, and an operator who may do everything.
+struct Secured {
+    pki: Pki,
+    manager: RunningManager,
+    root: Pair,
+    _store: tempfile::TempDir,
+}
+
+/// Everything for the operator, and these rules.
+fn policy(rules: &str) -> String {
+    format!(
+        "[[allow]]\nwho = [\"spiffe://test/root\"]\nmay = [\"own\", \"lookup\", \"view\", \"operate\", \"administer\", \
+         \"metrics\"]\nnamespaces = [\"*\"]\nowner_names = [\"*\"]\n{rules}"
+    )
+}
+
+fn config(pki: &Pki, server: &Pair) -> Config {
+    Config {
+        tls: Some(TlsFiles {
+            cert: server.cert.clone(),
+            key: server.key.clone(),
+            client_ca: Some(pki.ca()),
+            crl: Some(pki.crl()),
+        }),
+        policy: Some(pki.policy()),
+        ..support::config()
+    }
+}
+
+impl Secured {
+    async fn start(rules: &str) -> Secured {
+        let pki = Pki::new();
+        let server = pki.issue("manager", "localhost", HOUR);
+        let root = pki.issue("root", "spiffe://test/root", HOUR);
+        pki::replace(&pki.policy(), &policy(rules));
+        let store = tempfile::tempdir().expect("a folder");
+        let manager = support::start(store.path(), config(&pki, &server)).await;
+        Secured { pki, manager, root, _store: store }
+    }
+
+    /// The Managers, as somebody with a certificate reaches them.
+    fn managers(&self, tls: Tls) -> Managers {
+        Managers::list([self.manager.id().as_str()]).expect("an address").tls(tls)
+    }
+
+    fn dialer(&self, tls: Tls) -> Dialer {
+        Dialer::secured(Some(tls))
+    }
+
+    async fn create(&self, namespace: &str) {
+        let dialer = self.dialer(self.pki.tls(&self.root));
+        let mut admin = dialer.admin(&self.id()).expect("an address");
+        // Short leases, so that the end of one can be waited for.
+        let settings = v1::Settings {
+            lease_ms: Some(6_000),
+            hold_ms: Some(6_600),
+            renewal_ms: Some(1_000),
+            answer_allowance_ms: Some(1_000),
+            ..v1::Settings::default()
+        };
+        let request = v1::CreateNamespaceRequest { namespace: namespace.into(), settings: Some(settings) };
+        admin.create_namespace(request).await.expect("created");
+    }
+
+    fn id(&self) -> ManagerId {
+        self.manager.id()
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use centrifuge::Managers;
 use centrifuge_core::id::ManagerId;
 use centrifuge_net::convert::leader_named;
-use centrifuge_net::dial::Dialer;
+use centrifuge_net::dial::{Dialer, reason};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use tokio::time::Instant;
@@ -58,7 +58,7 @@ impl<'a> Admin<'a> {
                 if problems.iter().any(|(known, _)| *known == target) || give_up_at <= Instant::now() {
                     break;
                 }
-                match ask_one(&target, answer_timeout, &call).await? {
+                match ask_one(self.managers, &target, answer_timeout, &call).await? {
                     Answer::Given(answer) => return Ok(answer),
                     Answer::LedBy(leader) => {
                         problems.push((target, format!("says that {leader} leads")));
@@ -92,11 +92,12 @@ enum Answer<R> {
 
 /// Asks a Manager for its role, and sends it the request if it may lead.
 async fn ask_one<R>(
+    managers: &Managers,
     target: &ManagerId,
     answer_timeout: Duration,
     call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
 ) -> Result<Answer<R>, Failure> {
-    let status = match probe(target).await? {
+    let status = match probe(managers, target).await? {
         Ok(status) => status,
         Err(problem) => return Ok(Answer::None(problem)),
     };
@@ -106,7 +107,7 @@ async fn ask_one<R>(
     {
         return Ok(Answer::LedBy(leader));
     }
-    match in_time(answer_timeout, call(connect(target)?)).await {
+    match in_time(answer_timeout, call(connect(managers, target)?)).await {
         Ok(response) => Ok(Answer::Given(response.into_inner())),
         Err(status) if is_silent(&status) => Ok(Answer::None(unreachable(&status))),
         Err(status) => match leader_named(&status) {
@@ -120,8 +121,11 @@ async fn ask_one<R>(
 }
 
 /// The role of a Manager, or why it is unknown.
-pub(crate) async fn probe(manager: &ManagerId) -> Result<Result<v1::StatusReply, String>, Failure> {
-    let mut admin = connect(manager)?;
+pub(crate) async fn probe(
+    managers: &Managers,
+    manager: &ManagerId,
+) -> Result<Result<v1::StatusReply, String>, Failure> {
+    let mut admin = connect(managers, manager)?;
     let reply = in_time(PROBE_TIMEOUT, admin.status(v1::StatusRequest {})).await;
     Ok(reply.map(Response::into_inner).map_err(|status| unreachable(&status)))
 }
@@ -129,6 +133,7 @@ pub(crate) async fn probe(manager: &ManagerId) -> Result<Result<v1::StatusReply,
 fn unreachable(status: &Status) -> String {
     match status.code() {
         Code::DeadlineExceeded => format!("does not answer ({})", reason(status)),
+        Code::Unauthenticated | Code::PermissionDenied => format!("refuses to answer ({})", reason(status)),
         _ => format!("cannot be reached ({})", reason(status)),
     }
 }
@@ -139,8 +144,9 @@ pub(crate) async fn namespace(at: &At, named: Option<String>) -> Result<String, 
         return Ok(named);
     }
     let request = v1::ListNamespacesRequest { namespace: None };
-    let reply =
-        Admin::new(&at.managers).ask(async |mut admin| admin.list_namespaces(request.clone()).await).await?;
+    let reply = Admin::new(&at.managers()?)
+        .ask(async |mut admin| admin.list_namespaces(request.clone()).await)
+        .await?;
     let names: Vec<String> = reply.namespaces.into_iter().map(|space| space.name).collect();
     match names.as_slice() {
         [only] => Ok(only.clone()),
@@ -157,8 +163,9 @@ pub(crate) fn read(managers: &Managers) -> Result<Arc<[ManagerId]>, Failure> {
 }
 
 /// A way to a Manager, used when the first request goes.
-pub(crate) fn connect(manager: &ManagerId) -> Result<AdminClient<Channel>, Failure> {
-    Dialer::new().admin(manager).map_err(|error| Failure::usage(error.to_string()))
+pub(crate) fn connect(managers: &Managers, manager: &ManagerId) -> Result<AdminClient<Channel>, Failure> {
+    let dialer = Dialer::secured(managers.security().cloned());
+    dialer.admin(manager).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Waits for an answer, but not for ever.
@@ -173,16 +180,4 @@ async fn in_time<R>(
 /// Whether nobody answered at all: then another Manager may.
 fn is_silent(status: &Status) -> bool {
     std::error::Error::source(status).is_some() && status.code() != Code::FailedPrecondition
-}
-
-/// The innermost cause of a failed connection: the outer ones only say that there was one.
-fn reason(status: &Status) -> String {
-    if std::error::Error::source(status).is_none() {
-        return status.message().to_owned();
-    }
-    let mut error: &dyn std::error::Error = status;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }

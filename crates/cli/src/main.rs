@@ -2,6 +2,7 @@
 
 mod admin;
 mod commands;
+mod context;
 mod dev;
 mod failure;
 mod logging;
@@ -16,7 +17,8 @@ use centrifuge::Managers;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    completions, flease, history, leases, lookup, manager, namespace, operate, owners, status, store, watch,
+    certs, completions, flease, history, leases, lookup, manager, namespace, operate, owners, status, store,
+    watch,
 };
 use failure::Failure;
 use output::Format;
@@ -77,6 +79,9 @@ enum Command {
     /// Leases among peers, with no Manager: run a peer, hold a cell while a command runs
     #[command(subcommand)]
     Flease(flease::FleaseCommand),
+    /// Make a private CA, certificates and a policy, for trying TLS
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -84,12 +89,17 @@ enum Command {
 /// Which Managers to ask, and how to print the answer.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct At {
-    /// Addresses of the Managers: host:port, separated by commas, or @FILE with one per line. Commands that keep running
-    /// reload the file when it changes
-    #[arg(long, short, env = "CENTRIFUGE_MANAGERS", value_parser = words::managers, default_value = "127.0.0.1:7600")]
-    managers: Managers,
+    #[command(flatten)]
+    managers: context::ManagerArgs,
     #[command(flatten)]
     format: Format,
+}
+
+impl At {
+    /// The Managers to ask.
+    pub(crate) fn managers(&self) -> Result<Managers, Failure> {
+        self.managers.resolve()
+    }
 }
 
 /// Every command's help says what its exit codes mean.
@@ -140,6 +150,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Evict(args) => operate::evict(args).await,
             Command::Store(command) => store::run(command).await,
             Command::Flease(command) => flease::run(command).await,
+            Command::Certs(command) => certs::run(command),
             Command::Completions(args) => completions::run::<Cli>(&args),
         }
     })

@@ -32,7 +32,7 @@ pub(crate) async fn run(args: HistoryArgs) -> Result<(), Failure> {
         limit: args.limit,
     };
     let reply =
-        Admin::new(&args.at.managers).ask(async |mut admin| admin.history(request.clone()).await).await?;
+        Admin::new(&args.at.managers()?).ask(async |mut admin| admin.history(request.clone()).await).await?;
     let json = json!({ "decisions": reply.decisions.iter().map(object).collect::<Vec<_>>() });
     let head = ["when", "index", "namespace", "what", "range", "lease", "owner", "why"];
     let nothing = "nothing that was asked for was decided lately";

@@ -47,7 +47,7 @@ pub(crate) async fn list(
     let range = range.map(v1::KeyRange::from);
     let request = v1::ListLeasesRequest { namespace: namespace.to_owned(), range, owner };
     let reply =
-        Admin::new(&at.managers).ask(async |mut admin| admin.list_leases(request.clone()).await).await?;
+        Admin::new(&at.managers()?).ask(async |mut admin| admin.list_leases(request.clone()).await).await?;
     Ok(reply.leases)
 }
 

@@ -1,5 +1,6 @@
 //! A module for each command.
 
+pub(crate) mod certs;
 pub(crate) mod completions;
 pub(crate) mod flease;
 pub(crate) mod history;

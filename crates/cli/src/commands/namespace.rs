@@ -173,7 +173,7 @@ pub(crate) async fn run(command: NamespaceCommand) -> Result<(), Failure> {
 async fn create(args: SettingsArgs) -> Result<(), Failure> {
     let request =
         v1::CreateNamespaceRequest { namespace: args.namespace.clone(), settings: Some(args.settings()) };
-    Admin::new(&args.at.managers)
+    Admin::new(&args.at.managers()?)
         .ask(async |mut admin| admin.create_namespace(request.clone()).await)
         .await
         .map_err(|failure| refused(failure, &args, "the others have the defaults that --help shows"))?;
@@ -194,7 +194,7 @@ async fn configure(args: SettingsArgs) -> Result<(), Failure> {
         settings: Some(settings),
         expected: None,
     };
-    Admin::new(&args.at.managers)
+    Admin::new(&args.at.managers()?)
         .ask(async |mut admin| admin.configure_namespace(request.clone()).await)
         .await
         .map_err(|failure| {
@@ -209,7 +209,7 @@ async fn configure(args: SettingsArgs) -> Result<(), Failure> {
 
 async fn delete(args: NameArgs) -> Result<(), Failure> {
     let request = v1::DeleteNamespaceRequest { namespace: args.namespace.clone() };
-    Admin::new(&args.at.managers)
+    Admin::new(&args.at.managers()?)
         .ask(async |mut admin| admin.delete_namespace(request.clone()).await)
         .await?;
     args.at
@@ -221,8 +221,9 @@ async fn delete(args: NameArgs) -> Result<(), Failure> {
 
 async fn fetch(at: &At, namespace: Option<String>) -> Result<Vec<v1::NamespaceStatus>, Failure> {
     let request = v1::ListNamespacesRequest { namespace };
-    let reply =
-        Admin::new(&at.managers).ask(async |mut admin| admin.list_namespaces(request.clone()).await).await?;
+    let reply = Admin::new(&at.managers()?)
+        .ask(async |mut admin| admin.list_namespaces(request.clone()).await)
+        .await?;
     Ok(reply.namespaces)
 }
 

@@ -85,7 +85,7 @@ pub(crate) async fn drain(args: DrainArgs) -> Result<(), Failure> {
     let DrainArgs { owner: OwnerArgs { namespace, owner, why, at }, wait, timeout } = args;
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::DrainRequest { namespace, owner, why };
-    Admin::new(&at.managers).ask(async |mut admin| admin.drain(request.clone()).await).await?;
+    Admin::new(&at.managers()?).ask(async |mut admin| admin.drain(request.clone()).await).await?;
     let v1::DrainRequest { namespace, owner, .. } = &request;
     if wait {
         await_empty(&at, namespace, owner, timeout).await?;
@@ -105,7 +105,7 @@ async fn await_empty(at: &At, namespace: &str, owner: &str, timeout: Duration) -
     let mut told = None;
     loop {
         let reply =
-            Admin::new(&at.managers).ask(async |mut admin| admin.list_owners(request.clone()).await).await;
+            Admin::new(&at.managers()?).ask(async |mut admin| admin.list_owners(request.clone()).await).await;
         let problem = match reply {
             Ok(reply) => {
                 let processes: Vec<_> =
@@ -139,7 +139,7 @@ pub(crate) async fn undrain(args: OwnerArgs) -> Result<(), Failure> {
     let OwnerArgs { namespace, owner, why, at } = args;
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::UndrainRequest { namespace, owner, why };
-    Admin::new(&at.managers).ask(async |mut admin| admin.undrain(request.clone()).await).await?;
+    Admin::new(&at.managers()?).ask(async |mut admin| admin.undrain(request.clone()).await).await?;
     done(&at, &format!("the drain of {} has ended; it gets its share of the keys again", request.owner))
 }
 
@@ -147,7 +147,7 @@ pub(crate) async fn evict(args: OwnerArgs) -> Result<(), Failure> {
     let OwnerArgs { namespace, owner, why, at } = args;
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::EvictRequest { namespace, owner, why };
-    Admin::new(&at.managers).ask(async |mut admin| admin.evict(request.clone()).await).await?;
+    Admin::new(&at.managers()?).ask(async |mut admin| admin.evict(request.clone()).await).await?;
     done(
         &at,
         &format!(
@@ -161,7 +161,7 @@ pub(crate) async fn freeze(args: PoolArgs) -> Result<(), Failure> {
     let PoolArgs { namespace, why, at } = args;
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::FreezeRequest { namespace, why };
-    Admin::new(&at.managers).ask(async |mut admin| admin.freeze(request.clone()).await).await?;
+    Admin::new(&at.managers()?).ask(async |mut admin| admin.freeze(request.clone()).await).await?;
     done(&at, &format!("no range of {} moves until `centrifuge unfreeze`", request.namespace))
 }
 
@@ -169,7 +169,7 @@ pub(crate) async fn unfreeze(args: PoolArgs) -> Result<(), Failure> {
     let PoolArgs { namespace, why, at } = args;
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::UnfreezeRequest { namespace, why };
-    Admin::new(&at.managers).ask(async |mut admin| admin.unfreeze(request.clone()).await).await?;
+    Admin::new(&at.managers()?).ask(async |mut admin| admin.unfreeze(request.clone()).await).await?;
     done(&at, &format!("ranges of {} move again", request.namespace))
 }
 
@@ -178,7 +178,7 @@ pub(crate) async fn move_range(args: MoveArgs) -> Result<(), Failure> {
     let range = range.or(key.map(KeyRange::one)).map(v1::KeyRange::from);
     let namespace = admin::namespace(&at, namespace).await?;
     let request = v1::MoveRequest { namespace, range, to, why };
-    Admin::new(&at.managers).ask(async |mut admin| admin.r#move(request.clone()).await).await?;
+    Admin::new(&at.managers()?).ask(async |mut admin| admin.r#move(request.clone()).await).await?;
     match &request.to {
         Some(to) => {
             done(&at, &format!("the range will move to {to}; `centrifuge leases` shows when it has arrived"))

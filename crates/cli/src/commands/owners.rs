@@ -21,8 +21,9 @@ pub(crate) struct OwnersArgs {
 pub(crate) async fn run(args: OwnersArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
     let request = v1::ListOwnersRequest { namespace };
-    let reply =
-        Admin::new(&args.at.managers).ask(async |mut admin| admin.list_owners(request.clone()).await).await?;
+    let reply = Admin::new(&args.at.managers()?)
+        .ask(async |mut admin| admin.list_owners(request.clone()).await)
+        .await?;
     let json = json!({ "owners": reply.owners.iter().map(object).collect::<Vec<_>>() });
     let head = ["owner", "url", "state", "heard", "ranges", "share", "load", "weight", "nodes", "process"];
     let nothing = format!("{} has no Owners", request.namespace);

@@ -16,11 +16,12 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
     let mut objects = Vec::new();
     let mut problems = Vec::new();
     let mut leads = false;
-    let mut asked: Vec<ManagerId> = read(&at.managers)?.to_vec();
+    let managers = at.managers()?;
+    let mut asked: Vec<ManagerId> = read(&managers)?.to_vec();
     let mut next = 0;
     while let Some(manager) = asked.get(next).cloned() {
         next += 1;
-        match probe(&manager).await? {
+        match probe(&managers, &manager).await? {
             Ok(status) => {
                 let others = status.managers.iter().map(|manager| ManagerId::from(manager.as_str()));
                 // The name that it was asked by may be another than its own.

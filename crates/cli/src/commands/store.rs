@@ -16,6 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::admin::Admin;
+use crate::context::TlsArgs;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::words::{self, count};
@@ -45,6 +46,8 @@ pub(crate) struct BackupArgs {
     /// Ask the leader among these running Managers for a backup of its store: host:port, separated by commas, or @FILE
     #[arg(long, value_parser = words::managers, conflicts_with = "store")]
     managers: Option<Managers>,
+    #[command(flatten)]
+    tls: TlsArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
     /// The backup to write; it must not exist
@@ -120,7 +123,8 @@ async fn run_backup(args: &BackupArgs) -> Result<(), Failure> {
             if args.backup.exists() {
                 return Err(StoreError::Exists { file: args.backup.clone() }.into());
             }
-            let bytes = Admin::new(managers).ask_within(BACKUP, receive).await?;
+            let bytes =
+                Admin::new(&args.tls.clone().secure(managers.clone())?).ask_within(BACKUP, receive).await?;
             write_received(&bytes, &args.backup)?
         }
         None => backup(&store("store", &args.store, &args.etcd)?, &args.backup)?,

@@ -37,7 +37,7 @@ struct Row {
 /// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let lookup = Lookup::builder(args.at.managers, &namespace).connect_timeout(PATIENCE).connect().await?;
+    let lookup = Lookup::builder(args.at.managers()?, &namespace).connect_timeout(PATIENCE).connect().await?;
     let mut losses = lookup.losses();
     let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();

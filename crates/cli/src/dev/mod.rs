@@ -112,7 +112,7 @@ pub(crate) async fn run(args: DevArgs) -> Result<(), Failure> {
 
 /// Serves until it is told to stop; then it moves its state away first.
 async fn run_server(args: ServerArgs) -> Result<(), Failure> {
-    let place = Place { managers: args.at.managers, namespace: &args.namespace, record: args.record };
+    let place = Place { managers: args.at.managers()?, namespace: &args.namespace, record: args.record };
     let server = Server::start(&args.name, place, &args.listen).await?;
     let (name, url) = (&args.name, server.url());
     let json = json!({ "serving": name, "url": url, "namespace": args.namespace });
@@ -128,7 +128,7 @@ async fn run_server(args: ServerArgs) -> Result<(), Failure> {
 
 /// Asks until its time is over, and says what it counted; fails if a promise was broken.
 async fn run_caller(args: CallerArgs) -> Result<(), Failure> {
-    let place = Place { managers: args.at.managers, namespace: &args.namespace, record: args.record };
+    let place = Place { managers: args.at.managers()?, namespace: &args.namespace, record: args.record };
     let (counts, book, skew) = (Arc::default(), Arc::default(), Arc::default());
     let mut caller = Caller::start(&args.name, place, &counts, &book, &skew).await?;
     tokio::select! {

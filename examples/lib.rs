@@ -33,6 +33,7 @@ mod guide {
         Loss = "../docs/guide/loss.md"
         LeaseTimes = "../docs/guide/lease-times.md"
         Testing = "../docs/guide/testing.md"
+        Tls = "../docs/guide/tls.md"
         Flease = "../docs/guide/flease.md"
     }
 }

@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managers {
     source: Source,
-    tls: Option<Tls>,
+    tls: Option<Box<Tls>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,19 +84,19 @@ impl Managers {
     /// ```
     #[must_use]
     pub fn tls(self, tls: Tls) -> Managers {
-        Managers { tls: Some(tls), ..self }
+        Managers { tls: Some(Box::new(tls)), ..self }
     }
 
     /// How connections to them are secured, if they are.
     #[must_use]
     pub fn security(&self) -> Option<&Tls> {
-        self.tls.as_ref()
+        self.tls.as_deref()
     }
 
     /// Makes connections to them. Fails if the files of TLS cannot be used.
     pub(crate) fn dialer(&self) -> Result<Dialer, ManagersError> {
-        self.tls.iter().try_for_each(Tls::check)?;
-        Ok(Dialer::secured(self.tls.clone()))
+        self.tls.iter().try_for_each(|tls| tls.check())?;
+        Ok(Dialer::secured(self.tls.as_deref().cloned()))
     }
 
     /// The list as it is now.

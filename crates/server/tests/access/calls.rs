@@ -24,7 +24,7 @@ use tonic::{Code, Request, Status};
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     LetIn,
     Denied,
     /// No connection came about.
@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 /// Calls a method with the bytes of a request; every method is called as one with streams both ways, which all of them can be.
-pub async fn call(dialer: &Dialer, manager: &ManagerId, path: &str, message: Vec<u8>) -> Outcome {
+pub(crate) async fn call(dialer: &Dialer, manager: &ManagerId, path: &str, message: Vec<u8>) -> Outcome {
     let channel = dialer.channel(manager).expect("an address");
     let mut client = tonic::client::Grpc::new(channel);
     if client.ready().await.is_err() {
@@ -59,12 +59,12 @@ fn outcome(status: &Status) -> Outcome {
 }
 
 /// The status of a page.
-pub async fn get(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<u16> {
+pub(crate) async fn get(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<u16> {
     page(tls, address, path).await?.split(' ').nth(1)?.parse().ok()
 }
 
 /// A page, with its headers; `None`: no connection came about.
-pub async fn page(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<String> {
+pub(crate) async fn page(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<String> {
     let mut config = (*tls.config().expect("files")).clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let stream = TcpStream::connect(address).await.expect("connected");
@@ -79,7 +79,7 @@ pub async fn page(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Optio
 }
 
 /// The first message of an Owner.
-pub fn hello(namespace: &str, name: &str) -> Vec<u8> {
+pub(crate) fn hello(namespace: &str, name: &str) -> Vec<u8> {
     v1::OwnerMessage::from(&OwnerToManager::Hello(hello_of(namespace, name))).encode_to_vec()
 }
 

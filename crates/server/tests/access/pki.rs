@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 
 /// A certificate authority with a folder for what it makes.
-pub struct Pki {
+pub(crate) struct Pki {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
     ca: String,
@@ -21,14 +21,14 @@ pub struct Pki {
 }
 
 /// A certificate and its key, as files.
-pub struct Pair {
-    pub cert: PathBuf,
-    pub key: PathBuf,
-    pub serial: u64,
+pub(crate) struct Pair {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) serial: u64,
 }
 
 impl Pki {
-    pub fn new() -> Pki {
+    pub(crate) fn new() -> Pki {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "test authority");
@@ -42,33 +42,39 @@ impl Pki {
         pki
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
 
-    pub fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.path("ca.pem")
     }
 
-    pub fn crl(&self) -> PathBuf {
+    pub(crate) fn crl(&self) -> PathBuf {
         self.path("crl.pem")
     }
 
-    pub fn policy(&self) -> PathBuf {
+    pub(crate) fn policy(&self) -> PathBuf {
         self.path("policy.toml")
     }
 
     /// A certificate for a URI or a host, valid from an hour ago until so long from now.
-    pub fn issue(&self, file: &str, name: &str, valid_for: Duration) -> Pair {
+    pub(crate) fn issue(&self, file: &str, name: &str, valid_for: Duration) -> Pair {
         let now = OffsetDateTime::now_utc();
         self.issue_between(file, name, now - Duration::from_secs(3600), now + valid_for)
     }
 
-    pub fn issue_between(&self, file: &str, name: &str, from: OffsetDateTime, to: OffsetDateTime) -> Pair {
+    pub(crate) fn issue_between(
+        &self,
+        file: &str,
+        name: &str,
+        from: OffsetDateTime,
+        to: OffsetDateTime,
+    ) -> Pair {
         let hosts = if name.contains("://") { vec![] } else { vec![name.to_owned(), "127.0.0.1".to_owned()] };
         let mut params = CertificateParams::new(hosts).expect("names");
         if name.contains("://") {
@@ -91,7 +97,7 @@ impl Pki {
     }
 
     /// Writes the list of what is revoked.
-    pub fn revoke(&self, pairs: &[&Pair]) {
+    pub(crate) fn revoke(&self, pairs: &[&Pair]) {
         let now = OffsetDateTime::now_utc();
         let revoked = |pair: &&Pair| RevokedCertParams {
             serial_number: SerialNumber::from(pair.serial),
@@ -112,13 +118,13 @@ impl Pki {
     }
 
     /// What a client with a certificate uses.
-    pub fn tls(&self, pair: &Pair) -> Tls {
+    pub(crate) fn tls(&self, pair: &Pair) -> Tls {
         Tls::files(self.ca(), &pair.cert, &pair.key)
     }
 }
 
 /// Puts a new file in the place of another at once, as those who renew certificates do.
-pub fn replace(path: &Path, text: &str) {
+pub(crate) fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).expect("written");
     std::fs::rename(&beside, path).expect("renamed");

@@ -11,6 +11,7 @@ use std::time::Instant;
 use centrifuge_core::id::OwnerName;
 use centrifuge_core::key::Key;
 use centrifuge_core::partition::{ConsistentHash, PartitionOwner, Partitioner, overlay};
+use serde_json::{Value, json};
 
 const OWNERS: usize = 1_000;
 const VIRTUAL_NODES: u32 = 64;
@@ -45,25 +46,32 @@ pub fn partition(json: bool) {
 
 fn report(json: bool, ranges: usize, moved: usize, [assign_ns, join_ns, sort_ns]: [u64; 3]) {
     let assign_per_sort_percent = assign_ns * 100 / sort_ns.max(1);
+    let line = json!({
+        "owners": OWNERS,
+        "virtual_nodes": VIRTUAL_NODES,
+        "assign_ns": assign_ns,
+        "join_ns": join_ns,
+        "sort_ns": sort_ns,
+        "assign_per_sort_percent": assign_per_sort_percent,
+        "ranges": ranges,
+        "ranges_moved_by_join": moved,
+    });
+    tell(json, &line, || {
+        println!("{OWNERS} Owners with {VIRTUAL_NODES} virtual nodes each: {ranges} ranges");
+        println!("  an assignment takes          {} us", assign_ns / 1_000);
+        println!("  a join and its moves take    {} us, and {moved} ranges move", join_ns / 1_000);
+        println!("  a sort of as many u64 takes  {} us", sort_ns / 1_000);
+        println!("  an assignment costs          {assign_per_sort_percent} % of the sort");
+    });
+}
+
+/// Prints a line of JSON, or the same in words.
+fn tell(json: bool, line: &Value, in_words: impl FnOnce()) {
     if json {
-        let line = serde_json::json!({
-            "owners": OWNERS,
-            "virtual_nodes": VIRTUAL_NODES,
-            "assign_ns": assign_ns,
-            "join_ns": join_ns,
-            "sort_ns": sort_ns,
-            "assign_per_sort_percent": assign_per_sort_percent,
-            "ranges": ranges,
-            "ranges_moved_by_join": moved,
-        });
         println!("{line}");
-        return;
+    } else {
+        in_words();
     }
-    println!("{OWNERS} Owners with {VIRTUAL_NODES} virtual nodes each: {ranges} ranges");
-    println!("  an assignment takes          {} us", assign_ns / 1_000);
-    println!("  a join and its moves take    {} us, and {moved} ranges move", join_ns / 1_000);
-    println!("  a sort of as many u64 takes  {} us", sort_ns / 1_000);
-    println!("  an assignment costs          {assign_per_sort_percent} % of the sort");
 }
 
 /// The first `count` Owners; one more keeps the places of all before it.

@@ -69,7 +69,6 @@ const OF_DISKLESS: [Bug; 16] = [
 
 impl WorldKind {
     /// The world in which an injected bug shows.
-    #[must_use]
     pub fn of(bug: Bug) -> WorldKind {
         match bug.invariant() {
             "F1" | "F2" | "L3" => WorldKind::Flease,
@@ -102,7 +101,6 @@ pub struct Summary {
 
 impl Campaign {
     /// Runs the seeds. The result does not depend on the number of threads, except for the time it took.
-    #[must_use]
     pub fn run(&self) -> Summary {
         let start = Instant::now();
         let shared = Shared {
@@ -181,19 +179,16 @@ impl Summary {
     }
 
     /// How many seeds failed.
-    #[must_use]
     pub fn violations(&self) -> u64 {
         self.failed.len() as u64
     }
 
     /// How many gaps there were in which a probe key had no owner, by cause, and how long they were.
-    #[must_use]
     pub fn gap_lengths(&self) -> BTreeMap<&'static str, GapLengths> {
         self.gaps.iter().map(|(why, gaps)| (*why, GapLengths::of(gaps.clone()))).collect()
     }
 
     /// Whole seeds a second.
-    #[must_use]
     pub fn seeds_per_second(&self) -> u64 {
         let millis = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         self.seeds * 1_000 / millis
@@ -214,6 +209,11 @@ pub struct GapLengths {
 }
 
 impl GapLengths {
+    /// The median, the 99th percentile and the longest.
+    pub fn seconds(&self) -> [f64; 3] {
+        [self.p50, self.p99, self.max].map(|length| length.as_secs_f64())
+    }
+
     fn of(mut gaps: Vec<Duration>) -> GapLengths {
         gaps.sort_unstable();
         let rank = |percent: usize| gaps.get((gaps.len() * percent).div_ceil(100).max(1) - 1).copied();
@@ -227,24 +227,15 @@ impl GapLengths {
 }
 
 /// Runs one seed; a machine that panics fails it.
-#[must_use]
 pub fn run_one(seed: u64, bug: Option<Bug>, world: WorldKind, trace: Trace) -> Outcome {
     let run = || match world {
         WorldKind::Managers(size) => World::new(seed, Options { bug, trace, size }).run(),
         WorldKind::Flease => FleaseWorld::new(seed, Options { bug, trace, ..Options::default() }).run(),
     };
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        let what = LAST_PANIC.take();
-        Outcome {
-            seed,
-            failure: Some(failure("panic", what)),
-            simulated: Duration::ZERO,
-            events: 0,
-            faults: BTreeMap::new(),
-            gaps: BTreeMap::new(),
-            digest: 0,
-            trace: Trace::Off,
-        }
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Outcome {
+        seed,
+        failure: Some(failure("panic", LAST_PANIC.take())),
+        ..Outcome::default()
     })
 }
 
@@ -263,7 +254,6 @@ pub fn catch_panics_quietly() {
 }
 
 /// Whether there is somebody to show progress to.
-#[must_use]
 pub fn somebody_watches() -> bool {
     std::io::stderr().is_terminal()
 }

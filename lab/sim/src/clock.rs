@@ -19,7 +19,6 @@ pub struct Clock {
 
 impl Clock {
     /// What the clock shows.
-    #[must_use]
     pub fn read(&self, at: TrueTime) -> Instant {
         let running = u128::from(at.0.saturating_sub(self.lost));
         let local = running * u128::from(self.numerator) / u128::from(self.denominator);
@@ -27,7 +26,6 @@ impl Clock {
     }
 
     /// The first real instant at which the clock shows `local` or more, if it does not stand still again.
-    #[must_use]
     pub fn when(&self, local: Instant) -> TrueTime {
         if local == Instant::NEVER {
             return TrueTime(u64::MAX);

@@ -4,63 +4,42 @@ use centrifuge_core::id::OwnerName;
 use centrifuge_core::key::Key;
 use centrifuge_core::load::{LoadMemory, LoadPolicyKind, LoadRound, OwnerLoad, RangeLoad, VirtualNodeChange};
 use centrifuge_core::partition::{Assignment, PartitionOwner, PartitionerKind, overlay};
+use serde::Serialize;
 
-/// What the world is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadWorldSettings {
-    /// How many Owners share the keys.
-    pub owners: usize,
-    /// How many keys callers ask for.
-    pub keys: usize,
-    /// How many rounds of one simulated minute are played.
-    pub rounds: usize,
-    /// How many rounds lie between two lines of the report.
-    pub report_every: usize,
-    /// The virtual nodes of each Owner at the start.
-    pub virtual_nodes: u32,
-    /// How many transfers of virtual nodes a round may make.
-    pub max_changes: usize,
-    /// The exponent of Zipf's law.
-    pub alpha: f64,
-    /// The mean load of an Owner, in percent of what it can carry.
-    pub mean_load_percent: u64,
-}
+use crate::world::rng::Rng;
 
-impl Default for LoadWorldSettings {
-    fn default() -> LoadWorldSettings {
-        LoadWorldSettings {
-            owners: 50,
-            keys: 10_000,
-            rounds: 60,
-            report_every: 5,
-            virtual_nodes: 64,
-            max_changes: 4,
-            alpha: 0.8,
-            mean_load_percent: 20,
-        }
-    }
-}
+/// How many Owners share the keys.
+const OWNERS: usize = 50;
+/// How many keys callers ask for.
+const KEYS: usize = 10_000;
+/// How many rounds of one simulated minute are played.
+const ROUNDS: usize = 60;
+/// How many rounds lie between two lines of the report.
+const REPORT_EVERY: usize = 5;
+/// The virtual nodes of each Owner at the start.
+const VIRTUAL_NODES: u32 = 64;
+/// How many transfers of virtual nodes a round may make.
+const MAX_CHANGES: usize = 4;
+/// The exponent of Zipf's law.
+const ALPHA: f64 = 0.8;
+/// The mean load of an Owner, in percent of what it can carry.
+const MEAN_LOAD_PERCENT: u64 = 20;
 
 /// Plays the world of the seed and prints what became of it.
 pub fn run(seed: u64, json: bool) {
-    run_with(seed, json, &LoadWorldSettings::default());
-}
-
-/// Plays the world of the seed under other settings.
-pub fn run_with(seed: u64, json: bool, settings: &LoadWorldSettings) {
-    let mut world = LoadWorld::new(seed, settings);
+    let mut world = LoadWorld::new(seed);
     let hottest = world.hottest_key_per_mean_percent();
     let mut series = vec![world.sample(0)];
-    for round in 1..=settings.rounds {
-        world.round(settings.max_changes);
-        if round % settings.report_every == 0 {
+    for round in 1..=ROUNDS {
+        world.round();
+        if round % REPORT_EVERY == 0 {
             series.push(world.sample(round));
         }
     }
     if json {
-        print_json(seed, settings, hottest, &series);
+        print_json(seed, hottest, &series);
     } else {
-        print_text(seed, settings, hottest, &series);
+        print_text(seed, hottest, &series);
     }
 }
 
@@ -79,29 +58,30 @@ struct LoadWorld {
 }
 
 /// The state of the pool after some rounds; what moved is counted from the start.
+#[derive(Serialize)]
 struct Sample {
     minute: usize,
     peak_per_mean_percent: u64,
     owners_above_110_percent: usize,
     owners_above_200_percent: usize,
     peak_load_percent: u64,
-    transfers: u64,
-    moved_key_space_ppm: u64,
-    moved_keys: u64,
+    virtual_node_transfers: u64,
+    key_space_moved_ppm: u64,
+    keys_moved: u64,
 }
 
 impl LoadWorld {
-    fn new(seed: u64, settings: &LoadWorldSettings) -> LoadWorld {
-        let mut random = SplitMix64(seed);
+    fn new(seed: u64) -> LoadWorld {
+        let mut rng = Rng::new(seed);
         let owner = |_| PartitionOwner {
-            name: OwnerName::new(&format!("owner-{:016x}", random.next())).expect("a plain name"),
-            virtual_nodes: settings.virtual_nodes,
+            name: OwnerName::new(&format!("owner-{:016x}", rng.next())).expect("a plain name"),
+            virtual_nodes: VIRTUAL_NODES,
             weight: 100,
         };
-        let owners: Vec<PartitionOwner> = (0..settings.owners).map(owner).collect();
-        let total = settings.owners as u64 * CAPACITY * settings.mean_load_percent / 100;
-        let loads = zipf_loads(settings.keys, settings.alpha, total);
-        let mut keys: Vec<(Key, u64)> = loads.into_iter().map(|load| (Key(random.next()), load)).collect();
+        let owners: Vec<PartitionOwner> = (0..OWNERS).map(owner).collect();
+        let total = OWNERS as u64 * CAPACITY * MEAN_LOAD_PERCENT / 100;
+        let loads = zipf_loads(KEYS, ALPHA, total);
+        let mut keys: Vec<(Key, u64)> = loads.into_iter().map(|load| (Key(rng.next()), load)).collect();
         keys.sort_unstable();
         LoadWorld {
             keys,
@@ -115,10 +95,10 @@ impl LoadWorld {
     }
 
     /// A minute passes: the Owners report, the policy decides, and the ranges move.
-    fn round(&mut self, max_changes: usize) {
+    fn round(&mut self) {
         let (owners, ranges) = self.reports();
         let partitioner = PartitionerKind::ConsistentHash.partitioner();
-        let round = LoadRound { owners: &owners, ranges: &ranges, partitioner, max_changes };
+        let round = LoadRound { owners: &owners, ranges: &ranges, partitioner, max_changes: MAX_CHANGES };
         let decision = LoadPolicyKind::TenPercent.policy().round(&mut self.memory, &round);
         if !decision.changes.is_empty() {
             self.apply(&decision.changes);
@@ -177,9 +157,9 @@ impl LoadWorld {
             owners_above_110_percent: above(110),
             owners_above_200_percent: above(200),
             peak_load_percent: peak * 100 / CAPACITY,
-            transfers: self.transfers,
-            moved_key_space_ppm: ((self.moved_key_space * 1_000_000) >> 64) as u64,
-            moved_keys: self.moved_keys,
+            virtual_node_transfers: self.transfers,
+            key_space_moved_ppm: ((self.moved_key_space * 1_000_000) >> 64) as u64,
+            keys_moved: self.moved_keys,
         }
     }
 
@@ -202,35 +182,23 @@ fn zipf_loads(keys: usize, alpha: f64, total: u64) -> Vec<u64> {
     popularity.into_iter().map(|share| (share / sum * total as f64) as u64).collect()
 }
 
-fn print_json(seed: u64, settings: &LoadWorldSettings, hottest: u64, series: &[Sample]) {
-    let line = |sample: &Sample| {
-        serde_json::json!({
-            "minute": sample.minute,
-            "peak_per_mean_percent": sample.peak_per_mean_percent,
-            "owners_above_110_percent": sample.owners_above_110_percent,
-            "owners_above_200_percent": sample.owners_above_200_percent,
-            "peak_load_percent": sample.peak_load_percent,
-            "virtual_node_transfers": sample.transfers,
-            "key_space_moved_ppm": sample.moved_key_space_ppm,
-            "keys_moved": sample.moved_keys,
-        })
-    };
+fn print_json(seed: u64, hottest: u64, series: &[Sample]) {
     let report = serde_json::json!({
         "world": "load",
         "seed": seed,
-        "owners": settings.owners,
-        "keys": settings.keys,
-        "rounds": settings.rounds,
+        "owners": OWNERS,
+        "keys": KEYS,
+        "rounds": ROUNDS,
         "hottest_key_per_mean_percent": hottest,
-        "series": series.iter().map(line).collect::<Vec<_>>(),
+        "series": series,
     });
     println!("{report}");
 }
 
-fn print_text(seed: u64, settings: &LoadWorldSettings, hottest: u64, series: &[Sample]) {
+fn print_text(seed: u64, hottest: u64, series: &[Sample]) {
     println!(
         "seed {seed}: {} Owners at {} % load on average, {} keys, Zipf {}; the hottest key alone has {hottest} % of the mean",
-        settings.owners, settings.mean_load_percent, settings.keys, settings.alpha,
+        OWNERS, MEAN_LOAD_PERCENT, KEYS, ALPHA,
     );
     println!("minute  peak/mean  >1.1 mean  >2 mean  peak load  transfers  key space moved  keys moved");
     for sample in series {
@@ -241,21 +209,9 @@ fn print_text(seed: u64, settings: &LoadWorldSettings, hottest: u64, series: &[S
             sample.owners_above_110_percent,
             sample.owners_above_200_percent,
             sample.peak_load_percent,
-            sample.transfers,
-            sample.moved_key_space_ppm,
-            sample.moved_keys,
+            sample.virtual_node_transfers,
+            sample.key_space_moved_ppm,
+            sample.keys_moved,
         );
-    }
-}
-
-/// A small generator of reproducible numbers; good enough to name Owners and to scatter keys.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }

@@ -8,7 +8,7 @@ use centrifuge_core::injected_bug::Bug;
 use centrifuge_sim::campaign::bugs::{self, Found, Search};
 use centrifuge_sim::campaign::{self, Campaign, GapLengths, Summary, WorldKind};
 use centrifuge_sim::trace::Trace;
-use centrifuge_sim::world::{Failure, Size, drift_control};
+use centrifuge_sim::world::{Failure, Outcome, Size, drift_control};
 use centrifuge_sim::{bench, check, load_world, replay};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
@@ -169,39 +169,37 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let well = match Cli::parse().command {
         Command::Run(args) => match args.world {
             WorldName::Load => {
                 load_world::run(args.seed.unwrap_or(args.first), args.json);
-                ExitCode::SUCCESS
+                true
             }
             WorldName::Drift => drift(&args),
             _ if args.trace => trace(&args),
             _ => run(&args),
         },
         Command::Bugs(args) => bugs(&args),
-        Command::Check { bug, models, json } => check::run(json, bug, check::Chosen(&models)),
+        Command::Check { bug, models, json } => check::run(json, bug, &models),
         Command::Replay { file, json } => replay::run(&file, json),
-        Command::Bench { what: Bench::Partition { json } } => {
-            bench::partition(json);
-            ExitCode::SUCCESS
+        Command::Bench { what } => {
+            measure(what);
+            true
         }
-        Command::Bench { what: Bench::Report { json, kind } } => {
-            bench::report::run(json, kind.as_deref());
-            ExitCode::SUCCESS
-        }
-        Command::Bench { what: Bench::Isolation { pieces, json } } => {
-            bench::isolation::run(json, pieces);
-            ExitCode::SUCCESS
-        }
-        Command::Bench { what: Bench::Joins { owners, json } } => {
-            bench::joins::run(json, owners);
-            ExitCode::SUCCESS
-        }
+    };
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(what: Bench) {
+    match what {
+        Bench::Partition { json } => bench::partition(json),
+        Bench::Report { json, kind } => bench::report::run(json, kind.as_deref()),
+        Bench::Isolation { pieces, json } => bench::isolation::run(json, pieces),
+        Bench::Joins { owners, json } => bench::joins::run(json, owners),
     }
 }
 
-fn run(args: &RunArgs) -> ExitCode {
+fn run(args: &RunArgs) -> bool {
     campaign::catch_panics_quietly();
     let campaign = Campaign {
         first: args.seed.unwrap_or(args.first),
@@ -222,7 +220,7 @@ fn run(args: &RunArgs) -> ExitCode {
     } else {
         print_summary(&campaign, &summary);
     }
-    exit_code(summary.violations() == 0)
+    summary.violations() == 0
 }
 
 fn run_json(campaign: &Campaign, summary: &Summary) -> serde_json::Value {
@@ -248,7 +246,7 @@ fn run_json(campaign: &Campaign, summary: &Summary) -> serde_json::Value {
 }
 
 fn gap_json((why, gaps): (&&'static str, &GapLengths)) -> (String, serde_json::Value) {
-    let [p50, p99, max] = [gaps.p50, gaps.p99, gaps.max].map(|length| length.as_secs_f64());
+    let [p50, p99, max] = gaps.seconds();
     ((*why).to_owned(), json!({ "count": gaps.count, "p50": p50, "p99": p99, "max": max }))
 }
 
@@ -261,7 +259,7 @@ fn print_summary(campaign: &Campaign, summary: &Summary) {
     }
     println!("  keys without an owner, in seconds:");
     for (why, gaps) in summary.gap_lengths() {
-        let [p50, p99, max] = [gaps.p50, gaps.p99, gaps.max].map(|length| length.as_secs_f64());
+        let [p50, p99, max] = gaps.seconds();
         println!("  {:>12} {why}: p50 {p50:.3}, p99 {p99:.3}, max {max:.3}", gaps.count);
     }
     println!("  {} violations", summary.violations());
@@ -275,10 +273,10 @@ fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     let violation = &failure.violation;
     let bug = args.bug.map_or(String::new(), |bug| format!(" --bug {}", bug.name()));
     let world = match args.world {
-        WorldName::Rack => " --world rack",
-        WorldName::Flease => " --world flease",
-        WorldName::Diskless => " --world diskless",
-        _ => "",
+        WorldName::Manager => String::new(),
+        world => {
+            world.to_possible_value().map_or(String::new(), |name| format!(" --world {}", name.get_name()))
+        }
     };
     format!(
         "seed {seed} violates {} at {}: {}\n{}replay: cargo run --release -p centrifuge-sim -- run{world} --seed {seed}{bug} --trace",
@@ -286,34 +284,33 @@ fn explain(seed: u64, failure: &Failure, args: &RunArgs) -> String {
     )
 }
 
-fn trace(args: &RunArgs) -> ExitCode {
+fn trace(args: &RunArgs) -> bool {
     let seed = args.seed.unwrap_or(args.first);
     let outcome = campaign::run_one(seed, args.bug, args.world.kind(), Trace::Print);
     match &outcome.failure {
         Some(failure) => eprintln!("{}", explain(seed, failure, args)),
         None => eprintln!("seed {seed} holds: {} events, digest {:016x}", outcome.events, outcome.digest),
     }
-    exit_code(outcome.failure.is_none())
+    outcome.failure.is_none()
 }
 
-fn drift(args: &RunArgs) -> ExitCode {
+fn drift(args: &RunArgs) -> bool {
     campaign::catch_panics_quietly();
     let seeds =
         args.seed.map_or(args.first..args.first.saturating_add(args.seeds.min(20)), |seed| seed..seed + 1);
     let outcomes: Vec<_> = seeds.map(|seed| (seed, drift_control(seed))).collect();
     let wrong: Vec<_> = outcomes.iter().filter(|(_, outcome)| !outcome.is_as_expected()).collect();
-    let found = |failure: Option<&Failure>| failure.map_or("nothing", |failure| failure.violation.invariant);
+    let found = |outcome: &Outcome| outcome.failure.as_ref().map(|failure| failure.violation.invariant);
     for (seed, outcome) in &wrong {
-        let (at_bound, beyond) =
-            (found(outcome.at_bound.failure.as_ref()), found(outcome.beyond.failure.as_ref()));
+        let [at_bound, beyond] =
+            [&outcome.at_bound, &outcome.beyond].map(|half| found(half).unwrap_or("nothing"));
         eprintln!(
             "seed {seed}: found {at_bound} at the bound, where nothing is wrong, and {beyond} beyond it, where S1 is"
         );
     }
-    let broken =
-        |(_, outcome): &&(u64, centrifuge_sim::world::DriftOutcome)| outcome.beyond.failure.is_some();
-    let (runs, breaches) = (outcomes.len(), outcomes.iter().filter(broken).count());
-    let false_alarms = outcomes.iter().filter(|(_, outcome)| outcome.at_bound.failure.is_some()).count();
+    let runs = outcomes.len();
+    let breaches = outcomes.iter().filter(|(_, outcome)| found(&outcome.beyond).is_some()).count();
+    let false_alarms = outcomes.iter().filter(|(_, outcome)| found(&outcome.at_bound).is_some()).count();
     if args.json {
         println!(
             "{}",
@@ -323,17 +320,16 @@ fn drift(args: &RunArgs) -> ExitCode {
         println!("clock rates 1 % beyond the bound break S1 in {breaches} of {runs} runs,");
         println!("clock rates at the bound break something in {false_alarms} of {runs} runs");
     }
-    exit_code(wrong.is_empty())
+    wrong.is_empty()
 }
 
-fn bugs(args: &BugsArgs) -> ExitCode {
+fn bugs(args: &BugsArgs) -> bool {
     campaign::catch_panics_quietly();
     let wanted = |bug: &&Bug| args.bug.is_none_or(|only| only == **bug);
     let progress = !args.json && campaign::somebody_watches();
     let mut searches = Vec::new();
     for bug in Bug::ALL.iter().filter(wanted) {
-        let search =
-            bugs::search(*bug, args.seeds.unwrap_or(bugs::most_seeds(*bug)), threads(args.jobs), progress);
+        let search = bugs::search(*bug, args.seeds, threads(args.jobs), progress);
         if !args.json {
             println!("{}", describe_search(&search));
         }
@@ -345,7 +341,7 @@ fn bugs(args: &BugsArgs) -> ExitCode {
     } else if let Some(slowest) = searches.iter().max_by_key(|search| search.seeds) {
         println!("{} bugs, the slowest after {} seeds", searches.len(), slowest.seeds);
     }
-    exit_code(searches.iter().all(Search::is_well))
+    searches.iter().all(Search::is_well)
 }
 
 fn describe_search(search: &Search) -> String {
@@ -389,8 +385,4 @@ fn plant_named(name: &str) -> Result<Bug, String> {
 
 fn threads(jobs: Option<NonZeroUsize>) -> usize {
     jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
-}
-
-fn exit_code(well: bool) -> ExitCode {
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use centrifuge_core::id::Namespace;
 use centrifuge_core::key::Key;
 
-use crate::invariants::Facts;
 use crate::invariants::answers_are_committed::AnswersAreCommitted;
 use crate::invariants::at_most_one_owner::AtMostOneOwner;
 use crate::invariants::changes_equal_snapshots::ChangesEqualSnapshots;
@@ -23,6 +22,7 @@ use crate::invariants::one_manager_writes::OneManagerWrites;
 use crate::invariants::ownerless::Ownerless;
 use crate::invariants::planned_changes_lose_nothing::PlannedChangesLoseNothing;
 use crate::invariants::races_end::RacesEnd;
+use crate::invariants::{At, Facts, Verdict};
 use crate::seen::{Seen, TrueTime, Violation};
 
 use history::History;
@@ -62,7 +62,6 @@ impl Limits {
     /// How long after the last fault every key of a namespace must have an owner: a leader is found, and the earlier
     /// one's promises are over; holds of the dead run out, while recalls that nobody follows time out; an Owner that
     /// was refused until then asks again; and if there are few Owners, the pool settles. By the slowest clock.
-    #[must_use]
     pub fn owned_within(&self, ledger: &Ledger) -> Duration {
         let settings = &ledger.settings;
         let freed = ledger.longest_hold.max(settings.migration_timeout + settings.recall_timeout);
@@ -75,6 +74,13 @@ impl Limits {
 #[derive(Debug)]
 pub struct Oracle {
     facts: Facts,
+    guards: Guards,
+    history: History,
+}
+
+/// Every invariant, in the order in which they judge.
+#[derive(Debug, Default)]
+struct Guards {
     at_most_one_owner: AtMostOneOwner,
     generations_rise: GenerationsRise,
     continuous_means_continuous: ContinuousMeansContinuous,
@@ -86,57 +92,45 @@ pub struct Oracle {
     namespaces_share_nothing: NamespacesShareNothing,
     every_key_gets_an_owner: EveryKeyGetsAnOwner,
     races_end: RacesEnd,
-    history: History,
 }
 
 impl Oracle {
     /// An oracle for a world with these namespaces and their probe keys.
     pub fn new(probes: BTreeMap<Namespace, Vec<Key>>, limits: Limits) -> Oracle {
-        Oracle {
-            facts: Facts::new(probes, limits),
-            at_most_one_owner: AtMostOneOwner::default(),
-            generations_rise: GenerationsRise::default(),
-            continuous_means_continuous: ContinuousMeansContinuous::default(),
-            losses_are_raised: LossesAreRaised::default(),
-            planned_changes_lose_nothing: PlannedChangesLoseNothing::default(),
-            one_manager_writes: OneManagerWrites::default(),
-            answers_are_committed: AnswersAreCommitted::default(),
-            changes_equal_snapshots: ChangesEqualSnapshots::default(),
-            namespaces_share_nothing: NamespacesShareNothing::default(),
-            every_key_gets_an_owner: EveryKeyGetsAnOwner::default(),
-            races_end: RacesEnd::default(),
-            history: History::default(),
-        }
+        Oracle { facts: Facts::new(probes, limits), guards: Guards::default(), history: History::default() }
     }
 
     /// Takes in what happened and judges it. To be called for everything, in the order in which it happens.
     pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>) -> Result<(), Violation> {
         self.facts.see(now, seen);
-        let facts = &self.facts;
-        self.history.remember(now, seen, facts);
-        self.at_most_one_owner.see(now, seen, facts)?;
-        self.generations_rise.see(now, seen, facts)?;
-        self.continuous_means_continuous.see(now, seen, facts)?;
-        self.losses_are_raised.see(now, seen, facts)?;
-        self.planned_changes_lose_nothing.see(now, seen, facts)?;
-        self.one_manager_writes.see(now, seen, facts)?;
-        self.answers_are_committed.see(now, seen, facts)?;
-        self.changes_equal_snapshots.see(now, seen, facts)?;
-        self.namespaces_share_nothing.see(now, seen, facts)?;
-        self.every_key_gets_an_owner.see(now, seen, facts)?;
-        self.races_end.see(now, seen, facts)
+        self.history.remember(seen, self.facts.at(now));
+        self.guards.see(seen, self.facts.at(now))
     }
 
     /// For how long probe keys had no owner, by cause.
-    #[must_use]
     pub fn ownerless(&self) -> &Ownerless {
-        self.every_key_gets_an_owner.ownerless()
+        self.guards.every_key_gets_an_owner.ownerless()
     }
 
     /// What happened to some keys, as far back as is remembered: one line each, oldest first.
-    #[must_use]
     pub fn history(&self, namespace: &Namespace, keys: &[Key]) -> String {
         self.history.tell(namespace, keys, &self.facts)
+    }
+}
+
+impl Guards {
+    fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
+        self.at_most_one_owner.see(seen, facts)?;
+        self.generations_rise.see(seen, facts)?;
+        self.continuous_means_continuous.see(seen, facts)?;
+        self.losses_are_raised.see(seen, facts)?;
+        self.planned_changes_lose_nothing.see(seen, facts)?;
+        self.one_manager_writes.see(seen, facts)?;
+        self.answers_are_committed.see(seen, facts)?;
+        self.changes_equal_snapshots.see(seen, facts)?;
+        self.namespaces_share_nothing.see(seen, facts)?;
+        self.every_key_gets_an_owner.see(seen, facts)?;
+        self.races_end.see(seen, facts)
     }
 }
 

@@ -45,6 +45,12 @@ pub struct Value {
     pub version: u64,
 }
 
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}/{}", self.lineage, self.version)
+    }
+}
+
 /// Something that happened, shown right after it happened.
 #[derive(Debug)]
 pub enum Seen<'a> {
@@ -111,8 +117,6 @@ pub enum Seen<'a> {
         node: usize,
         /// Its state after the step.
         machine: &'a ManagerMachine,
-        /// Its clock.
-        clock: &'a Clock,
         /// What it wants done.
         actions: &'a [ManagerAction],
     },
@@ -192,4 +196,11 @@ pub struct Violation {
     pub keys: Vec<Key>,
     /// In which namespace.
     pub namespace: Option<Namespace>,
+}
+
+impl Violation {
+    /// A violation that no keys and no namespace explain.
+    pub fn new(invariant: &'static str, at: TrueTime, what: String) -> Violation {
+        Violation { invariant, at, what, keys: Vec::new(), namespace: None }
+    }
 }

@@ -18,13 +18,7 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Whether somebody reads.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        !matches!(self, Trace::Off)
-    }
-
-    /// Writes one line. Call it only if [`Trace::is_on`], so that an untraced run formats nothing.
+    /// Writes one line, if somebody reads it: an untraced run formats nothing.
     pub fn line(&mut self, at: TrueTime, text: fmt::Arguments<'_>) {
         match self {
             Trace::Off => {}

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::message::{HeldLease, ImportedCopy, Refusal, Release, Report};
+use centrifuge_core::message::{HeldLease, ImportedCopy, Refusal, Report};
 use centrifuge_core::settings::Settings;
+use serde_json::json;
 
-use super::leader::{Leader, group, name, namespace, parts, session, stored};
+use super::leader::{Leader, name, namespace, parts, release, session, stored};
+use super::tell;
 
 /// How many pieces the largest messages have: more changes are refused where messages are read.
 const PIECES: u64 = Settings::MOST_MOVES as u64;
@@ -42,24 +44,17 @@ fn of_kind(change: Enlarge, pieces: u64) -> Vec<Duration> {
     let (large, other) = (namespace("large"), namespace("other"));
     let mut records = stored(&large, Settings::default(), &[(session(0), name(0), parts(1))]);
     records.extend(stored(&other, Settings::default(), &[(session(1), name(1), parts(64))]));
-    let mut leader = Leader::new(group(records), None);
-    leader.pass(Duration::from_secs(20));
-    for (namespace, number) in [(&large, 0), (&other, 1)] {
-        leader.hello(namespace, session(number), &name(number));
-        for _ in 0..2 {
-            let held = leases(&leader, number);
-            let report = leader.report(namespace, session(number), held);
-            leader.send(report);
-        }
-    }
+    let mut leader = Leader::of(records);
+    leader.join(&large, 0);
+    leader.join(&other, 1);
     let mut waits = Vec::new();
     for _ in 0..3 {
-        let held = leases(&leader, 0);
+        let held = leader.leases(0);
         let mut report = leader.report(&large, session(0), held);
         change(&mut report, pieces);
         leader.post(report);
         while let Some(step) = leader.step() {
-            let held = leases(&leader, 1);
+            let held = leader.leases(1);
             let renewal = leader.report(&other, session(1), held);
             leader.post(renewal);
             let own = leader.step().unwrap_or_default();
@@ -69,45 +64,29 @@ fn of_kind(change: Enlarge, pieces: u64) -> Vec<Duration> {
     waits
 }
 
-/// What the table says that a session has.
-fn leases(leader: &Leader, number: u64) -> Vec<HeldLease> {
-    let tables = leader.group().namespaces.values().map(|stored| &stored.table);
-    let entries = tables.flat_map(|table| table.of_session(session(number)));
-    entries
-        .map(|(range, entry)| HeldLease {
-            range,
-            generation: entry.generation,
-            state_since: entry.state_since,
-            warrant: None,
-        })
-        .collect()
-}
-
 fn print(json: bool, kind: &str, pieces: u64, waits: &[Duration]) {
     // The nearest rank: of few renewals the 99th percentile is the longest.
     let at = |percent: usize| waits[(waits.len() * percent).div_ceil(100) - 1].as_micros();
     let (p50, p99, longest) = (at(50), at(99), at(100));
     let within = p99 <= BOUND.as_micros();
-    if json {
-        let line = serde_json::json!({
-            "kind": kind,
-            "pieces": pieces,
-            "renewals": waits.len(),
-            "p50_us": p50,
-            "p99_us": p99,
-            "max_us": longest,
-            "p99_within_10_ms": within,
-        });
-        println!("{line}");
-        return;
-    }
-    println!(
-        "{kind}: {} renewals waited p50 {p50} us, p99 {p99} us, max {longest} us ({pieces} pieces)",
-        waits.len()
-    );
+    let renewals = waits.len();
+    let line = json!({
+        "kind": kind,
+        "pieces": pieces,
+        "renewals": renewals,
+        "p50_us": p50,
+        "p99_us": p99,
+        "max_us": longest,
+        "p99_within_10_ms": within,
+    });
+    tell(json, &line, || {
+        let waited = format!("p50 {p50} us, p99 {p99} us, max {longest} us");
+        println!("{kind}: {renewals} renewals waited {waited} ({pieces} pieces)");
+    });
 }
 
-fn held_pieces(report: &mut Report, pieces: u64) {
+/// One lease, listed in as many pieces.
+pub(super) fn held_pieces(report: &mut Report, pieces: u64) {
     let lease = report.held[0];
     report.held = parts(pieces).into_iter().map(|range| HeldLease { range, ..lease }).collect();
 }
@@ -115,14 +94,17 @@ fn held_pieces(report: &mut Report, pieces: u64) {
 fn released_pieces(report: &mut Report, pieces: u64) {
     let lease = report.held[0];
     report.held.clear();
-    report.released = parts(pieces).into_iter().map(|range| release(range, lease.generation)).collect();
+    report.released =
+        parts(pieces).into_iter().map(|range| release(range, lease.generation, Generation::ZERO)).collect();
 }
 
 fn released_of_others(report: &mut Report, pieces: u64) {
-    report.released = (0..pieces).map(|number| release(KeyRange::ALL, foreign(number))).collect();
+    report.released =
+        (0..pieces).map(|number| release(KeyRange::ALL, foreign(number), Generation::ZERO)).collect();
 }
 
-fn refused_pieces(report: &mut Report, pieces: u64) {
+/// One lease, refused in as many pieces.
+pub(super) fn refused_pieces(report: &mut Report, pieces: u64) {
     let generation = report.held[0].generation;
     report.held.clear();
     report.refused = parts(pieces).into_iter().map(|range| Refusal { range, generation }).collect();
@@ -135,8 +117,4 @@ fn imports(report: &mut Report, pieces: u64) {
 
 fn foreign(number: u64) -> Generation {
     Generation((1 << 40) + number)
-}
-
-fn release(range: KeyRange, generation: Generation) -> Release {
-    Release { range, generation, clean_to: None, state_since: Generation::ZERO, warrant: None }
 }

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-use centrifuge_core::message::{HeldLease, Release};
+use centrifuge_core::message::HeldLease;
 use centrifuge_core::settings::Settings;
+use serde_json::json;
 
-use super::leader::{Cost, Leader, group, name, namespace, session, stored};
+use super::leader::{Cost, Leader, name, namespace, release, session, stored};
+use super::tell;
 
 /// How far apart the joins are.
 const APART: Duration = Duration::from_millis(5);
 
 /// Prints what it costs when as many Owners join, one after another, and each gives back and takes what it is told to.
 pub fn run(json: bool, owners: u64) {
-    let mut leader = Leader::new(group(stored(&namespace("bench"), Settings::default(), &[])), None);
+    let mut leader = Leader::of(stored(&namespace("bench"), Settings::default(), &[]));
     // Nothing moves before the takeover hold is over.
-    leader.pass(Duration::from_secs(100));
+    leader.pass(Duration::from_secs(80));
     let mut cost = Cost::default();
     let mut steps = Vec::new();
     for number in 0..owners {
@@ -43,14 +45,9 @@ fn answer_all(leader: &mut Leader) -> Cost {
             state_since: order.state_since,
             warrant: None,
         });
-        let released = given_back.iter().map(|order| Release {
-            range: order.range,
-            generation: order.generation,
-            clean_to: None,
-            state_since: order.state_since,
-            warrant: None,
-        });
-        let released = released.collect();
+        let released = given_back.iter();
+        let released =
+            released.map(|order| release(order.range, order.generation, order.state_since)).collect();
         let mut report = leader.report(&namespace("bench"), session, held.collect());
         report.released = released;
         reports.push(report);
@@ -65,22 +62,20 @@ fn print(json: bool, owners: u64, cost: &Cost, steps: &[Cost], entries: usize) {
         total.checked_div(u32::try_from(steps.len()).unwrap_or(u32::MAX)).unwrap_or_default()
     };
     let (first, last) = (mean(&steps[..quarter]), mean(&steps[steps.len() - quarter..]));
-    if json {
-        let line = serde_json::json!({
-            "owners": owners,
-            "cpu_ms": cost.total.as_millis(),
-            "longest_step_us": cost.longest.as_micros(),
-            "records": cost.records,
-            "entries": entries,
-            "join_us_first_quarter": first.as_micros(),
-            "join_us_last_quarter": last.as_micros(),
-        });
-        println!("{line}");
-        return;
-    }
-    println!("{owners} Owners join under new names: {entries} entries, {} records", cost.records);
-    println!("  all steps of the leader take    {} ms", cost.total.as_millis());
-    println!("  the longest step takes          {} us", cost.longest.as_micros());
-    println!("  a join of the first quarter     {} us", first.as_micros());
-    println!("  a join of the last quarter      {} us", last.as_micros());
+    let line = json!({
+        "owners": owners,
+        "cpu_ms": cost.total.as_millis(),
+        "longest_step_us": cost.longest.as_micros(),
+        "records": cost.records,
+        "entries": entries,
+        "join_us_first_quarter": first.as_micros(),
+        "join_us_last_quarter": last.as_micros(),
+    });
+    tell(json, &line, || {
+        println!("{owners} Owners join under new names: {entries} entries, {} records", cost.records);
+        println!("  all steps of the leader take    {} ms", cost.total.as_millis());
+        println!("  the longest step takes          {} us", cost.longest.as_micros());
+        println!("  a join of the first quarter     {} us", first.as_micros());
+        println!("  a join of the last quarter      {} us", last.as_micros());
+    });
 }

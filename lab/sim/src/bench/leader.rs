@@ -12,10 +12,11 @@ use centrifuge_core::manager::{
     StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
-use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Report};
+use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Release, Report};
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
+use centrifuge_core::table::Entry;
 use centrifuge_core::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -55,6 +56,15 @@ pub(super) struct Cost {
 }
 
 impl Leader {
+    /// A leader that has found in its store what the records add up to, and has waited for a while.
+    pub(super) fn of(records: Vec<Record>) -> Leader {
+        let mut group = ManagerState::default();
+        group.apply(&Batch { term: Term(1), records });
+        let mut leader = Leader::new(group, None);
+        leader.pass(Duration::from_secs(20));
+        leader
+    }
+
     /// A leader that finds `group` in its store, or has no store and begins with `namespaces`.
     pub(super) fn new(
         group: ManagerState,
@@ -143,6 +153,32 @@ impl Leader {
         self.conversations.get(&session)?.latest.as_ref()
     }
 
+    /// A process asks for a conversation, and reports twice that it has what the table says.
+    pub(super) fn join(&mut self, namespace: &Namespace, number: u64) {
+        self.hello(namespace, session(number), &name(number));
+        for _ in 0..2 {
+            self.renew(namespace, number);
+        }
+    }
+
+    /// A process reports that it has what the table says.
+    pub(super) fn renew(&mut self, namespace: &Namespace, number: u64) -> Cost {
+        let held = self.leases(number);
+        let report = self.report(namespace, session(number), held);
+        self.send(report)
+    }
+
+    /// What the table says that a session has.
+    pub(super) fn leases(&self, number: u64) -> Vec<HeldLease> {
+        let tables = self.group().namespaces.values().map(|stored| &stored.table);
+        let entries = tables.flat_map(|table| table.of_session(session(number)));
+        let lease = |(range, entry): (KeyRange, &Entry)| {
+            let Entry { generation, state_since, .. } = *entry;
+            HeldLease { range, generation, state_since, warrant: None }
+        };
+        entries.map(lease).collect()
+    }
+
     /// Sends a report.
     pub(super) fn send(&mut self, report: Report) -> Cost {
         self.feed(Some(from_owner(OwnerToManager::Report(report))))
@@ -152,11 +188,7 @@ impl Leader {
     pub(super) fn send_all(&mut self, reports: Vec<Report>) -> Cost {
         let events = reports.into_iter().map(|report| Some(from_owner(OwnerToManager::Report(report))));
         self.queue.extend(events);
-        let mut cost = Cost::default();
-        while let Some(step) = self.step() {
-            cost.add(step);
-        }
-        cost
+        self.drain()
     }
 
     /// Puts a report where the next step finds it.
@@ -167,6 +199,10 @@ impl Leader {
     /// Feeds an event, or a wake, and then the answers of the store and the election until nothing is left.
     fn feed(&mut self, event: Option<ManagerEvent>) -> Cost {
         self.queue.push_back(event);
+        self.drain()
+    }
+
+    fn drain(&mut self) -> Cost {
         let mut cost = Cost::default();
         while let Some(step) = self.step() {
             cost.add(step);
@@ -276,13 +312,6 @@ pub(super) fn stored(
     changes.into_iter().map(record).collect()
 }
 
-/// What records add up to.
-pub(super) fn group(records: Vec<Record>) -> ManagerState {
-    let mut group = ManagerState::default();
-    group.apply(&Batch { term: Term(1), records });
-    group
-}
-
 /// The key space in equal parts.
 pub(super) fn parts(count: u64) -> Vec<KeyRange> {
     let width = u64::MAX / count;
@@ -310,6 +339,11 @@ fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or_default();
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
+}
+
+/// A lease's keys are given back without their state.
+pub(super) fn release(range: KeyRange, generation: Generation, state_since: Generation) -> Release {
+    Release { range, generation, clean_to: None, state_since, warrant: None }
 }
 
 fn from_owner(message: OwnerToManager) -> ManagerEvent {

@@ -6,10 +6,12 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager_state::ManagerState;
-use centrifuge_core::message::{HeldLease, ImportedCopy, Refusal, Release, Report, Warrant};
+use centrifuge_core::message::{HeldLease, ImportedCopy, Release, Report, Warrant};
 use centrifuge_core::settings::Settings;
+use serde_json::json;
 
-use super::leader::{Cost, Leader, group, name, namespace, parts, session, stored};
+use super::leader::{Cost, Leader, name, namespace, parts, release, session, stored};
+use super::{isolation, tell};
 
 /// How many leases a report speaks of.
 const SIZES: [u64; 4] = [100, 1_000, 8_000, 65_536];
@@ -17,37 +19,34 @@ const SIZES: [u64; 4] = [100, 1_000, 8_000, 65_536];
 /// How often a small report is repeated; a large one is measured less often.
 const REPETITIONS: u64 = 20;
 
-/// A kind of report.
-struct Kind {
-    name: &'static str,
-    measure: fn(u64) -> Cost,
-}
+/// A kind of report, and what one costs that speaks of so many leases.
+type Kind = (&'static str, fn(u64) -> Cost);
 
 /// Every way in which a report can speak of many leases.
 const KINDS: [Kind; 9] = [
-    Kind { name: "renewal", measure: renewal },
-    Kind { name: "held_pieces", measure: held_pieces },
-    Kind { name: "released_pieces", measure: released_pieces },
-    Kind { name: "released_all", measure: released_all },
-    Kind { name: "released_of_others", measure: released_of_others },
-    Kind { name: "refused_pieces", measure: refused_pieces },
-    Kind { name: "imports", measure: imports },
-    Kind { name: "recalled", measure: recalled },
-    Kind { name: "diskless_claims", measure: diskless_claims },
+    ("renewal", renewal),
+    ("held_pieces", held_pieces),
+    ("released_pieces", released_pieces),
+    ("released_all", released_all),
+    ("released_of_others", released_of_others),
+    ("refused_pieces", refused_pieces),
+    ("imports", imports),
+    ("recalled", recalled),
+    ("diskless_claims", diskless_claims),
 ];
 
 /// Prints what each kind of report costs for each lease, and how much dearer a lease of the largest report is than one of the
 /// second smallest: the smallest is all overhead.
 pub fn run(json: bool, only: Option<&str>) {
-    for kind in KINDS.iter().filter(|kind| only.is_none_or(|only| only == kind.name)) {
-        let costs: Vec<(u64, Cost)> = SIZES.iter().map(|size| (*size, quickest(kind, *size))).collect();
-        print(json, kind.name, &costs);
+    for (kind, measure) in KINDS.into_iter().filter(|(kind, _)| only.is_none_or(|only| only == *kind)) {
+        let costs: Vec<(u64, Cost)> = SIZES.iter().map(|size| (*size, quickest(measure, *size))).collect();
+        print(json, kind, &costs);
     }
 }
 
-fn quickest(kind: &Kind, size: u64) -> Cost {
+fn quickest(measure: fn(u64) -> Cost, size: u64) -> Cost {
     let repetitions = (REPETITIONS * 1_000 / size).clamp(1, REPETITIONS);
-    let costs = (0..repetitions).map(|_| (kind.measure)(size));
+    let costs = (0..repetitions).map(|_| measure(size));
     costs.min_by_key(|cost| cost.total).unwrap_or_default()
 }
 
@@ -56,37 +55,27 @@ fn print(json: bool, kind: &str, costs: &[(u64, Cost)]) {
     let of =
         |wanted: u64| costs.iter().find(|(size, _)| *size == wanted).map(|(size, c)| per_lease(*size, c));
     let flat_percent = of(SIZES[3]).unwrap_or_default() * 100 / of(SIZES[1]).unwrap_or_default().max(1);
-    if json {
-        let sizes: Vec<_> = costs
-            .iter()
-            .map(|(size, cost)| {
-                serde_json::json!({
-                    "leases": size,
-                    "total_ns": nanoseconds(cost.total),
-                    "longest_step_ns": nanoseconds(cost.longest),
-                    "per_lease_ns": per_lease(*size, cost),
-                    "records": cost.records,
-                })
-            })
-            .collect();
-        let line = serde_json::json!({
-            "kind": kind,
-            "sizes": sizes,
-            "per_lease_percent_of_1000": flat_percent,
-        });
-        println!("{line}");
-        return;
-    }
-    println!("{kind}: a lease of {} costs {flat_percent} % of one of {}", SIZES[3], SIZES[1]);
-    for (size, cost) in costs {
-        println!(
-            "  {size:>6} leases: {:>9} us, longest step {:>9} us, {:>6} ns a lease, {} records",
-            cost.total.as_micros(),
-            cost.longest.as_micros(),
-            per_lease(*size, cost),
-            cost.records
-        );
-    }
+    let size = |(size, cost): &(u64, Cost)| {
+        json!({
+            "leases": size,
+            "total_ns": nanoseconds(cost.total),
+            "longest_step_ns": nanoseconds(cost.longest),
+            "per_lease_ns": per_lease(*size, cost),
+            "records": cost.records,
+        })
+    };
+    let sizes: Vec<_> = costs.iter().map(size).collect();
+    let line = json!({ "kind": kind, "sizes": sizes, "per_lease_percent_of_1000": flat_percent });
+    tell(json, &line, || {
+        println!("{kind}: a lease of {} costs {flat_percent} % of one of {}", SIZES[3], SIZES[1]);
+        for (size, cost) in costs {
+            let [total, longest] = [cost.total, cost.longest].map(|time| time.as_micros());
+            let (each, records) = (per_lease(*size, cost), cost.records);
+            println!(
+                "  {size:>6} leases: {total:>9} us, longest step {longest:>9} us, {each:>6} ns a lease, {records} records"
+            );
+        }
+    });
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -97,27 +86,10 @@ fn nanoseconds(time: Duration) -> u64 {
 fn with_owner(ranges: Vec<KeyRange>) -> (Leader, Vec<HeldLease>) {
     let namespace = namespace("bench");
     let records = stored(&namespace, Settings::default(), &[(session(0), name(0), ranges)]);
-    let mut leader = Leader::new(group(records), None);
-    leader.pass(Duration::from_secs(20));
-    leader.hello(&namespace, session(0), &name(0));
-    let held = stored_leases(&leader);
-    for _ in 0..2 {
-        let report = leader.report(&namespace, session(0), held.clone());
-        leader.send(report);
-    }
+    let mut leader = Leader::of(records);
+    leader.join(&namespace, 0);
+    let held = leader.leases(0);
     (leader, held)
-}
-
-fn stored_leases(leader: &Leader) -> Vec<HeldLease> {
-    let table = &leader.group().namespaces[&namespace("bench")].table;
-    let held = table.of_session(session(0));
-    held.map(|(range, entry)| HeldLease {
-        range,
-        generation: entry.generation,
-        state_since: entry.state_since,
-        warrant: None,
-    })
-    .collect()
 }
 
 /// The cost of a report that the Owner sends after it renewed everything.
@@ -135,10 +107,7 @@ fn renewal(size: u64) -> Cost {
 
 /// One lease, listed in as many pieces.
 fn held_pieces(size: u64) -> Cost {
-    of_report(parts(1), |report| {
-        let lease = report.held[0];
-        report.held = parts(size).into_iter().map(|range| HeldLease { range, ..lease }).collect();
-    })
+    of_report(parts(1), |report| isolation::held_pieces(report, size))
 }
 
 /// One lease, of which every second piece is given back.
@@ -146,7 +115,7 @@ fn released_pieces(size: u64) -> Cost {
     of_report(parts(1), |report| {
         let lease = report.held[0];
         let pieces = parts(size * 2);
-        let released = pieces.iter().step_by(2).map(|range| release(*range, lease));
+        let released = pieces.iter().step_by(2).map(|range| give_back(*range, lease));
         report.released = released.collect();
         let held = pieces.iter().skip(1).step_by(2);
         report.held = held.map(|range| HeldLease { range: *range, ..lease }).collect();
@@ -156,7 +125,7 @@ fn released_pieces(size: u64) -> Cost {
 /// As many leases, all of them given back.
 fn released_all(size: u64) -> Cost {
     of_report(parts(size), |report| {
-        report.released = report.held.iter().map(|held| release(held.range, *held)).collect();
+        report.released = report.held.iter().map(|held| give_back(held.range, *held)).collect();
         report.held.clear();
     })
 }
@@ -166,7 +135,7 @@ fn released_of_others(size: u64) -> Cost {
     let (mut leader, held) = with_owner(parts(size));
     let foreign = |held: &HeldLease| Release {
         generation: Generation(held.generation.0 + (1 << 40)),
-        ..release(KeyRange::ALL, *held)
+        ..give_back(KeyRange::ALL, *held)
     };
     let mut cost = Cost::default();
     for _ in 0..2 {
@@ -179,12 +148,7 @@ fn released_of_others(size: u64) -> Cost {
 
 /// One lease, refused in as many pieces.
 fn refused_pieces(size: u64) -> Cost {
-    of_report(parts(1), |report| {
-        let lease = report.held[0];
-        report.held.clear();
-        let refusal = |range| Refusal { range, generation: lease.generation };
-        report.refused = parts(size).into_iter().map(refusal).collect();
-    })
+    of_report(parts(1), |report| isolation::refused_pieces(report, size))
 }
 
 /// As many leases, and as many copies, each of every key.
@@ -200,23 +164,21 @@ fn recalled(size: u64) -> Cost {
     let namespace = namespace("bench");
     let settings = Settings { max_moves: usize::MAX, ..Settings::default() };
     let records = stored(&namespace, settings, &[(session(0), name(0), parts(size))]);
-    let mut leader = Leader::new(group(records), None);
-    leader.pass(Duration::from_secs(20));
+    let mut leader = Leader::of(records);
     leader.hello(&namespace, session(0), &name(0));
-    let held = stored_leases(&leader);
+    let held = leader.leases(0);
     // Past the takeover hold, within the leases.
     for _ in 0..8 {
-        let report = leader.report(&namespace, session(0), held.clone());
-        leader.send(report);
+        leader.renew(&namespace, 0);
         leader.pass(Duration::from_secs(10));
     }
     leader.hello(&namespace, session(1), &name(1));
     let report = leader.report(&namespace, session(1), Vec::new());
     leader.send(report);
     let mut cost = Cost::default();
-    for draining in [true, true] {
+    for _ in 0..2 {
         let mut report = leader.report(&namespace, session(0), held.clone());
-        report.draining = draining;
+        report.draining = true;
         cost = leader.send(report);
     }
     cost
@@ -238,7 +200,6 @@ fn diskless_claims(size: u64) -> Cost {
     leader.send(report)
 }
 
-fn release(range: KeyRange, lease: HeldLease) -> Release {
-    let HeldLease { generation, state_since, .. } = lease;
-    Release { range, generation, clean_to: None, state_since, warrant: None }
+fn give_back(range: KeyRange, lease: HeldLease) -> Release {
+    release(range, lease.generation, lease.state_since)
 }

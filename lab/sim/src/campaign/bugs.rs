@@ -3,10 +3,11 @@
 
 use centrifuge_core::injected_bug::Bug;
 
-use super::{Campaign, WorldKind, run_one};
 use crate::check;
 use crate::trace::Trace;
 use crate::world::Failure;
+
+use super::{Campaign, WorldKind, run_one};
 
 /// How many seeds an injected bug may take at most, unless [`BOUNDS`] says otherwise.
 const MOST_SEEDS: u64 = 4_000;
@@ -64,7 +65,6 @@ pub enum Found {
 
 impl Found {
     /// The invariant as whose breach it was found.
-    #[must_use]
     pub fn invariant(&self) -> &'static str {
         match self {
             Found::Seed(_, failure) => failure.violation.invariant,
@@ -75,17 +75,18 @@ impl Found {
 
 impl Search {
     /// Whether it was found soon enough.
-    #[must_use]
     pub fn is_well(&self) -> bool {
         self.found.is_some() && self.seeds <= self.bound
     }
 }
 
 /// Runs seeds with an injected bug until one fails that holds without it; or exhausts the small world that is to find it.
-#[must_use]
-pub fn search(bug: Bug, most: u64, jobs: usize, progress: bool) -> Search {
+/// Unless it is given, the bound says how many seeds are worth trying.
+pub fn search(bug: Bug, most: Option<u64>, jobs: usize, progress: bool) -> Search {
     let world = WorldKind::of(bug);
-    let mut search = Search { bug, seeds: 0, bound: bound(bug).min(most), found: None };
+    let bound = BOUNDS.iter().find(|(of, _)| *of == bug).map_or(MOST_SEEDS, |(_, bound)| *bound);
+    let most = most.unwrap_or(bound.max(MOST_SEEDS));
+    let mut search = Search { bug, seeds: 0, bound: bound.min(most), found: None };
     if let Some((_, model)) = BY_MODEL.iter().find(|(of, _)| *of == bug) {
         let shortest = check::shortest_breach(bug, model);
         search.found = shortest.map(|(sentence, steps)| Found::Model { model, sentence, steps });
@@ -115,23 +116,13 @@ pub fn search(bug: Bug, most: u64, jobs: usize, progress: bool) -> Search {
     search
 }
 
-/// How many seeds are worth trying.
-#[must_use]
-pub fn most_seeds(bug: Bug) -> u64 {
-    bound(bug).max(MOST_SEEDS)
-}
-
-fn bound(bug: Bug) -> u64 {
-    BOUNDS.iter().find(|(of, _)| *of == bug).map_or(MOST_SEEDS, |(_, bound)| *bound)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_search_counts_its_seeds_and_ends_at_the_first_that_only_the_fault_explains() {
-        let search = search(Bug::GrantBeforeRelease, 100, 1, false);
+        let search = search(Bug::GrantBeforeRelease, Some(100), 1, false);
         let Some(Found::Seed(seed, _)) = &search.found else { panic!("it is easily found by seeds") };
         assert_eq!(*seed, search.seeds);
         assert!(search.is_well() && search.bound == 100);
@@ -140,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_fault_that_seeds_do_not_find_is_found_by_its_model() {
-        let search = search(Bug::OfferNeverEnds, 100, 1, false);
+        let search = search(Bug::OfferNeverEnds, Some(100), 1, false);
         assert!(search.is_well() && search.seeds == 0);
         let found = search.found.expect("the model finds it");
         assert!(matches!(found, Found::Model { model: "late", sentence: "L1", .. }), "{found:?}");

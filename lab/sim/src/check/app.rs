@@ -6,8 +6,7 @@ use centrifuge_core::id::{Generation, SessionId, Url};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::owner::{Grant, OwnerAction, Renumbered, TransferId};
 
-use super::properties::Breach;
-use super::scenario::PROBES;
+use super::{Breach, PROBES};
 
 /// What the applications have to do, and what their state is worth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -137,7 +136,8 @@ impl Apps {
             let Some(source) = grant.source else { continue };
             let writes = self.writes_under(probe, source);
             if copy != Some((source, writes)) {
-                return Some(Breach::FalselyClean { session, generation, source });
+                let lacks = format!("with the state of lease {source}, which it lacks");
+                return Some(Breach("S4", format!("{session} takes up lease {generation} {lacks}")));
             }
             if writes > 0 {
                 self.writes.insert((probe, generation), writes);
@@ -149,10 +149,9 @@ impl Apps {
             is_older && grant.range.contains(PROBES[*probe])
         };
         let began_empty = grant.source.is_none();
-        (began_empty && self.writes.keys().any(knows)).then_some(Breach::HidesLoss {
-            session,
-            generation,
-            state_since: grant.state_since,
+        (began_empty && self.writes.keys().any(knows)).then(|| {
+            let claims = format!("but it claims state since {}", grant.state_since);
+            Breach("S4", format!("{session} takes up lease {generation} empty, {claims}"))
         })
     }
 

@@ -8,13 +8,8 @@ use centrifuge_core::owner::{Grant, Renumbered, Revocation, RevokedReason};
 use centrifuge_core::record::{Change, Record};
 use centrifuge_core::table::Entry;
 
-use super::app::probes_in;
-use super::network::{Body, Packet};
-use super::print::Shared;
-use super::properties::Breach;
-use super::scenario::{HOLD, namespace};
-use super::step::Step;
-use super::store::{Append, Store};
+use super::scenario::HOLD;
+use super::{Append, Body, Breach, Packet, Shared, Step, Store, namespace, probes_in};
 
 const HOLD_MS: u64 = HOLD.as_secs() * 1_000;
 
@@ -116,7 +111,10 @@ impl Fates {
         for generation in offered.map(|order| order.generation) {
             let since = *self.offers.entry((manager, session, generation)).or_insert(now);
             if answers && now - since >= HOLD_MS {
-                breach = breach.or(Some(Breach::OfferedForTooLong { session, generation }));
+                let what = format!(
+                    "lease {generation} is still on offer to {session} after a hold, and is nobody's"
+                );
+                breach.get_or_insert(Breach("L1", what));
             }
         }
         breach
@@ -146,7 +144,10 @@ impl Step<'_> {
                 let concerned = under.is_none_or(|generation| generation == entry.generation);
                 if concerned && self.has_state_at_hand(append.manager, probe, &entry) {
                     let generation = entry.generation;
-                    self.blame(Some(Breach::LostWithoutCause { probe, generation }));
+                    let what = format!(
+                        "the state of key {key} under lease {generation} is given up without a cause"
+                    );
+                    self.blame(Some(Breach("S4", what)));
                 }
             }
         }

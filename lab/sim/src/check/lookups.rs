@@ -15,10 +15,7 @@ use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::table::PublishedEntry;
 use centrifuge_core::time::Instant;
 
-use super::app::probes_in;
-use super::print::{Shared, mix, print, print_without};
-use super::properties::Breach;
-use super::scenario::{PROBES, manager_id, namespace};
+use super::{Breach, PROBES, Shared, manager_id, mix, namespace, print, print_without, probes_in};
 
 /// The instant at which Lookups look: they are judged by what they were shown, whenever that was.
 const NOW: Instant = Instant(1_000_000_000_000);
@@ -176,11 +173,12 @@ impl Lookups {
             }
             let known = knew.unwrap_or_default();
             let wrong = match (raised, counted_on == state) {
-                (true, true) => Some(Breach::FalseLoss { probe, known, generation }),
-                (false, false) => Some(Breach::MissedLoss { probe, known, generation }),
-                _ => None,
+                (true, true) => format!("tells that the state of key {key} is lost, which it is not"),
+                (false, false) => format!("does not tell that the state of key {key} is lost"),
+                _ => continue,
             };
-            breach = breach.or(wrong);
+            let shown = format!("a Lookup that knew lease {known} is shown lease {generation}");
+            breach = breach.or_else(|| Some(Breach("S4", format!("{shown} and {wrong}"))));
         }
         (next.share(), breach)
     }

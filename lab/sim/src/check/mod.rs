@@ -6,17 +6,13 @@
 //! that such worlds can break, and in every world something worth the effort must happen.
 
 mod app;
-mod deeds;
 mod explain;
 mod fates;
-mod feed;
 mod flease;
 mod lookups;
-mod memo;
 mod models;
 mod network;
 mod nodes;
-mod prelude;
 mod print;
 mod properties;
 mod runner;
@@ -26,29 +22,28 @@ mod step;
 mod store;
 #[cfg(test)]
 mod tests;
-mod words;
 mod world;
 
 use std::io::IsTerminal;
-use std::process::ExitCode;
 
 use centrifuge_core::injected_bug::Bug;
 use serde_json::{Value, json};
 
 use crate::campaign::WorldKind;
 
-use runner::{Example, Findings, exhaust, for_all, hunt};
-use scenario::{Expect, Scenario};
-
-/// Which of the models, by name; all of them unless some are named.
-#[derive(Clone, Copy)]
-pub struct Chosen<'a>(pub &'a [String]);
-
-impl Chosen<'_> {
-    fn models(self) -> impl Iterator<Item = Small> {
-        all().filter(move |model| self.0.is_empty() || self.0.iter().any(|name| name == model.name()))
-    }
-}
+use app::{Apps, Task, TaskKind, probes_in};
+use fates::Fates;
+use lookups::Lookups;
+use network::{Body, Network, Node, Packet};
+use nodes::{Input, ManagerNode, OwnerNode};
+use print::{Shared, mix, print, print_without};
+use properties::{Breach, Memory};
+use runner::{Example, Findings, Until, explore, for_all};
+use scenario::{Command, Counted, Expect, PROBES, Scenario, address, manager_id, namespace};
+use stage::Stage;
+use step::Step;
+use store::{Append, Election, Store};
+use world::{Action, Slot, State, World};
 
 /// A small world of either kind.
 #[derive(Clone)]
@@ -77,22 +72,15 @@ impl Small {
     fn bug(mut self, bug: Bug) -> Small {
         match &mut self {
             Small::Managers(scenario) => scenario.bug = Some(bug),
-            Small::Flease(scenario) => scenario.bug(bug),
+            Small::Flease(scenario) => scenario.bug = Some(bug),
         }
         self
     }
 
-    fn exhaust(self) -> Findings {
+    fn explore(self, until: Until) -> Findings {
         match self {
-            Small::Managers(scenario) => exhaust(world::World::new(*scenario)),
-            Small::Flease(scenario) => exhaust(flease::World::new(scenario)),
-        }
-    }
-
-    fn hunt(self) -> Findings {
-        match self {
-            Small::Managers(scenario) => hunt(world::World::new(*scenario)),
-            Small::Flease(scenario) => hunt(flease::World::new(scenario)),
+            Small::Managers(scenario) => explore(world::World::new(*scenario), until),
+            Small::Flease(scenario) => explore(flease::World::new(scenario), until),
         }
     }
 }
@@ -102,33 +90,36 @@ fn all() -> impl Iterator<Item = Small> {
     managers.chain(flease::all().into_iter().map(Small::Flease))
 }
 
+/// The models of these names; all of them unless some are named.
+fn chosen(names: &[String]) -> impl Iterator<Item = Small> {
+    all().filter(|model| names.is_empty() || names.iter().any(|name| name == model.name()))
+}
+
 /// The names of the models.
-#[must_use]
 pub fn names() -> Vec<&'static str> {
     all().map(|model| model.name()).collect()
 }
 
 /// The shortest way in which a model shows an injected bug, if it does: the sentence that is broken, and the steps.
-#[must_use]
 pub fn shortest_breach(bug: Bug, model: &str) -> Option<(&'static str, usize)> {
     let model = all().find(|small| small.name() == model && small.can_show(bug))?;
-    let example = model.bug(bug).hunt().example?;
+    let example = model.bug(bug).explore(Until::Broken).example?;
     Some((example.sentence, example.steps))
 }
 
 /// Exhausts the chosen models, or, with an injected bug, looks for one among them that finds it.
 ///
 /// Fails if a model is not what it should be or is not exhausted; with an injected bug, if no model finds it.
-pub fn run(json: bool, bug: Option<Bug>, chosen: Chosen) -> ExitCode {
-    let well = match bug {
-        None => check(json, chosen),
-        Some(bug) => find(json, bug, chosen),
-    };
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+pub fn run(json: bool, bug: Option<Bug>, names: &[String]) -> bool {
+    match bug {
+        None => check(json, names),
+        Some(bug) => find(json, bug, names),
+    }
 }
 
-fn check(json: bool, chosen: Chosen) -> bool {
-    let findings = for_all(chosen.models().collect(), Small::exhaust, |found| progress(json, found));
+fn check(json: bool, names: &[String]) -> bool {
+    let models = chosen(names).collect();
+    let findings = for_all(models, |model| model.explore(Until::Exhausted), |found| progress(json, found));
     let well = findings.iter().all(Findings::as_expected);
     if json {
         println!("{}", json!({ "models": findings.iter().map(as_json).collect::<Vec<_>>() }));
@@ -136,17 +127,14 @@ fn check(json: bool, chosen: Chosen) -> bool {
     }
     findings.iter().for_each(tell);
     println!("{}", table(&findings));
-    println!(
-        "{}",
-        if well { "every model is what it should be" } else { "NOT every model is what it should be" }
-    );
+    println!("{} model is what it should be", if well { "every" } else { "NOT every" });
     well
 }
 
-fn find(json: bool, bug: Bug, chosen: Chosen) -> bool {
-    let models = chosen.models().filter(|model| model.can_show(bug));
+fn find(json: bool, bug: Bug, names: &[String]) -> bool {
+    let models = chosen(names).filter(|model| model.can_show(bug));
     let planted = models.map(|model| model.bug(bug)).collect();
-    let findings = for_all(planted, Small::hunt, |found| progress(json, found));
+    let findings = for_all(planted, |model| model.explore(Until::Broken), |found| progress(json, found));
     let shortest =
         findings.iter().filter_map(|found| found.example.as_ref()).min_by_key(|example| example.steps);
     if json {

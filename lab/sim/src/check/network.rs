@@ -7,7 +7,7 @@ use centrifuge_core::id::SessionId;
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager};
 use centrifuge_core::owner::TransferId;
 
-use super::print::Shared;
+use super::Shared;
 
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -86,20 +86,23 @@ impl<T: Hash> Shared<T> {
     pub(super) fn new(value: T) -> Shared<T> {
         Shared { print: print(&value), value: Arc::new(value) }
     }
+
+    /// Changes a copy of the value and shares that instead.
+    pub(super) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R
+    where
+        T: Clone,
+    {
+        let mut value = T::clone(&self.value);
+        let result = change(&mut value);
+        *self = Shared::new(value);
+        result
+    }
 }
 
 impl<T> Shared<T> {
     /// Shares a value whose print was made by other means.
     pub(super) fn printed(print: u64, value: T) -> Shared<T> {
         Shared { print, value: Arc::new(value) }
-    }
-
-    /// A copy of the value, to be changed and shared anew.
-    pub(super) fn clone_inner(&self) -> T
-    where
-        T: Clone,
-    {
-        T::clone(&self.value)
     }
 
     /// The print.

@@ -5,20 +5,36 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, CheckerBuilder, Expectation, HasDiscoveries, Model};
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-use super::scenario::Expect;
+use super::Expect;
 
-/// After how many steps an exploration is given up: far beyond every model, in reach of an injected bug.
-const LIMIT: usize = 40_000_000;
-/// The same while an injected bug is sought, which may make a world endless.
-const PLANTED_LIMIT: usize = 6_000_000;
+/// How far an exploration goes.
+#[derive(Clone, Copy)]
+pub(super) enum Until {
+    /// Every state is visited.
+    Exhausted,
+    /// Some state breaks a sentence: an injected bug is sought, which may make a world endless.
+    Broken,
+}
+
+impl Until {
+    /// After how many steps an exploration is given up: far beyond every model, in reach of an injected bug.
+    fn limit(self) -> usize {
+        match self {
+            Until::Exhausted => 40_000_000,
+            Until::Broken => 6_000_000,
+        }
+    }
+}
 
 /// What the checker must know of a world beside its states.
-pub(super) trait SmallWorld: Model + Clone + Send + Sync + 'static
-where
-    Self::State: Clone + Hash + PartialEq + Send + Sync,
-    Self::Action: Clone + PartialEq + Send + Sync,
+pub(super) trait SmallWorld:
+    Model<State: Clone + Hash + PartialEq + Send + Sync, Action: Clone + PartialEq + Send + Sync>
+    + Clone
+    + Send
+    + Sync
+    + 'static
 {
     /// Its name, what it covers, and what is expected of it.
     fn about(&self) -> (&'static str, &'static str, Expect);
@@ -76,36 +92,17 @@ impl Findings {
     }
 }
 
-/// Visits every state of a world.
-pub(super) fn exhaust<W: SmallWorld>(world: W) -> Findings
-where
-    W::State: Clone + Hash + PartialEq + Send + Sync,
-    W::Action: Clone + PartialEq + Send + Sync,
-{
-    explore(world, LIMIT, |checker| checker)
-}
-
-/// Visits states of a world until one breaks a sentence.
-pub(super) fn hunt<W: SmallWorld>(world: W) -> Findings
-where
-    W::State: Clone + Hash + PartialEq + Send + Sync,
-    W::Action: Clone + PartialEq + Send + Sync,
-{
-    explore(world, PLANTED_LIMIT, |checker| checker.finish_when(HasDiscoveries::AnyFailures))
-}
-
-fn explore<W: SmallWorld>(
-    world: W,
-    limit: usize,
-    until: impl FnOnce(CheckerBuilder<W>) -> CheckerBuilder<W>,
-) -> Findings
-where
-    W::State: Clone + Hash + PartialEq + Send + Sync,
-    W::Action: Clone + PartialEq + Send + Sync,
-{
+/// Visits the states of a world.
+pub(super) fn explore<W: SmallWorld>(world: W, until: Until) -> Findings {
     let begun = Instant::now();
     let (name, covers, expect) = world.about();
-    let checker = until(world.clone().checker().target_state_count(limit)).spawn_bfs().join();
+    let limit = until.limit();
+    let checker = world.clone().checker().target_state_count(limit);
+    let checker = match until {
+        Until::Exhausted => checker,
+        Until::Broken => checker.finish_when(HasDiscoveries::AnyFailures),
+    };
+    let checker = checker.spawn_bfs().join();
     let discoveries = checker.discoveries();
     let (mut broken, mut missing) = (Vec::new(), Vec::new());
     for property in world.properties() {
@@ -132,11 +129,7 @@ where
 }
 
 /// The shortest way to break a sentence, given one: looks again and again for one that is shorter still.
-fn shortest<W: SmallWorld>(world: &W, mut path: Path<W>) -> Path<W>
-where
-    W::State: Clone + Hash + PartialEq + Send + Sync,
-    W::Action: Clone + PartialEq + Send + Sync,
-{
+fn shortest<W: SmallWorld>(world: &W, mut path: Path<W>) -> Path<W> {
     loop {
         let checker = world.clone().checker().finish_when(HasDiscoveries::AnyFailures);
         let checker = checker.target_max_depth(path.len()).spawn_bfs().join();
@@ -150,11 +143,7 @@ where
 }
 
 /// If the prelude itself breaks a sentence, its steps are the way.
-fn example<W: SmallWorld>(world: &W, path: Path<W>) -> Example
-where
-    W::State: Clone + Hash + PartialEq + Send + Sync,
-    W::Action: Clone + PartialEq + Send + Sync,
-{
+fn example<W: SmallWorld>(world: &W, path: Path<W>) -> Example {
     let path = if path.len() > 1 { path } else { world.prelude() };
     let broken = path.last().and_then(|(state, _)| W::broken(state));
     Example { sentence: broken.unwrap_or_default(), steps: path.len() - 1, story: world.story(&path) }

@@ -11,7 +11,8 @@ use centrifuge_core::manager::{AdminCommand, ManagerConfig};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
-use centrifuge_core::time::Instant;
+
+use crate::clock::Clock;
 
 use super::properties::Milestone;
 
@@ -26,16 +27,17 @@ pub(super) const HOLD: Duration = Duration::from_secs(13);
 pub(super) const RENEWAL: Duration = Duration::from_secs(3);
 
 /// What a model should turn out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Expect {
     /// No state breaks a sentence.
+    #[default]
     Clean,
     /// Some state does: a control that the checker can find one.
     Violation,
 }
 
 /// One small world.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Scenario {
     /// The name by which it is reported.
     pub(super) name: &'static str,
@@ -73,51 +75,69 @@ pub(super) struct Scenario {
 
 /// Where a world ends. Within it everything that can happen does: every message that was ever sent may arrive at any
 /// time, in any order, any number of times or never, whatever became of its sender and receiver.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Boundary {
     /// The instants of real time at which things happen, in milliseconds. A machine that is due at one of them may
     /// also be late.
-    pub(super) instants: Vec<u64>,
+    pub(super) instants: &'static [u64],
     /// How many different messages may be sent.
     pub(super) messages: usize,
     /// Whether a message arrives once at most, as on a stream. Messages may still overtake each other and be lost.
     pub(super) no_duplicates: bool,
-    /// How many hellos may arrive: each one that does opens another offer, also a repeated one.
-    pub(super) hellos: u8,
-    /// How many processes may die.
-    pub(super) crashes: u8,
-    /// How many processes may be started.
-    pub(super) starts: u8,
-    /// How many new leaders there may be.
-    pub(super) elections: u8,
-    /// How many batches the store may leave in doubt.
-    pub(super) doubts: u8,
-    /// How many writes applications serve.
-    pub(super) writes: u8,
-    /// How many transfers may fail.
-    pub(super) failures: u8,
-    /// How many streams of Owners may break.
-    pub(super) breaks: u8,
-    /// How many processes may be restored from an earlier state, each from one that was kept at any time.
-    pub(super) restores: u8,
+    /// How often each thing that is counted may happen.
+    pub(super) most: Counts,
 }
 
-impl Default for Boundary {
-    fn default() -> Boundary {
-        Boundary {
-            instants: vec![0],
-            messages: 8,
-            no_duplicates: false,
-            hellos: 0,
-            crashes: 0,
-            starts: 0,
-            elections: 0,
-            doubts: 0,
-            writes: 0,
-            failures: 0,
-            breaks: 0,
-            restores: 0,
-        }
+impl Boundary {
+    /// Messages may arrive again and again. What `most` does not list never happens.
+    pub(super) fn new(instants: &'static [u64], messages: usize, most: &[(Counted, u8)]) -> Boundary {
+        let mut counts = Counts::default();
+        most.iter().for_each(|(counted, most)| counts.0[*counted as usize] = *most);
+        Boundary { instants, messages, no_duplicates: false, most: counts }
+    }
+
+    /// The same, but a message arrives once at most.
+    pub(super) fn once(instants: &'static [u64], messages: usize, most: &[(Counted, u8)]) -> Boundary {
+        Boundary { no_duplicates: true, ..Boundary::new(instants, messages, most) }
+    }
+}
+
+/// What may happen so often and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// A hello arrives: each one that does opens another offer, also a repeated one.
+    Hellos,
+    /// A process dies.
+    Crashes,
+    /// A process is started.
+    Starts,
+    /// There is a new leader.
+    Elections,
+    /// The store leaves a batch in doubt.
+    Doubts,
+    /// An application serves a write.
+    Writes,
+    /// A transfer fails.
+    Failures,
+    /// The stream of an Owner breaks.
+    Breaks,
+    /// The state of a process is kept, which is restored from it at any time.
+    Restores,
+}
+
+/// How often each thing that is counted happened, or may happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Counts([u8; Counted::Restores as usize + 1]);
+
+impl Counts {
+    /// How often one of them did.
+    pub(super) fn of(self, counted: Counted) -> u8 {
+        self.0[counted as usize]
+    }
+
+    /// One of them happens once more.
+    pub(super) fn add(&mut self, counted: Counted) {
+        self.0[counted as usize] += 1;
     }
 }
 
@@ -167,33 +187,15 @@ pub(super) enum Command {
     Resign,
 }
 
-/// A clock: an offset and a rate.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    /// What it shows at the start, in seconds.
-    pub(super) offset: u64,
-    /// It counts this ...
-    pub(super) counts: u64,
-    /// ... while this much real time passes.
-    pub(super) during: u64,
-}
-
-impl Clock {
-    /// A clock that runs as real time does.
-    pub(super) fn steady(offset: u64) -> Clock {
-        Clock { offset, counts: 1, during: 1 }
-    }
-
-    /// What it shows at a real instant, in milliseconds.
-    pub(super) fn read(self, at: u64) -> Instant {
-        Instant(self.offset * 1_000_000_000 + at * 1_000_000 * self.counts / self.during)
-    }
+/// A clock that runs as real time does, and shows so many seconds at the start.
+pub(super) const fn steady(offset: u64) -> Clock {
+    Clock { offset: offset * 1_000_000_000, numerator: 1, denominator: 1, lost: 0 }
 }
 
 impl ManagerPlan {
     /// A Manager with an exact clock that need not renew its leader lease within the boundary.
     pub(super) fn steady(offset: u64) -> ManagerPlan {
-        ManagerPlan { clock: Clock::steady(offset), leader_lease: Duration::from_secs(1_000), starved: false }
+        ManagerPlan { clock: steady(offset), leader_lease: Duration::from_secs(1_000), starved: false }
     }
 }
 
@@ -207,24 +209,8 @@ impl OwnerPlan {
 impl Scenario {
     /// A world of one Manager with everything prompt, nothing in it and nothing allowed.
     pub(super) fn new(name: &'static str, covers: &'static str) -> Scenario {
-        Scenario {
-            name,
-            expect: Expect::Clean,
-            covers,
-            boundary: Boundary::default(),
-            managers: vec![ManagerPlan::steady(100)],
-            owners: Vec::new(),
-            prelude: Vec::new(),
-            commands: Vec::new(),
-            wishes: Vec::new(),
-            settings: settings(),
-            slow_store: false,
-            slow_apps: false,
-            losses_need_causes: false,
-            lookups: false,
-            milestones: &[],
-            bug: None,
-        }
+        let (boundary, managers) = (Boundary::new(&[0], 8, &[]), vec![ManagerPlan::steady(100)]);
+        Scenario { name, covers, boundary, managers, settings: settings(), ..Scenario::default() }
     }
 
     /// What the process at a place is told at its start.

@@ -1,21 +1,21 @@
-//! One step of a small world: what happens, and all that follows from it at once.
+//! One step of a small world: what happens, what machines, stores and applications make of it, and all that follows at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use centrifuge_core::id::{Credential, Nonce, Term};
-use centrifuge_core::manager::{ElectionEvent, ManagerEvent};
-use centrifuge_core::owner::OwnerEvent;
+use centrifuge_core::id::{Credential, ManagerId, Nonce, SessionId, Term};
+use centrifuge_core::manager::{
+    ElectionCommand, ElectionEvent, ManagerAction, ManagerEvent, StoreCommand, StoreEvent, StreamId,
+};
+use centrifuge_core::message::{LeaseOrder, ManagerToOwner, OwnerToManager};
+use centrifuge_core::owner::{OwnerAction, OwnerEvent, TransferId};
 
-use super::app::{Apps, Task};
-use super::fates::Fates;
-use super::network::Packet;
-use super::nodes::{Input, ManagerNode, OwnerNode};
-use super::print::Shared;
-use super::properties::Breach;
-use super::scenario::{Command, manager_id};
-use super::stage::Stage;
-use super::store::{Append, Election, Store};
-use super::world::{Action, Kept, Slot, State};
+use super::world::Kept;
+use super::{
+    Action, Append, Apps, Body, Breach, Command, Counted, Election, Fates, Input, Lookups, ManagerNode, Node,
+    OwnerNode, PROBES, Packet, Shared, Slot, Stage, State, Store, Task, TaskKind, address, manager_id,
+    namespace,
+};
 
 /// A step under way: the state so far, and what follows from it at once.
 pub(super) struct Step<'a> {
@@ -50,6 +50,10 @@ impl<'a> Step<'a> {
     /// Does one action.
     pub(super) fn take(&mut self, action: &Action) {
         let spent = &mut self.state.spent;
+        // A write counts only if it is served.
+        if let Some(counted) = action.counted().filter(|counted| *counted != Counted::Writes) {
+            spent.counts.add(counted);
+        }
         match action {
             Action::Deliver(packet) => self.deliver(packet),
             Action::Wake(node) => self.wake(*node),
@@ -67,41 +71,20 @@ impl<'a> Step<'a> {
                 self.owner(slot, event);
             }
             Action::Commit(place) => self.commit(*place),
-            Action::Doubt(place) => {
-                spent.doubts += 1;
-                self.doubt(*place);
-            }
+            Action::Doubt(place) => self.doubt(*place),
             Action::Arrive(place) => self.arrive(*place),
             Action::Work(task) => self.queue.push_back(Event::Work(task.clone())),
-            Action::Fail(task) => {
-                spent.failures += 1;
-                self.fail(task);
-            }
+            Action::Fail(task) => self.fail(task),
             Action::Write(slot, probe) => self.write(*slot, *probe),
-            Action::Crash(slot) => {
-                spent.crashes += 1;
-                self.crash(*slot);
-            }
-            Action::Start(slot) => {
-                spent.starts += 1;
-                self.start(*slot);
-            }
-            Action::Break(slot) => {
-                spent.breaks += 1;
-                self.break_stream(*slot);
-            }
-            Action::Keep(slot) => {
-                spent.keeps += 1;
-                self.keep(*slot);
-            }
+            Action::Crash(slot) => self.crash(*slot),
+            Action::Start(slot) => self.start(*slot),
+            Action::Break(slot) => self.break_stream(*slot),
+            Action::Keep(slot) => self.keep(*slot),
             Action::Restore(slot) => {
                 spent.restores += 1;
                 self.restore(*slot);
             }
-            Action::Elect(manager) => {
-                spent.elections += 1;
-                self.elect(*manager);
-            }
+            Action::Elect(manager) => self.elect(*manager),
         }
         self.run();
     }
@@ -124,25 +107,19 @@ impl<'a> Step<'a> {
 
     /// A sentence is broken, unless one is already.
     pub(super) fn blame(&mut self, breach: Option<Breach>) {
-        self.state.breach = self.state.breach.or(breach);
+        if self.state.breach.is_none() {
+            self.state.breach = breach.map(Shared::new);
+        }
     }
 
     /// The process at a place is to be fed.
-    pub(super) fn owner(&mut self, slot: usize, event: OwnerEvent) {
+    fn owner(&mut self, slot: usize, event: OwnerEvent) {
         self.queue.push_back(Event::Owner(slot, Input::Event(event)));
     }
 
     /// A Manager is to be fed.
-    pub(super) fn manager(&mut self, manager: usize, event: ManagerEvent) {
+    fn manager(&mut self, manager: usize, event: ManagerEvent) {
         self.queue.push_back(Event::Manager(manager, Input::Event(event)));
-    }
-
-    /// Changes the applications.
-    pub(super) fn change_apps<T>(&mut self, change: impl FnOnce(&mut Apps) -> T) -> T {
-        let mut apps = self.state.apps.clone_inner();
-        let result = change(&mut apps);
-        self.state.apps = Shared::new(apps);
-        result
     }
 
     /// Changes what the oracle knows of where state is, where that matters.
@@ -150,22 +127,11 @@ impl<'a> Step<'a> {
         if !self.stage.scenario.losses_need_causes {
             return T::default();
         }
-        let mut fates = self.state.fates.clone_inner();
-        let result = change(&mut fates);
-        self.state.fates = Shared::new(fates);
-        result
-    }
-
-    /// Changes the store.
-    pub(super) fn change_store<T>(&mut self, change: impl FnOnce(&mut Store) -> T) -> T {
-        let mut store = self.state.store.clone_inner();
-        let result = change(&mut store);
-        self.state.store = Shared::new(store);
-        result
+        self.state.fates.change(change)
     }
 
     /// A Manager's campaign is won.
-    pub(super) fn campaign(&mut self, manager: usize, request: u64) {
+    fn campaign(&mut self, manager: usize, request: u64) {
         let term = Term(self.state.election.term.0 + 1);
         self.state.election = Election { term, leader: Some(manager) };
         self.manager(manager, ManagerEvent::Election(ElectionEvent::Won { request, term }));
@@ -189,7 +155,7 @@ impl<'a> Step<'a> {
     fn crash(&mut self, slot: usize) {
         self.state.owners[slot].process = None;
         self.state.owners[slot].kept = None;
-        self.change_apps(|apps| apps.forget(slot));
+        self.state.apps.change(|apps| apps.forget(slot));
         self.change_fates(|fates| fates.end_all(slot));
         self.look(slot);
     }
@@ -219,12 +185,279 @@ impl<'a> Step<'a> {
     fn restore(&mut self, slot: usize) {
         let Some(kept) = self.state.owners[slot].kept.take() else { return };
         self.state.owners[slot].process = Some(kept.process.clone());
-        self.change_apps(|apps| {
+        self.state.apps.change(|apps| {
             apps.forget(slot);
             apps.put_back(&kept.copies);
         });
         self.change_fates(|fates| fates.end_all(slot));
         let fresh = Nonce(u128::from(0xf0 + self.state.spent.restores));
         self.owner(slot, OwnerEvent::ClockJumped { fresh: Credential::unproven(fresh) });
+    }
+}
+
+impl Step<'_> {
+    /// A message arrives.
+    fn deliver(&mut self, packet: &Shared<Packet>) {
+        if let (Node::Owner(slot), Body::Copied { transfer, .. }) = (packet.to, &packet.body) {
+            self.state.apps.change(|apps| apps.stop_waiting(slot, *transfer));
+        }
+        if let (Node::Manager(manager), Body::ToManager(OwnerToManager::Report(report))) =
+            (packet.to, &packet.body)
+        {
+            let now = self.stage.real_time(&self.state);
+            self.change_fates(|fates| fates.hear(manager, report.session, now));
+        }
+        if self.stage.scenario.boundary.no_duplicates {
+            self.state.network.take(packet);
+        }
+        self.arrived = Some(packet.clone());
+        match packet.to {
+            Node::Owner(slot) => self.queue.push_back(Event::Owner(slot, Input::Packet(packet.clone()))),
+            Node::Manager(manager) => {
+                self.queue.push_back(Event::Manager(manager, Input::Packet(packet.clone())));
+            }
+        }
+    }
+
+    /// A machine is woken.
+    fn wake(&mut self, node: Node) {
+        self.queue.push_back(match node {
+            Node::Owner(slot) => Event::Owner(slot, Input::Wake),
+            Node::Manager(manager) => Event::Manager(manager, Input::Wake),
+        });
+    }
+
+    /// Feeds the process at a place and does what it wants done.
+    fn feed_owner(&mut self, slot: usize, input: &Input<OwnerEvent>) {
+        let Some(outcome) = self.stage.owner_outcome(&self.state, slot, input) else { return };
+        let (node, actions) = &*outcome;
+        let before = self.state.owners[slot].process.replace(node.clone());
+        let from = before.map_or(Term::ZERO, |before| before.machine.term());
+        let to = node.machine.term();
+        let fell = (to < from).then(|| {
+            let what = format!("the process at {} went from term {from} back to term {to}", address(slot));
+            Breach("S5", what)
+        });
+        self.blame(fell);
+        for action in actions {
+            match action {
+                OwnerAction::ToManager { to, message } => self.send_to_manager(slot, to, message),
+                OwnerAction::Granted(grants) => {
+                    let session = node.machine.session();
+                    let take_up =
+                        |apps: &mut Apps| grants.iter().find_map(|grant| apps.take_up(slot, session, grant));
+                    let breach = self.state.apps.change(take_up);
+                    self.blame(breach);
+                    self.change_fates(|fates| fates.take_up(slot, grants));
+                }
+                OwnerAction::Revoked(revoked) => {
+                    let moved_to = input.confirmed_by();
+                    self.change_fates(|fates| fates.revoke(slot, revoked, moved_to));
+                }
+                OwnerAction::Renumbered(renumbered) => {
+                    self.state.apps.change(|apps| apps.renumber(renumbered));
+                    self.change_fates(|fates| fates.renumber(slot, renumbered));
+                    self.state.memory.change(|memory| memory.renumber(slot, renumbered));
+                }
+                action => self.tell_app(slot, action),
+            }
+        }
+        self.look(slot);
+    }
+
+    fn send_to_manager(&mut self, slot: usize, to: &ManagerId, message: &OwnerToManager) {
+        let named = |manager: &usize| manager_id(*manager) == *to;
+        if let Some(manager) = (0..self.state.managers.len()).find(named) {
+            let (from, to) = (Node::Owner(slot), Node::Manager(manager));
+            self.state.network.send(Packet { from, to, body: Body::ToManager(message.clone()) });
+        }
+    }
+
+    fn tell_app(&mut self, slot: usize, action: &OwnerAction) {
+        self.state.apps.change(|apps| apps.hear(slot, action));
+        if !self.stage.scenario.slow_apps {
+            let tasks = self.state.apps.tasks.iter().filter(|task| task.slot == slot);
+            self.queue.extend(tasks.cloned().map(Event::Work));
+        }
+    }
+
+    /// The oracle looks at the process at a place.
+    fn look(&mut self, slot: usize) {
+        let now = self.stage.owner_time(&self.state, slot);
+        let process = self.state.owners[slot].process.as_ref().map(|node| (&**node, now));
+        if self.state.memory.is_up_to_date(slot, process) {
+            return;
+        }
+        let breach =
+            self.state.memory.change(|memory| memory.look(slot, process).or_else(|| memory.two_owners()));
+        self.blame(breach);
+    }
+
+    /// Feeds a Manager and does what it wants done.
+    fn feed_manager(&mut self, manager: usize, input: &Input<ManagerEvent>) {
+        let Some(outcome) = self.stage.manager_outcome(&self.state, manager, input) else { return };
+        let (node, actions) = &*outcome;
+        self.state.managers[manager] = node.clone();
+        for action in actions {
+            match action {
+                ManagerAction::ToOwner { to, message } => self.send_to_owner(manager, *to, message),
+                ManagerAction::Store(StoreCommand::Append { term, index, batch }) => {
+                    self.send_to_store(Append {
+                        manager,
+                        term: *term,
+                        index: *index,
+                        batch: Arc::clone(batch),
+                    });
+                }
+                ManagerAction::Store(StoreCommand::Load { request }) => {
+                    let (index, group) = (self.state.store.index(), Arc::clone(&self.state.store.group));
+                    let loaded = StoreEvent::Loaded { request: *request, index, group };
+                    self.manager(manager, ManagerEvent::Store(loaded));
+                }
+                ManagerAction::Election(ElectionCommand::Campaign { request }) => {
+                    self.campaign(manager, *request)
+                }
+                // A deposed leader is not told: it has to find out by its own clock.
+                ManagerAction::Election(ElectionCommand::Renew { request, term })
+                    if self.state.election.term == *term =>
+                {
+                    let renewed = ElectionEvent::Renewed { request: *request };
+                    self.manager(manager, ManagerEvent::Election(renewed));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn send_to_owner(&mut self, manager: usize, to: StreamId, message: &ManagerToOwner) {
+        if let ManagerToOwner::Assign(assign) = message {
+            let session = assign.session;
+            let missing = assign.orders.iter().find(|order| !self.state.store.has_committed(session, order));
+            let breach = missing.map(|LeaseOrder { generation, .. }| {
+                Breach("S6", format!("{session} is told of lease {generation}, which is not committed"))
+            });
+            self.blame(breach);
+            let (now, arrived) = (self.stage.real_time(&self.state), self.arrived.clone());
+            let breach = self.change_fates(|fates| fates.offer(manager, now, assign, arrived.as_deref()));
+            self.blame(breach);
+        }
+        let slot = usize::try_from(to.0).unwrap_or(usize::MAX);
+        let (from, to) = (Node::Manager(manager), Node::Owner(slot));
+        self.state.network.send(Packet { from, to, body: Body::ToOwner(message.clone()) });
+    }
+
+    /// What is told in the same breath as an append is judged before it.
+    fn send_to_store(&mut self, append: Append) {
+        if self.stage.scenario.slow_store {
+            self.state.store.change(|store| store.pending.push(append));
+        } else {
+            self.queue.push_back(Event::Append(append));
+        }
+    }
+
+    /// The store takes or refuses a batch and says so.
+    fn append(&mut self, append: &Append) {
+        let event = self.put(append);
+        self.manager(append.manager, ManagerEvent::Store(event));
+    }
+
+    /// The store takes or refuses a batch.
+    fn put(&mut self, append: &Append) -> StoreEvent {
+        let newest = self.state.election.term;
+        let before = self.state.store.clone();
+        let (event, breach) = self.state.store.change(|store| store.append(append, newest));
+        self.blame(breach);
+        self.judge_losses(&before, append);
+        self.publish(&before, append);
+        event
+    }
+
+    /// The store finishes a batch.
+    fn commit(&mut self, place: usize) {
+        let append = self.state.store.change(|store| store.pending.remove(place));
+        self.append(&append);
+    }
+
+    /// The store says that it does not know what became of a batch.
+    fn doubt(&mut self, place: usize) {
+        let append = self.state.store.change(|store| store.pending.remove(place));
+        let unknown = StoreEvent::Unknown { index: append.index };
+        self.manager(append.manager, ManagerEvent::Store(unknown));
+        self.state.store.change(|store| store.late.push(append));
+    }
+
+    /// A batch that was in doubt gets to the log, if it still may.
+    fn arrive(&mut self, place: usize) {
+        let append = self.state.store.change(|store| store.late.remove(place));
+        self.put(&append);
+    }
+
+    /// Shows the Lookups a batch, if the store has just taken it.
+    fn publish(&mut self, before: &Shared<Store>, append: &Append) {
+        if !self.stage.scenario.lookups || before.index() == self.state.store.index() {
+            return;
+        }
+        let store = self.state.store.clone();
+        let Some(stored) = store.group.namespaces.get(&namespace()) else { return };
+        let mut lookups = Lookups::clone(&self.state.lookups);
+        let breach = lookups.see(&append.batch, stored, &store.published);
+        self.state.lookups = lookups.share();
+        self.blame(breach);
+    }
+
+    /// An application does what it was asked to, if that has not become void.
+    fn work(&mut self, task: &Task) {
+        if !self.state.apps.change(|apps| apps.tasks.remove(task)) {
+            return;
+        }
+        let Task { slot, transfer, ref kind } = *task;
+        match kind {
+            TaskKind::Quiesce => self.owner(slot, OwnerEvent::Quiesced(transfer)),
+            TaskKind::Copy => self.owner(slot, OwnerEvent::TransferReady(transfer)),
+            TaskKind::Finish { range, generation, to } => {
+                let place = (0..self.state.owners.len()).find(|slot| address(*slot) == *to);
+                let there = place.and_then(|place| Some((place, self.state.owners[place].process.as_ref()?)));
+                let Some((place, node)) = there else {
+                    return self.owner(slot, OwnerEvent::TransferFailed(transfer));
+                };
+                let session = node.machine.session();
+                self.state.apps.change(|apps| apps.copy(place, *range, *generation));
+                let term =
+                    self.state.owners[slot].process.as_ref().map_or(Term(0), |node| node.machine.term());
+                self.owner(place, OwnerEvent::ImportReady { range: *range, source: *generation, term });
+                self.confirm(slot, transfer, place, session);
+            }
+            TaskKind::Await => {}
+        }
+    }
+
+    /// The destination tells the source that it has everything.
+    fn confirm(&mut self, slot: usize, transfer: TransferId, place: usize, to: SessionId) {
+        let Some(node) = &self.state.owners[slot].process else { return };
+        if self.stage.scenario.slow_apps {
+            let body = Body::Copied { source: node.machine.session(), transfer, to };
+            self.state.network.send(Packet { from: Node::Owner(place), to: Node::Owner(slot), body });
+            self.state.apps.change(|apps| apps.add(slot, transfer, TaskKind::Await));
+        } else {
+            self.owner(slot, OwnerEvent::TransferDone { transfer, to });
+        }
+    }
+
+    /// A transfer fails.
+    fn fail(&mut self, task: &Task) {
+        if self.state.apps.change(|apps| apps.tasks.remove(task)) {
+            self.owner(task.slot, OwnerEvent::TransferFailed(task.transfer));
+        }
+    }
+
+    /// The application at a place serves a write, if its Owner lets it.
+    fn write(&mut self, slot: usize, probe: usize) {
+        let now = self.stage.owner_time(&self.state, slot);
+        let process = self.state.owners[slot].process.as_ref();
+        let lease = process.and_then(|node| node.machine.check_lease_now(now, PROBES[probe]).ok());
+        if let Some(generation) = lease {
+            self.state.apps.change(|apps| apps.write(probe, generation));
+            self.state.spent.counts.add(Counted::Writes);
+        }
     }
 }

@@ -11,8 +11,7 @@ use centrifuge_core::message::LeaseOrder;
 use centrifuge_core::record::{Batch, Change, Record};
 use centrifuge_core::table::{Entry, PublishedEntry};
 
-use super::properties::Breach;
-use super::scenario::namespace;
+use super::{Breach, namespace};
 
 /// The log, what it adds up to, and what is on its way there.
 #[derive(Clone, Debug, Default, Hash)]
@@ -73,7 +72,8 @@ impl Store {
             return (StoreEvent::NotAppended { index }, None);
         }
         let breach = if batch.term < newest {
-            Some(Breach::DeposedLeaderWrote { term: batch.term, newest })
+            let what = format!("a batch of term {} is committed though term {newest} has begun", batch.term);
+            Some(Breach("S5", what))
         } else {
             batch.records.iter().find_map(|record| self.used_before(record))
         };
@@ -111,7 +111,7 @@ impl Store {
             lease.generation == generation || (lease.generation > generation && lease.range.overlaps(range))
         };
         let before = self.leases.iter().find(clashes)?;
-        Some(Breach::GenerationNotNew { generation, before: before.generation })
+        Some(Breach("S2", format!("lease {generation} is granted after lease {}", before.generation)))
     }
 
     /// Whether an order names a lease that was committed as the order says, under both of its numbers if it has two.

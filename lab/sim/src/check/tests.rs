@@ -11,17 +11,17 @@ use centrifuge_core::time::Instant;
 use super::models;
 use super::network::{Body, Network, Node, Packet};
 use super::nodes::{Input, OwnerNode};
-use super::runner::{self, Example, Findings};
+use super::runner::{self, Example, Findings, Until};
 use super::scenario::{Expect, Scenario, manager_id};
 use super::store::{Append, Store};
 use super::world::World;
 
 fn exhaust(scenario: Scenario) -> Findings {
-    runner::exhaust(World::new(scenario))
+    runner::explore(World::new(scenario), Until::Exhausted)
 }
 
 fn hunt(scenario: Scenario) -> Findings {
-    runner::hunt(World::new(scenario))
+    runner::explore(World::new(scenario), Until::Broken)
 }
 
 fn model(name: &str) -> Scenario {
@@ -41,7 +41,7 @@ fn clocks_beyond_the_bound_are_found_to_break_s1() {
 #[test]
 fn the_same_clocks_within_the_bound_break_nothing() {
     let mut drift = model("drift");
-    drift.managers[0].clock.counts = 13;
+    drift.managers[0].clock.numerator = 13;
     let found = exhaust(drift);
     assert!(found.broken.is_empty() && found.exhausted);
     assert!(!found.as_expected(), "a control that finds nothing has failed");

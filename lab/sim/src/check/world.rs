@@ -1,23 +1,21 @@
-//! A small world as a model: its states, what can happen in each, and what comes of it.
+//! A small world as a model: its states, what can happen in each, what comes of it, and what happens, undisturbed, before it is
+//! explored.
+
+use std::collections::VecDeque;
 
 use centrifuge_core::injected_bug::inject;
+use centrifuge_core::manager::AdminCommand;
 use centrifuge_core::message::OwnerToManager;
 use stateright::{Model, Property};
 
-use super::app::{Apps, Copies, Task, TaskKind};
-use super::explain;
-use super::fates::Fates;
-use super::lookups::Lookups;
-use super::network::{Body, Network, Node, Packet};
-use super::nodes::{ManagerNode, OwnerNode};
-use super::prelude::play;
-use super::print::Shared;
-use super::properties::{Breach, Memory, sentences};
+use super::app::Copies;
+use super::properties::sentences;
 use super::runner::{Path, SmallWorld};
-use super::scenario::{Boundary, Command, Expect, Scenario};
-use super::stage::Stage;
-use super::step::Step;
-use super::store::{Election, Store};
+use super::scenario::{Boundary, Counts, Prelude};
+use super::{
+    Apps, Body, Breach, Command, Counted, Election, Expect, Fates, Lookups, ManagerNode, Memory, Network,
+    Node, OwnerNode, Packet, Scenario, Shared, Stage, Step, Store, Task, TaskKind, explain, namespace,
+};
 
 /// One small world, with the state in which its exploration begins.
 #[derive(Clone)]
@@ -56,7 +54,7 @@ pub(super) struct State {
     /// What has happened of that which the boundary counts.
     pub(super) spent: Spent,
     /// The sentence that is broken, if one is: nothing happens after that.
-    pub(super) breach: Option<Breach>,
+    pub(super) breach: Option<Shared<Breach>>,
 }
 
 /// A place of Owner processes.
@@ -79,27 +77,11 @@ pub(super) struct Kept {
     pub(super) copies: Copies,
 }
 
-/// What the boundary counts.
+/// What has happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Spent {
-    /// Hellos that arrived.
-    pub(super) hellos: u8,
-    /// Processes that died.
-    pub(super) crashes: u8,
-    /// Processes that were started.
-    pub(super) starts: u8,
-    /// New leaders.
-    pub(super) elections: u8,
-    /// Batches left in doubt.
-    pub(super) doubts: u8,
-    /// Writes served.
-    pub(super) writes: u8,
-    /// Transfers that failed.
-    pub(super) failures: u8,
-    /// Streams that broke.
-    pub(super) breaks: u8,
-    /// Processes that were kept, to be restored later.
-    pub(super) keeps: u8,
+    /// What the boundary counts.
+    pub(super) counts: Counts,
     /// Processes that were restored.
     pub(super) restores: u8,
     /// Commands of the operator.
@@ -147,6 +129,27 @@ pub(super) enum Action {
     Elect(usize),
 }
 
+impl Action {
+    /// As what it is counted, if it is.
+    pub(super) fn counted(&self) -> Option<Counted> {
+        match self {
+            Action::Deliver(packet) => {
+                let is_hello = matches!(packet.body, Body::ToManager(OwnerToManager::Hello(_)));
+                is_hello.then_some(Counted::Hellos)
+            }
+            Action::Doubt(_) => Some(Counted::Doubts),
+            Action::Fail(_) => Some(Counted::Failures),
+            Action::Write(..) => Some(Counted::Writes),
+            Action::Crash(_) => Some(Counted::Crashes),
+            Action::Start(_) => Some(Counted::Starts),
+            Action::Break(_) => Some(Counted::Breaks),
+            Action::Keep(_) => Some(Counted::Restores),
+            Action::Elect(_) => Some(Counted::Elections),
+            _ => None,
+        }
+    }
+}
+
 impl State {
     /// The Owner processes that live.
     pub(super) fn processes(&self) -> impl Iterator<Item = &Shared<OwnerNode>> {
@@ -166,31 +169,32 @@ impl World {
         &self.stage.scenario.boundary
     }
 
+    /// Whether something may happen as often as it would have then.
+    fn allows(&self, state: &State, action: &Action) -> bool {
+        let most = &self.boundary().most;
+        action.counted().is_none_or(|counted| state.spent.counts.of(counted) < most.of(counted))
+    }
+
     fn deliveries<'a>(&self, state: &'a State) -> impl Iterator<Item = Action> + 'a {
-        let more_hellos = state.spent.hellos < self.boundary().hellos;
-        let arrives = move |packet: &&Shared<Packet>| match (packet.to, &packet.body) {
-            (_, Body::ToManager(OwnerToManager::Hello(_))) => more_hellos,
-            (Node::Owner(slot), _) => state.owners[slot].process.is_some(),
-            _ => true,
+        let arrives = move |packet: &&Shared<Packet>| match packet.to {
+            Node::Owner(slot) => state.owners[slot].process.is_some(),
+            Node::Manager(_) => true,
         };
         state.network.iter().filter(arrives).cloned().map(Action::Deliver)
     }
 
     fn store_actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.extend((0..state.store.pending.len()).map(Action::Commit));
-        if state.spent.doubts < self.boundary().doubts {
-            actions.extend((0..state.store.pending.len()).map(Action::Doubt));
-        }
+        actions.extend((0..state.store.pending.len()).map(Action::Doubt));
         actions.extend((0..state.store.late.len()).map(Action::Arrive));
     }
 
     fn app_actions(&self, state: &State, actions: &mut Vec<Action>) {
-        let boundary = self.boundary();
         for task in &state.apps.tasks {
             if task.kind != TaskKind::Await {
                 actions.push(Action::Work(task.clone()));
             }
-            if state.spent.failures < boundary.failures && task.kind != TaskKind::Quiesce {
+            if task.kind != TaskKind::Quiesce {
                 actions.push(Action::Fail(task.clone()));
             }
         }
@@ -199,37 +203,22 @@ impl World {
                 actions.push(Action::Wish(place));
             }
         }
-        if state.spent.writes < boundary.writes {
-            let places = 0..state.owners.len();
-            actions.extend(places.map(|slot| Action::Write(slot, 1)));
-        }
+        actions.extend((0..state.owners.len()).map(|slot| Action::Write(slot, 1)));
     }
 
     fn faults(&self, state: &State, actions: &mut Vec<Action>) {
-        let (boundary, spent) = (self.boundary(), state.spent);
         for (place, slot) in state.owners.iter().enumerate() {
-            if slot.process.is_some() && spent.crashes < boundary.crashes {
-                actions.push(Action::Crash(place));
-            }
-            if slot.process.is_none() && spent.starts < boundary.starts {
+            if slot.process.is_none() {
                 actions.push(Action::Start(place));
+                continue;
             }
-            if slot.process.is_some() && spent.breaks < boundary.breaks {
-                actions.push(Action::Break(place));
-            }
-            if slot.process.is_some() && spent.keeps < boundary.restores {
-                actions.push(Action::Keep(place));
-            }
-            if slot.process.is_some() && slot.kept.is_some() {
-                actions.push(Action::Restore(place));
-            }
+            actions.extend([Action::Crash(place), Action::Break(place), Action::Keep(place)]);
+            actions.extend(slot.kept.is_some().then_some(Action::Restore(place)));
         }
-        if spent.elections < boundary.elections {
-            let only = state.managers.len() == 1;
-            let candidates =
-                (0..state.managers.len()).filter(|manager| only || state.election.leader != Some(*manager));
-            actions.extend(candidates.map(Action::Elect));
-        }
+        let only = state.managers.len() == 1;
+        let candidates =
+            (0..state.managers.len()).filter(|manager| only || state.election.leader != Some(*manager));
+        actions.extend(candidates.map(Action::Elect));
     }
 }
 
@@ -252,6 +241,7 @@ impl Model for World {
         self.store_actions(state, actions);
         self.app_actions(state, actions);
         self.faults(state, actions);
+        actions.retain(|action| self.allows(state, action));
         if state.instant + 1 < self.boundary().instants.len() {
             actions.push(Action::Advance);
         }
@@ -273,7 +263,8 @@ impl Model for World {
 
     fn properties(&self) -> Vec<Property<World>> {
         let mut properties = sentences();
-        properties.extend(self.stage.scenario.milestones.iter().map(|milestone| milestone.property()));
+        let milestones = self.stage.scenario.milestones.iter();
+        properties.extend(milestones.map(|(name, condition)| Property::sometimes(name, *condition)));
         properties
     }
 
@@ -288,7 +279,7 @@ impl SmallWorld for World {
     }
 
     fn broken(state: &State) -> Option<&'static str> {
-        state.breach.map(Breach::sentence)
+        state.breach.as_ref().map(|breach| breach.0)
     }
 
     fn prelude(&self) -> Path<World> {
@@ -297,5 +288,95 @@ impl SmallWorld for World {
 
     fn story(&self, path: &Path<World>) -> String {
         explain::story(self, path)
+    }
+}
+
+/// After how many steps a prelude is over, come what may: an injected bug may never come to rest.
+const PATIENCE: usize = 300;
+
+/// Plays the prelude: every message arrives once, in the order of sending, and everybody is prompt. Ends with the first
+/// sentence that is broken. Returns the steps and the state they lead to.
+pub(super) fn play(stage: &Stage) -> (Vec<(State, Option<Action>)>, State) {
+    let scenario = &stage.scenario;
+    let mut play = Play { stage, steps: Vec::new(), state: blank(scenario), on_the_way: VecDeque::new() };
+    play.act(Action::Elect(0));
+    play.settle();
+    let settings = scenario.settings.clone().into();
+    play.act(Action::Operate(Command::Admin(AdminCommand::Create { namespace: namespace(), settings })));
+    play.settle();
+    for prelude in &scenario.prelude {
+        play.act(match prelude {
+            Prelude::Start(slot) => Action::Start(*slot),
+            Prelude::Crash(slot) => Action::Crash(*slot),
+            Prelude::Operate(command) => Action::Operate(command.clone()),
+        });
+        play.settle();
+    }
+    play.state.spent = Spent::default();
+    play.steps.push((play.state.clone(), None));
+    (play.steps, play.state)
+}
+
+struct Play<'a> {
+    stage: &'a Stage,
+    steps: Vec<(State, Option<Action>)>,
+    state: State,
+    on_the_way: VecDeque<Shared<Packet>>,
+}
+
+impl Play<'_> {
+    fn act(&mut self, action: Action) {
+        if self.state.breach.is_some() || self.steps.len() >= PATIENCE {
+            return;
+        }
+        let mut step = Step::new(self.stage, self.state.clone());
+        step.take(&action);
+        let after = step.finish();
+        let new = after.network.iter().filter(|packet| !self.state.network.has(packet));
+        self.on_the_way.extend(new.cloned());
+        let before = std::mem::replace(&mut self.state, after);
+        self.steps.push((before, Some(action)));
+    }
+
+    /// Lets everything happen that is due or on its way.
+    fn settle(&mut self) {
+        while let Some(action) = self.next() {
+            let steps = self.steps.len();
+            self.act(action);
+            if self.steps.len() == steps {
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Action> {
+        if !self.state.store.pending.is_empty() {
+            return Some(Action::Commit(0));
+        }
+        if let Some(node) = self.stage.due(&self.state).next() {
+            return Some(Action::Wake(node));
+        }
+        if let Some(task) = self.state.apps.tasks.iter().find(|task| task.kind != TaskKind::Await) {
+            return Some(Action::Work(task.clone()));
+        }
+        self.on_the_way.pop_front().map(Action::Deliver)
+    }
+}
+
+fn blank(scenario: &Scenario) -> State {
+    let manager = |manager| ManagerNode::new(scenario, manager, 0).share();
+    State {
+        instant: 0,
+        managers: (0..scenario.managers.len()).map(manager).collect(),
+        owners: scenario.owners.iter().map(|_| Slot { life: 0, process: None, kept: None }).collect(),
+        network: Network::default(),
+        store: Shared::new(Store::default()),
+        election: Election::default(),
+        apps: Shared::new(Default::default()),
+        memory: Shared::new(Memory::default()),
+        fates: Shared::new(Fates::default()),
+        lookups: Lookups::default().share(),
+        spent: Spent::default(),
+        breach: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use centrifuge_core::time::Instant;
 
-use crate::seen::TrueTime;
+use super::TrueTime;
 
 /// What every clock shows at the start of the run, give or take.
 const ORIGIN: u64 = 1_000_000_000_000_000;

@@ -5,8 +5,7 @@ use centrifuge_core::flease::FleaseEvent;
 use crate::world::rng::Rng;
 
 use super::plan::nanos;
-use super::queue::Event;
-use super::{FleaseWorld, MILLISECOND};
+use super::{Event, FleaseWorld, MILLISECOND};
 
 /// An offset within half of epsilon, most often at its very edge.
 pub(crate) fn offset(rng: &mut Rng, half: u64) -> i64 {

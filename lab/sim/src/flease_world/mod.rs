@@ -7,13 +7,12 @@ pub(crate) mod clock;
 pub(crate) mod faults;
 mod network;
 mod plan;
-mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use centrifuge_core::flease::{
-    Body, Cell, EndedReason, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, HeldCell, PeerId,
+    Body, Cell, EndedReason, FleaseAction, FleaseConfig, FleaseEvent, FleaseMachine, HeldCell, Packet, PeerId,
 };
 use centrifuge_core::injected_bug::{Bug, inject};
 use centrifuge_core::machine::{Machine, Output};
@@ -25,13 +24,13 @@ use crate::invariants::epochs_rise::EpochsRise;
 use crate::invariants::free_cells_are_acquired::FreeCellsAreAcquired;
 use crate::seen::{TrueTime, Violation};
 use crate::trace::Trace;
+use crate::world::queue::Queue;
 use crate::world::rng::{Rng, mix};
 use crate::world::{Failure, Options, Outcome};
 
 use clock::SlewingClock;
 use network::Network;
 use plan::{MILLISECOND, Plan};
-use queue::{Event, Queue};
 
 /// The most events that may happen at one instant before the machines are taken to spin.
 const MOST_AT_ONCE: u32 = 10_000;
@@ -42,7 +41,7 @@ pub struct FleaseWorld {
     plan: Plan,
     bug: Option<Bug>,
     now: TrueTime,
-    queue: Queue,
+    queue: Queue<Event>,
     rng: Rng,
     network: Network,
     peers: Vec<Peer>,
@@ -76,9 +75,37 @@ struct Peer {
     stays_dead: bool,
 }
 
+/// Something that will happen. Peers go by their place, processes also by their life.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A packet arrives at whoever runs there then.
+    Packet { from: usize, to: usize, packet: Packet },
+    /// A process wanted to be woken.
+    Wake { peer: usize, life: u32, token: u32 },
+    /// An application changes its mind about a cell.
+    Whim,
+    /// A clock turns to another offset.
+    Turn,
+    /// The next fault is due.
+    Fault,
+    /// A dead peer starts a process.
+    Start { peer: usize },
+    /// A paused process goes on.
+    Resume { peer: usize, life: u32 },
+    /// A cut heals.
+    Heal { cut: u32 },
+    /// The network is as usual again.
+    Calm,
+    /// No fault happens any more.
+    FaultsEnd,
+    /// From now on every cell must be held, and stay so.
+    Settled,
+    /// The run is over.
+    End,
+}
+
 impl FleaseWorld {
     /// The world of a seed.
-    #[must_use]
     pub fn new(seed: u64, options: Options) -> FleaseWorld {
         let mut rng = Rng::new(mix(seed));
         let plan = Plan::draw(&mut rng);
@@ -116,16 +143,13 @@ impl FleaseWorld {
     }
 
     /// Runs until the end or the first violation.
-    #[must_use]
     pub fn run(mut self) -> Outcome {
         let _bug = inject(self.bug);
         self.begin();
         while self.violation.is_none() {
             let (at, event) = self.queue.pop().expect("the end is planned");
             self.pass_time(at);
-            if self.trace.is_on() {
-                self.trace.line(at, format_args!("{event:?}"));
-            }
+            self.trace.line(at, format_args!("{event:?}"));
             if matches!(event, Event::End) {
                 break;
             }
@@ -135,9 +159,7 @@ impl FleaseWorld {
     }
 
     fn begin(&mut self) {
-        if self.trace.is_on() {
-            self.trace.line(self.now, format_args!("{:#?}", self.plan));
-        }
+        self.trace.line(self.now, format_args!("{:#?}", self.plan));
         for peer in 0..self.peers.len() {
             let at = self.rng.below(100 * MILLISECOND);
             self.queue.push(at, Event::Start { peer });
@@ -282,9 +304,7 @@ impl FleaseWorld {
 
     fn perform(&mut self, peer: usize, output: Output<FleaseAction>) {
         for action in output.actions {
-            if self.trace.is_on() {
-                self.trace.line(self.now, format_args!("    {peer} {action:?}"));
-            }
+            self.trace.line(self.now, format_args!("    {peer} {action:?}"));
             match action {
                 FleaseAction::Send { to, packet } => {
                     if packet.messages.iter().any(|message| message.body == Body::Read) {
@@ -300,13 +320,7 @@ impl FleaseWorld {
                 }
                 FleaseAction::ClockApart { .. } => {
                     let what = format!("peer {peer} takes its clock for apart, which is within epsilon");
-                    self.violation.get_or_insert(Violation {
-                        invariant: "L3",
-                        at: self.now,
-                        what,
-                        keys: Vec::new(),
-                        namespace: None,
-                    });
+                    self.violation.get_or_insert(Violation::new("L3", self.now, what));
                 }
                 _ => {}
             }
@@ -334,9 +348,9 @@ impl FleaseWorld {
             simulated: Duration::from_nanos(self.now.0),
             events: self.events,
             faults: self.tally,
-            gaps: BTreeMap::new(),
             digest: self.digest,
             trace: self.trace,
+            ..Outcome::default()
         }
     }
 }

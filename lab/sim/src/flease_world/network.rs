@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use centrifuge_core::flease::Packet;
 
-use crate::seen::TrueTime;
+use crate::world::network::Profile;
 use crate::world::rng::Rng;
 
-use super::plan::{MILLISECOND, Profile};
-use super::queue::{Event, Queue};
+use super::{Event, MILLISECOND, Queue, TrueTime};
 
 #[derive(Debug)]
 struct Cut {
@@ -39,7 +38,7 @@ impl Network {
         now: TrueTime,
         (from, to): (usize, usize),
         packet: Packet,
-        queue: &mut Queue,
+        queue: &mut Queue<Event>,
         tally: &mut BTreeMap<&'static str, u64>,
     ) {
         let mut count = |what| *tally.entry(what).or_default() += 1;

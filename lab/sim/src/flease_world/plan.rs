@@ -4,24 +4,10 @@ use std::time::Duration;
 
 use centrifuge_core::flease::{Cell, FleaseConfig, PeerId};
 
+use crate::world::network::Profile;
 use crate::world::rng::Rng;
 
 pub(super) const MILLISECOND: u64 = 1_000_000;
-
-/// How packets fare. Times in nanoseconds, shares in a thousand.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Profile {
-    pub(super) shortest: u64,
-    pub(super) longest: u64,
-    /// Some take up to `slowest`.
-    pub(super) slow: u64,
-    pub(super) slowest: u64,
-    pub(super) lost: u64,
-    pub(super) duplicated: u64,
-    /// Some arrive again up to `straggle` later, whatever has happened by then.
-    pub(super) straggling: u64,
-    pub(super) straggle: u64,
-}
 
 /// One seed's world.
 #[derive(Clone, Debug)]

@@ -20,10 +20,8 @@ use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Record};
 use centrifuge_core::table::PublishedEntry;
 
-use crate::seen::{Seen, TrueTime, Violation};
-
-use super::committed::{Ledger, Row, first_difference, rows_in};
-use super::{Facts, Verdict, slot};
+use super::committed::rows_in;
+use super::{At, Facts, Ledger, Row, Seen, Verdict, Violation, first_difference, slot};
 
 /// Guards S6.
 #[derive(Debug, Default)]
@@ -39,14 +37,14 @@ pub struct AnswersAreCommitted {
 
 impl AnswersAreCommitted {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
             Seen::Committed { batch, .. } => {
-                self.note_batch(batch, facts);
+                self.note_batch(batch, &facts);
                 Ok(())
             }
             Seen::ManagerStepped { node, machine, actions, .. } => {
-                actions.iter().try_for_each(|action| self.judge(now, *node, machine, action, facts))
+                actions.iter().try_for_each(|action| self.judge(*node, machine, action, facts))
             }
             _ => Ok(()),
         }
@@ -60,25 +58,18 @@ impl AnswersAreCommitted {
         }
     }
 
-    fn judge(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        machine: &ManagerMachine,
-        action: &ManagerAction,
-        facts: &Facts,
-    ) -> Verdict {
+    fn judge(&mut self, node: usize, machine: &ManagerMachine, action: &ManagerAction, facts: At) -> Verdict {
         match action {
             ManagerAction::ToOwner { message: ManagerToOwner::Assign(assign), .. } => {
-                judge_assign(now, node, assign, facts)
+                judge_assign(node, assign, facts)
             }
             ManagerAction::ToLookup { message: ManagerToLookup::Update(update), .. } => {
-                self.judge_update(now, node, update, facts)
+                self.judge_update(node, update, facts)
             }
             // Without a store there is nothing to load: what a new leader must know it learns from the Owners (ADR 15).
             ManagerAction::RoleChanged(RoleName::Leader { term }) if !facts.limits.diskless => {
                 match machine.group() {
-                    Some(group) => self.judge_load(now, node, *term, group, facts),
+                    Some(group) => self.judge_load(node, *term, group, facts),
                     None => Ok(()),
                 }
             }
@@ -86,20 +77,23 @@ impl AnswersAreCommitted {
         }
     }
 
-    fn judge_update(&mut self, now: TrueTime, node: usize, update: &Update, facts: &Facts) -> Verdict {
+    fn judge_update(&mut self, node: usize, update: &Update, facts: At) -> Verdict {
         let found = facts.spaces.find(&update.namespace).and_then(|space| {
             let ledger = facts.committed.ledger(space)?;
             Some((space, ledger, ledger.log(update.log)?))
         });
         let Some((space, ledger, log)) = found else {
             let what = format!("Manager {node} told a Lookup of log {}, which is not committed", update.log);
-            return Err(Violation { namespace: Some(update.namespace.clone()), ..nowhere(now, what) });
+            return Err(Violation {
+                namespace: Some(update.namespace.clone()),
+                ..Violation::new("S6", facts.now, what)
+            });
         };
         let (lsn, entries) = told(&update.body);
         let Some(version) = log.version(lsn) else {
             let what =
                 format!("Manager {node} told a Lookup of LSN {lsn}, but {} is the last committed", log.end());
-            return Err(facts.violation("S6", now, space, Vec::new(), what));
+            return Err(facts.violation("S6", space, Vec::new(), what));
         };
         let Some(entries) = entries else { return Ok(()) };
         let position = Position { log: update.log, lsn };
@@ -119,20 +113,13 @@ impl AnswersAreCommitted {
                 );
                 let invariant = wrong.map_or("S6", |wrong| wrong.invariant);
                 let keys = wrong.map(|wrong| wrong.key).into_iter().collect();
-                Err(facts.violation(invariant, now, space, keys, what))
+                Err(facts.violation(invariant, space, keys, what))
             }
         }
     }
 
     /// A leader that begins knows everything that was committed before its own start.
-    fn judge_load(
-        &self,
-        now: TrueTime,
-        node: usize,
-        term: Term,
-        group: &ManagerState,
-        facts: &Facts,
-    ) -> Verdict {
+    fn judge_load(&self, node: usize, term: Term, group: &ManagerState, facts: At) -> Verdict {
         let (started, positions) = &self.start;
         for (space, ledger) in facts.committed.ledgers() {
             let at_start = positions.get(space).copied().flatten().filter(|_| *started == term);
@@ -147,7 +134,7 @@ impl AnswersAreCommitted {
             if let Some(lacks) = lacks {
                 let what =
                     format!("Manager {node} leads term {term} without what was committed before: {lacks}");
-                return Err(facts.violation("S6", now, space, Vec::new(), what));
+                return Err(facts.violation("S6", space, Vec::new(), what));
             }
         }
         Ok(())
@@ -155,12 +142,15 @@ impl AnswersAreCommitted {
 }
 
 /// Every order is a lease that was committed for that very session.
-fn judge_assign(now: TrueTime, node: usize, assign: &Assign, facts: &Facts) -> Verdict {
+fn judge_assign(node: usize, assign: &Assign, facts: At) -> Verdict {
     let space = facts.spaces.find(&assign.namespace);
     let ledger = space.and_then(|space| facts.committed.ledger(space));
     let (Some(space), Some(ledger)) = (space, ledger) else {
         let what = format!("Manager {node} orders leases of a namespace that is not committed");
-        return Err(Violation { namespace: Some(assign.namespace.clone()), ..nowhere(now, what) });
+        return Err(Violation {
+            namespace: Some(assign.namespace.clone()),
+            ..Violation::new("S6", facts.now, what)
+        });
     };
     let uncommitted = |order: &&LeaseOrder| {
         [order.generation, order.holds_under()].into_iter().any(|generation| {
@@ -177,11 +167,7 @@ fn judge_assign(now: TrueTime, node: usize, assign: &Assign, facts: &Facts) -> V
     let grant = ledger.grant_numbered(order.generation);
     let hides_loss = grant.is_some_and(|grant| grant.began_after(order.range, order.state_since));
     let invariant = if hides_loss { "S4" } else { "S6" };
-    Err(facts.violation(invariant, now, space, vec![order.range.first()], what))
-}
-
-fn nowhere(at: TrueTime, what: String) -> Violation {
-    Violation { invariant: "S6", at, what, keys: Vec::new(), namespace: None }
+    Err(facts.violation(invariant, space, vec![order.range.first()], what))
 }
 
 /// The position that an update leads to, and the entries that lead there.
@@ -326,14 +312,14 @@ mod tests {
     }
 
     fn judge_update(scene: &Scene, body: UpdateBody) -> Verdict {
-        AnswersAreCommitted::default().judge_update(at(1), 0, &update(body), &scene.facts)
+        AnswersAreCommitted::default().judge_update(0, &update(body), scene.facts.at(at(1)))
     }
 
     #[test]
     fn an_order_of_a_committed_lease_is_right() {
         let scene = scene();
-        assert_eq!(judge_assign(at(1), 0, &assign((range(0, 9), 1, 1), 1), &scene.facts), Ok(()));
-        assert_eq!(judge_assign(at(1), 0, &assign((range(3, 5), 1, 1), 1), &scene.facts), Ok(()));
+        assert_eq!(judge_assign(0, &assign((range(0, 9), 1, 1), 1), scene.facts.at(at(1))), Ok(()));
+        assert_eq!(judge_assign(0, &assign((range(3, 5), 1, 1), 1), scene.facts.at(at(1))), Ok(()));
     }
 
     #[test]
@@ -345,7 +331,7 @@ mod tests {
             ((range(0, 10), 1, 1), 1),
             ((range(0, 9), 1, 1), 2),
         ] {
-            assert!(judge_assign(at(1), 0, &assign(order, to), &scene.facts).is_err(), "{order:?} to {to}");
+            assert!(judge_assign(0, &assign(order, to), scene.facts.at(at(1))).is_err(), "{order:?} to {to}");
         }
     }
 
@@ -387,7 +373,7 @@ mod tests {
         let violation = judge_update(&scene, UpdateBody::Changes { from: Lsn(1), to: Lsn(2), entries });
         assert_eq!(violation.unwrap_err().invariant, "S4");
         let order = assign((range(0, 9), 2, 1), 1);
-        assert_eq!(judge_assign(at(1), 0, &order, &scene.facts).unwrap_err().invariant, "S4");
+        assert_eq!(judge_assign(0, &order, scene.facts.at(at(1))).unwrap_err().invariant, "S4");
     }
 
     #[test]
@@ -408,7 +394,7 @@ mod tests {
         for batch in &batches[..known] {
             group.apply(batch);
         }
-        AnswersAreCommitted::default().judge_load(at(2), 0, Term(1), &group, &scene.facts)
+        AnswersAreCommitted::default().judge_load(0, Term(1), &group, scene.facts.at(at(2)))
     }
 
     #[test]

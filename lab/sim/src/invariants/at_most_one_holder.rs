@@ -4,8 +4,7 @@ use std::fmt;
 
 use centrifuge_core::flease::{Ballot, Cell};
 
-use crate::invariants::Verdict;
-use crate::seen::{TrueTime, Violation};
+use super::{TrueTime, Verdict, Violation};
 
 /// A process that holds a cell at some instant, by its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ impl fmt::Display for Holding {
 pub fn judge(at: TrueTime, cell: &Cell, holders: &[Holding]) -> Verdict {
     let [one, other, ..] = holders else { return Ok(()) };
     let what = format!("{cell} is held by {one} and by {other}");
-    Err(Violation { invariant: "F1", at, what, keys: Vec::new(), namespace: None })
+    Err(Violation::new("F1", at, what))
 }
 
 #[cfg(test)]

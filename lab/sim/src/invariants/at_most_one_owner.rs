@@ -10,10 +10,7 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::Key;
 
-use crate::seen::{Seen, TrueTime};
-
-use super::holdings::{HoldChange, Meeting};
-use super::{Facts, Verdict};
+use super::{At, HoldChange, Meeting, Seen, Verdict};
 
 /// Clocks are read in whole nanoseconds: two beliefs may seem to touch for less than this.
 const TOLERANCE_NANOS: u64 = 100;
@@ -33,18 +30,18 @@ struct Served {
 
 impl AtMostOneOwner {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         if !facts.limits.check_s1 {
             return Ok(());
         }
         match seen {
             Seen::OwnerStepped { .. } => {
-                facts.holdings.change().map_or(Ok(()), |change| judge_gain(now, change, facts))
+                facts.holdings.change().map_or(Ok(()), |change| judge_gain(change, facts))
             }
             Seen::Served { namespace, key, generation, session, .. } => {
                 let by = Served { generation: *generation, session: *session };
                 let space = facts.spaces.find(namespace);
-                space.map_or(Ok(()), |space| self.judge_service(now, space, *key, by, facts))
+                space.map_or(Ok(()), |space| self.judge_service(space, *key, by, facts))
             }
             _ => Ok(()),
         }
@@ -52,14 +49,14 @@ impl AtMostOneOwner {
 
     /// Answers rise with the leases they are given under. Only a session whose lease has got another number meanwhile may
     /// give one under the number with which it began: S3 asks whether it held the key throughout.
-    fn judge_service(&mut self, now: TrueTime, space: usize, key: Key, by: Served, facts: &Facts) -> Verdict {
+    fn judge_service(&mut self, space: usize, key: Key, by: Served, facts: At) -> Verdict {
         let highest = self.served.entry((space, key)).or_insert(by);
         if by.generation < highest.generation && by.session != highest.session {
             let what = format!(
                 "key {key} was served under lease {} after it was served under lease {}",
                 by.generation, highest.generation,
             );
-            return Err(facts.violation("S1", now, space, vec![key], what));
+            return Err(facts.violation("S1", space, vec![key], what));
         }
         if by.generation > highest.generation {
             *highest = by;
@@ -68,27 +65,24 @@ impl AtMostOneOwner {
     }
 }
 
-fn judge_gain(now: TrueTime, change: &HoldChange, facts: &Facts) -> Verdict {
+fn judge_gain(change: &HoldChange, facts: At) -> Verdict {
     let both = |meeting: &&Meeting| {
-        meeting.other != change.session && meeting.other_until.0 > now.0.saturating_add(TOLERANCE_NANOS)
+        meeting.other != change.session && meeting.other_until.0 > facts.now.0.saturating_add(TOLERANCE_NANOS)
     };
     let Some(meeting) = change.meetings.iter().find(both) else { return Ok(()) };
-    let what = format!(
-        "{} came to hold {} under lease {} while {} still holds keys of it under lease {}, until {}",
-        change.session,
-        meeting.range,
-        meeting.generation,
-        meeting.other,
-        meeting.other_generation,
-        meeting.other_until,
-    );
-    Err(facts.violation("S1", now, change.space, vec![meeting.range.first()], what))
+    let HoldChange { session, space, .. } = change;
+    let Meeting { range, generation, other, other_generation, other_until } = meeting;
+    let gain = format!("{session} came to hold {range} under lease {generation}");
+    let held = format!("{other} still holds keys of it under lease {other_generation}, until {other_until}");
+    Err(facts.violation("S1", *space, vec![range.first()], format!("{gain} while {held}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::invariants::Facts;
     use crate::invariants::testing::{Scene, at, generation, range, session, space_name};
+    use crate::seen::TrueTime;
     use crate::seen::Value;
 
     /// What S1 says when session 2 gains keys 5-9 at `second`, after session 1 came to hold 0-9 until 60 s.
@@ -102,7 +96,7 @@ mod tests {
     }
 
     fn judge(now: TrueTime, scene: &Scene) -> Verdict {
-        scene.facts.holdings.change().map_or(Ok(()), |change| judge_gain(now, change, &scene.facts))
+        scene.facts.holdings.change().map_or(Ok(()), |change| judge_gain(change, scene.facts.at(now)))
     }
 
     #[test]
@@ -132,7 +126,7 @@ mod tests {
             let (before, after) = (None, Value { lineage: 1, version: 1 });
             let (key, session, generation) = (Key(7), session(process), generation(number));
             let served = Seen::Served { session, namespace: &namespace, key, generation, before, after };
-            guard.see(at(1), &served, facts)
+            guard.see(&served, facts.at(at(1)))
         };
         assert_eq!(serve(1, 3, &scene.facts), Ok(()));
         assert_eq!(serve(1, 2, &scene.facts), Ok(()), "the lease got another number meanwhile");
@@ -183,9 +177,9 @@ mod tests {
         let scene = Scene::new();
         let mut guard = AtMostOneOwner::default();
         let by = |process, number| Served { generation: generation(number), session: session(process) };
-        assert_eq!(guard.judge_service(at(1), 0, Key(7), by(1, 3), &scene.facts), Ok(()));
-        assert_eq!(guard.judge_service(at(2), 0, Key(7), by(1, 3), &scene.facts), Ok(()));
-        assert_eq!(guard.judge_service(at(3), 0, Key(7), by(2, 5), &scene.facts), Ok(()));
-        assert!(guard.judge_service(at(4), 0, Key(7), by(1, 3), &scene.facts).is_err());
+        assert_eq!(guard.judge_service(0, Key(7), by(1, 3), scene.facts.at(at(1))), Ok(()));
+        assert_eq!(guard.judge_service(0, Key(7), by(1, 3), scene.facts.at(at(2))), Ok(()));
+        assert_eq!(guard.judge_service(0, Key(7), by(2, 5), scene.facts.at(at(3))), Ok(()));
+        assert!(guard.judge_service(0, Key(7), by(1, 3), scene.facts.at(at(4))).is_err());
     }
 }

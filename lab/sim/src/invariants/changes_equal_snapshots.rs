@@ -11,10 +11,8 @@ use centrifuge_core::lookup::{LookupAction, LookupMachine, LossReason};
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
 
-use crate::seen::{Seen, TrueTime};
-
-use super::committed::{Row, Version, first_difference};
-use super::{Facts, Verdict, slot};
+use super::committed::Version;
+use super::{At, Row, Seen, Verdict, first_difference, slot};
 
 /// What is known of a key that was never held, or never heard of.
 const NOTHING: Generation = Generation::ZERO;
@@ -51,15 +49,13 @@ enum Wrong {
 
 impl ChangesEqualSnapshots {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
             Seen::LookupStarted { node, .. } => *slot(&mut self.lookups, *node) = Reference::default(),
             Seen::LookupStepped { node, machine, actions, .. } => {
                 let raised = Raised::by(actions);
-                let position = machine.position();
-                let reference = slot(&mut self.lookups, *node);
-                if raised.is_some() || position != reference.position {
-                    return self.judge(now, *node, position, raised.unwrap_or_default(), machine, facts);
+                if raised.is_some() || machine.position() != slot(&mut self.lookups, *node).position {
+                    return self.judge(*node, raised.unwrap_or_default(), machine, facts);
                 }
             }
             _ => {}
@@ -67,22 +63,14 @@ impl ChangesEqualSnapshots {
         Ok(())
     }
 
-    fn judge(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        position: Option<Position>,
-        raised: Raised,
-        machine: &LookupMachine,
-        facts: &Facts,
-    ) -> Verdict {
-        let (Some(position), Some(lookup)) = (position, facts.lookup(node)) else { return Ok(()) };
+    fn judge(&mut self, node: usize, raised: Raised, machine: &LookupMachine, facts: At) -> Verdict {
+        let (Some(position), Some(lookup)) = (machine.position(), facts.lookup(node)) else { return Ok(()) };
         let ledger = facts.committed.ledger(lookup.space);
         // A log of another namespace is for S8 to judge.
         let Some(log) = ledger.and_then(|ledger| ledger.log(position.log)) else { return Ok(()) };
         let Some(version) = log.version(position.lsn) else {
             let what = format!("Lookup {node} has a table of LSN {} that is not committed", position.lsn);
-            return Err(facts.violation("S7", now, lookup.space, Vec::new(), what));
+            return Err(facts.violation("S7", lookup.space, Vec::new(), what));
         };
         let reference = slot(&mut self.lookups, node);
         if reference.position != Some(position) {
@@ -92,14 +80,14 @@ impl ChangesEqualSnapshots {
                     "Lookup {node} has another entry of key {key} at LSN {} than was committed",
                     position.lsn
                 );
-                return Err(facts.violation("S7", now, lookup.space, vec![key], what));
+                return Err(facts.violation("S7", lookup.space, vec![key], what));
             }
         }
         match reference.advance(version, &raised) {
             None => Ok(()),
             Some(wrong) => {
                 let (invariant, key, what) = wrong.describe(node, position);
-                Err(facts.violation(invariant, now, lookup.space, vec![key], what))
+                Err(facts.violation(invariant, lookup.space, vec![key], what))
             }
         }
     }

@@ -12,9 +12,7 @@ use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 
-use crate::seen::TrueTime;
-
-use super::{Spaces, slot};
+use super::{Spaces, TrueTime, slot};
 
 /// What Lookups may see of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -167,17 +165,33 @@ impl Ledger {
             Change::Granted { range, generation, session, source, state_since } => {
                 let from = changes.len();
                 let empty_since = state_since.unwrap_or(*generation);
-                let after = Row { owner: Some(*session), generation: *generation, state_since: empty_since };
-                self.grant(space, *range, after, *source, changes);
+                let granted =
+                    Row { owner: Some(*session), generation: *generation, state_since: empty_since };
+                self.change((space, *range), How::Granted(*source), changes, |before| {
+                    let kept = source.map(|_| before.state_since);
+                    Some(Row { state_since: kept.unwrap_or(granted.state_since), ..granted })
+                });
                 self.note_grant(*generation, *session, &changes[from..]);
             }
             Change::Claimed { range, generation, state_since, session } => {
                 let after = Row { owner: Some(*session), generation: *generation, state_since: *state_since };
-                self.claim(space, *range, after, changes);
+                self.change((space, *range), How::Claimed, changes, |_| Some(after));
             }
-            Change::Released { range, generation } => self.release(space, *range, *generation, changes),
+            Change::Released { range, generation } => {
+                self.change((space, *range), How::Released, changes, |before| {
+                    let is_it = before.generation == *generation && before.owner.is_some();
+                    is_it.then_some(Row { owner: None, ..before })
+                });
+            }
             Change::MergeBegun { range, generation } => self.note_merge(*range, *generation),
-            Change::Merged { range, generation } => self.merge(space, *range, *generation, changes),
+            // The keys have the number that was given to whoever holds them now.
+            Change::Merged { range, generation } => {
+                let given = self.grants.get(generation).map(|given| given.session);
+                self.change((space, *range), How::Merged, changes, |before| {
+                    let is_it = given.is_some() && before.owner == given;
+                    is_it.then_some(Row { generation: *generation, ..before })
+                });
+            }
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
             Change::Configured { settings } => self.configure(settings),
@@ -205,18 +219,17 @@ impl Ledger {
         self.publish(now);
     }
 
-    fn grant(
+    /// Changes the rows of a range that become others, and notes each.
+    fn change(
         &mut self,
-        space: usize,
-        range: KeyRange,
-        granted: Row,
-        source: Option<Generation>,
+        (space, range): (usize, KeyRange),
+        how: How,
         changes: &mut Vec<RowChange>,
+        after: impl Fn(Row) -> Option<Row>,
     ) {
         self.rows.update(range, |part, &before| {
-            let kept = source.map(|_| before.state_since);
-            let after = Row { state_since: kept.unwrap_or(granted.state_since), ..granted };
-            changes.push(RowChange { space, range: part, before, after, how: How::Granted(source) });
+            let Some(after) = after(before) else { return Some(before) };
+            changes.push(RowChange { space, range: part, before, after, how });
             Some(after)
         });
     }
@@ -233,43 +246,6 @@ impl Ledger {
         let owner = self.rows.get(range.first()).and_then(|(_, row)| row.owner);
         let session = owner.unwrap_or_default();
         self.grants.insert(generation, Granting { session, parts });
-    }
-
-    /// The keys have the number that was given to whoever holds them now.
-    fn merge(&mut self, space: usize, range: KeyRange, generation: Generation, changes: &mut Vec<RowChange>) {
-        let Some(session) = self.grants.get(&generation).map(|given| given.session) else { return };
-        self.rows.update(range, |part, &before| {
-            if before.owner != Some(session) {
-                return Some(before);
-            }
-            let after = Row { generation, ..before };
-            changes.push(RowChange { space, range: part, before, after, how: How::Merged });
-            Some(after)
-        });
-    }
-
-    fn claim(&mut self, space: usize, range: KeyRange, after: Row, changes: &mut Vec<RowChange>) {
-        self.rows.update(range, |part, &before| {
-            changes.push(RowChange { space, range: part, before, after, how: How::Claimed });
-            Some(after)
-        });
-    }
-
-    fn release(
-        &mut self,
-        space: usize,
-        range: KeyRange,
-        generation: Generation,
-        changes: &mut Vec<RowChange>,
-    ) {
-        self.rows.update(range, |part, &before| {
-            if before.generation != generation || before.owner.is_none() {
-                return Some(before);
-            }
-            let after = Row { owner: None, ..before };
-            changes.push(RowChange { space, range: part, before, after, how: How::Released });
-            Some(after)
-        });
     }
 
     /// The table has its next position.

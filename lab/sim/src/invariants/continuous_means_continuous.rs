@@ -9,10 +9,7 @@ use std::collections::VecDeque;
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::Key;
 
-use crate::seen::{Seen, TrueTime};
-
-use super::holdings::{HoldChange, Lot};
-use super::{Facts, Verdict, slot};
+use super::{At, HoldChange, Lot, Seen, Verdict, slot};
 
 /// How many broken handles are kept of each node.
 const KEPT: usize = 64;
@@ -36,14 +33,14 @@ struct Broken {
 
 impl ContinuousMeansContinuous {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         let Some(change) = facts.holdings.change() else { return Ok(()) };
         slot(&mut self.nodes, change.node).add(change);
         match seen {
             Seen::OwnerStepped { machine, clock, .. } => {
-                let local = clock.read(now);
+                let local = clock.read(facts.now);
                 let says = |key, handle| machine.check_lease_continuous(local, key, handle);
-                self.judge(now, change, says, facts)
+                self.judge(change, says, facts)
             }
             _ => Ok(()),
         }
@@ -51,32 +48,27 @@ impl ContinuousMeansContinuous {
 
     fn judge(
         &self,
-        now: TrueTime,
         change: &HoldChange,
         says_continuous: impl Fn(Key, Generation) -> bool,
-        facts: &Facts,
+        facts: At,
     ) -> Verdict {
         let Some(broken) = self.nodes.get(change.node) else { return Ok(()) };
-        let denied = |lot: &&Lot| change.end > now && !says_continuous(lot.range.first(), lot.generation);
+        let HoldChange { session, space, .. } = change;
+        let denied =
+            |lot: &&Lot| change.end > facts.now && !says_continuous(lot.range.first(), lot.generation);
         if let Some(lot) = broken.renumbered.iter().find(denied) {
-            let what = format!(
-                "{} denies that it held key {} without a gap since lease {}, which only has another number now",
-                change.session,
-                lot.range.first(),
-                lot.generation,
-            );
-            return Err(facts.violation("S3", now, change.space, vec![lot.range.first()], what));
+            let (key, lease) = (lot.range.first(), lot.generation);
+            let denies = format!("{session} denies that it held key {key} without a gap since lease {lease}");
+            let what = format!("{denies}, which only has another number now");
+            return Err(facts.violation("S3", *space, vec![key], what));
         }
         let asked = if change.gained.is_empty() { ASKED_OFTEN } else { KEPT };
         let refuted = |lot: &&Lot| says_continuous(lot.range.first(), lot.generation);
         let Some(lot) = broken.lots.iter().take(asked).find(refuted) else { return Ok(()) };
-        let what = format!(
-            "{} says it held key {} without a gap since lease {}, but that was held by an earlier process or for a while not at all",
-            change.session,
-            lot.range.first(),
-            lot.generation,
-        );
-        Err(facts.violation("S3", now, change.space, vec![lot.range.first()], what))
+        let (key, lease) = (lot.range.first(), lot.generation);
+        let says = format!("{session} says it held key {key} without a gap since lease {lease}");
+        let what = format!("{says}, but that was held by an earlier process or for a while not at all");
+        Err(facts.violation("S3", *space, vec![key], what))
     }
 }
 
@@ -103,12 +95,13 @@ impl Broken {
 mod tests {
     use super::*;
     use crate::invariants::testing::{Scene, at, generation, range};
+    use crate::seen::TrueTime;
 
     /// Shows a hold to the guard and asks about it a machine that says `continuous` of lease 3 on any key.
     fn see(guard: &mut ContinuousMeansContinuous, now: TrueTime, scene: &Scene, continuous: bool) -> Verdict {
         let change = scene.facts.holdings.change().unwrap();
         slot(&mut guard.nodes, change.node).add(change);
-        guard.judge(now, change, |_, handle| continuous && handle == generation(3), &scene.facts)
+        guard.judge(change, |_, handle| continuous && handle == generation(3), scene.facts.at(now))
     }
 
     #[test]

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use centrifuge_core::flease::{Ballot, Cell};
 
-use crate::invariants::Verdict;
-use crate::invariants::at_most_one_holder::Holding;
-use crate::seen::{TrueTime, Violation};
+use super::at_most_one_holder::Holding;
+use super::{TrueTime, Verdict, Violation};
 
 /// The highest epoch of each cell.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ impl EpochsRise {
         match self.highest.insert(cell.clone(), after.epoch) {
             Some(highest) if after.epoch <= highest => {
                 let what = format!("{cell} is acquired by {after}, which is not above {highest}");
-                Err(Violation { invariant: "F2", at, what, keys: Vec::new(), namespace: None })
+                Err(Violation::new("F2", at, what))
             }
             _ => Ok(()),
         }

@@ -7,17 +7,13 @@
 use std::collections::BTreeMap;
 
 use centrifuge_core::key::Key;
-use centrifuge_core::lookup::LookupMachine;
 use centrifuge_core::message::{OwnerToManager, Position, RefusedReason};
 use centrifuge_core::owner::OwnerAction;
 use centrifuge_core::record::Record;
 
-use crate::seen::{Seen, TrueTime};
-
-use super::committed::Ledger;
-use super::holdings::{Belief, HoldChange};
+use super::holdings::Belief;
 use super::ownerless::{Gap, Ownerless};
-use super::{Facts, Verdict, earlier, later, slot};
+use super::{At, Facts, HoldChange, Ledger, Seen, TrueTime, Verdict, earlier, later, slot};
 
 /// How many messages, one after the other, it may take from a release to the new owner.
 const MESSAGES_OF_A_MOVE: u32 = 12;
@@ -42,31 +38,33 @@ pub struct EveryKeyGetsAnOwner {
 
 impl EveryKeyGetsAnOwner {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
-        self.ownerless.see(now, seen, facts);
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
+        self.ownerless.see(seen, facts);
         match seen {
             Seen::OwnerStarted { node, .. } => *slot(&mut self.declines, *node) = false,
             Seen::OwnerStepped { node, actions, .. } => {
                 actions.iter().for_each(|action| self.note_wish(*node, action));
-                self.note_loss(now, facts);
-                self.ownerless.closed().iter().try_for_each(|gap| self.judge_gap(now, gap, facts))?;
+                self.note_loss(facts);
+                self.ownerless.closed().iter().try_for_each(|gap| self.judge_gap(gap, facts))?;
             }
             Seen::OwnerEnded { .. } => {
-                self.last_end = now;
-                self.note_loss(now, facts);
+                self.last_end = facts.now;
+                self.note_loss(facts);
             }
             Seen::Committed { batch, .. } => {
                 if batch.records.iter().any(|record| matches!(record, Record::LeaderStarted { .. })) {
-                    self.last_leader = now;
+                    self.last_leader = facts.now;
                 }
-                self.note_who_could(now, facts);
+                self.note_who_could(facts);
             }
             Seen::LookupStarted { node, .. } => *slot(&mut self.positions, *node) = None,
-            Seen::LookupStepped { node, machine, .. } => self.note_position(*node, machine),
-            Seen::Ended if facts.is_calm(now) => {
-                self.ownerless.open_gaps().try_for_each(|gap| self.judge_gap(now, gap, facts))?;
-                self.judge_keys(now, facts)?;
-                self.judge_lookups(now, facts)?;
+            Seen::LookupStepped { node, machine, .. } => {
+                *slot(&mut self.positions, *node) = machine.position();
+            }
+            Seen::Ended if facts.is_calm(facts.now) => {
+                self.ownerless.open_gaps().try_for_each(|gap| self.judge_gap(gap, facts))?;
+                self.judge_keys(facts)?;
+                self.judge_lookups(facts)?;
             }
             _ => {}
         }
@@ -84,20 +82,16 @@ impl EveryKeyGetsAnOwner {
         *slot(&mut self.declines, node) = declines;
     }
 
-    fn note_loss(&mut self, now: TrueTime, facts: &Facts) {
+    fn note_loss(&mut self, facts: At) {
         let Some(change) = facts.holdings.change() else { return };
         if change.lost.is_empty() {
             return;
         }
         for (space, keys) in facts.spaces.probes().filter(|(space, _)| *space == change.space) {
             for key in keys.iter().filter(|key| has_lost(change, **key)) {
-                self.given_up.insert((space, *key), now);
+                self.given_up.insert((space, *key), facts.now);
             }
         }
-    }
-
-    fn note_position(&mut self, node: usize, machine: &LookupMachine) {
-        *slot(&mut self.positions, node) = machine.position();
     }
 
     /// For how long keys had no owner, by cause.
@@ -105,43 +99,40 @@ impl EveryKeyGetsAnOwner {
         &self.ownerless
     }
 
-    fn note_who_could(&mut self, now: TrueTime, facts: &Facts) {
+    fn note_who_could(&mut self, facts: At) {
         for (space, ledger) in facts.committed.ledgers() {
-            if !self.may_own(space, ledger, facts) {
-                *slot(&mut self.nobody_could, space) = now;
+            if !self.may_own(space, ledger, &facts) {
+                *slot(&mut self.nobody_could, space) = facts.now;
             }
         }
     }
 
     /// A key has no owner any longer than it may, counted from the last fault.
-    fn judge_gap(&self, now: TrueTime, gap: &Gap, facts: &Facts) -> Verdict {
+    fn judge_gap(&self, gap: &Gap, facts: At) -> Verdict {
         let ledger =
-            facts.committed.ledger(gap.space).filter(|ledger| self.may_own(gap.space, ledger, facts));
+            facts.committed.ledger(gap.space).filter(|ledger| self.may_own(gap.space, ledger, &facts));
         let (Some(quiet), Some(ledger)) = (facts.quiet_since(), ledger) else { return Ok(()) };
         let nobody = self.nobody_could.get(gap.space).copied().unwrap_or_default();
         let faults = [gap.since, quiet, self.last_end, self.last_leader, nobody];
         let since = faults.into_iter().max().unwrap_or_default();
         let bound = facts.limits.owned_within(ledger);
-        if later(since, bound) >= now {
+        if later(since, bound) >= facts.now {
             return Ok(());
         }
-        let what = format!(
-            "key {} had no owner from {} ({}) to {now}: longer than {bound:?} after the last fault, at {since}",
-            gap.key,
-            gap.since,
-            gap.why.name(),
-        );
-        Err(facts.violation("L1", now, gap.space, vec![gap.key], what))
+        let Gap { space, key, since: from, why } = gap;
+        let gap = format!("key {key} had no owner from {from} ({}) to {}", why.name(), facts.now);
+        let what = format!("{gap}: longer than {bound:?} after the last fault, at {since}");
+        Err(facts.violation("L1", *space, vec![*key], what))
     }
 
-    fn judge_keys(&self, now: TrueTime, facts: &Facts) -> Verdict {
+    fn judge_keys(&self, facts: At) -> Verdict {
         for (space, keys) in facts.spaces.probes() {
             let Some(ledger) = facts.committed.ledger(space) else { continue };
-            if !self.may_own(space, ledger, facts) {
+            if !self.may_own(space, ledger, &facts) {
                 continue;
             }
             for key in keys {
-                self.judge_key(now, space, *key, facts)?;
+                self.judge_key(space, *key, facts)?;
             }
         }
         Ok(())
@@ -162,16 +153,16 @@ impl EveryKeyGetsAnOwner {
         })
     }
 
-    fn judge_key(&self, now: TrueTime, space: usize, key: Key, facts: &Facts) -> Verdict {
+    fn judge_key(&self, space: usize, key: Key, facts: At) -> Verdict {
         let answers = |belief: &Belief| {
-            let held = belief.holds(key, now);
-            let stuck = later(belief.set_since, facts.limits.converge) < now;
+            let held = belief.holds(key, facts.now);
+            let stuck = later(belief.set_since, facts.limits.converge) < facts.now;
             belief.space == space && held.is_some_and(|held| !(held.frozen && stuck))
         };
         let just_given_up = self.given_up.get(&(space, key));
         // A move is a release, a grant and what crosses them, each as slow as the network is.
         let moving = facts.limits.slack.max(facts.limits.slowest_message * MESSAGES_OF_A_MOVE);
-        if just_given_up.is_some_and(|at| later(*at, moving) >= now)
+        if just_given_up.is_some_and(|at| later(*at, moving) >= facts.now)
             || facts.holdings.beliefs().any(|(_, belief)| answers(belief))
         {
             return Ok(());
@@ -179,11 +170,11 @@ impl EveryKeyGetsAnOwner {
         let since = just_given_up.map_or_else(|| "ever".to_owned(), |at| format!("since {at}"));
         let what =
             format!("no Owner answers for key {key}, nor did any {since}, though the faults are long over");
-        Err(facts.violation("L1", now, space, vec![key], what))
+        Err(facts.violation("L1", space, vec![key], what))
     }
 
-    fn judge_lookups(&self, now: TrueTime, facts: &Facts) -> Verdict {
-        let grace = earlier(now, facts.limits.slack);
+    fn judge_lookups(&self, facts: At) -> Verdict {
+        let grace = earlier(facts.now, facts.limits.slack);
         for (node, lookup) in facts.lookups.iter().enumerate() {
             let Some(lookup) = lookup.filter(|lookup| !lookup.paused && lookup.started < grace) else {
                 continue;
@@ -199,7 +190,7 @@ impl EveryKeyGetsAnOwner {
                 .map_or_else(|| "no table".to_owned(), |at| format!("LSN {} of log {}", at.lsn, at.log));
             let what =
                 format!("Lookup {node} has {reached}, but LSN {wanted} of log {} is committed", end.log);
-            return Err(facts.violation("L1", now, lookup.space, Vec::new(), what));
+            return Err(facts.violation("L1", lookup.space, Vec::new(), what));
         }
         Ok(())
     }
@@ -225,7 +216,7 @@ mod tests {
     }
 
     fn end(scene: &Scene, guard: &mut EveryKeyGetsAnOwner, now: TrueTime) -> Verdict {
-        guard.see(now, &Seen::Ended, &scene.facts)
+        guard.see(&Seen::Ended, scene.facts.at(now))
     }
 
     #[test]
@@ -278,7 +269,7 @@ mod tests {
         let mut guard = EveryKeyGetsAnOwner::default();
         scene.hold(at(900), 0, &[(range(0, 9), 1)], at(1100));
         scene.hold(at(999), 0, &[], at(1100));
-        guard.note_loss(at(999), &scene.facts);
+        guard.note_loss(scene.facts.at(at(999)));
         assert_eq!(end(&scene, &mut guard, at(1000)), Ok(()));
         assert!(end(&scene, &mut guard, at(1050)).is_err());
     }
@@ -289,10 +280,10 @@ mod tests {
         let bound = scene.facts.limits.owned_within(scene.facts.committed.ledger(0).unwrap());
         let gap = Gap { space: 0, key: Key(5), since: at(20), why: Vacancy::Crash };
         let over = TrueTime(later(at(20), bound).0 + 1);
-        assert_eq!(guard.judge_gap(later(at(20), bound), &gap, &scene.facts), Ok(()));
-        assert_eq!(guard.judge_gap(over, &gap, &scene.facts).unwrap_err().invariant, "L1");
+        assert_eq!(guard.judge_gap(&gap, scene.facts.at(later(at(20), bound))), Ok(()));
+        assert_eq!(guard.judge_gap(&gap, scene.facts.at(over)).unwrap_err().invariant, "L1");
         guard.last_leader = at(30);
-        assert_eq!(guard.judge_gap(over, &gap, &scene.facts), Ok(()), "the leader changed meanwhile");
+        assert_eq!(guard.judge_gap(&gap, scene.facts.at(over)), Ok(()), "the leader changed meanwhile");
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use centrifuge_core::flease::Cell;
 
-use crate::invariants::Verdict;
-use crate::seen::{TrueTime, Violation};
+use super::{TrueTime, Verdict, Violation};
 
 /// Watches a calm world: from some instant on every cell must be held, and no lease may run out.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ impl FreeCellsAreAcquired {
 }
 
 fn violation(at: TrueTime, what: String) -> Verdict {
-    Err(Violation { invariant: "L3", at, what, keys: Vec::new(), namespace: None })
+    Err(Violation::new("L3", at, what))
 }
 
 #[cfg(test)]

@@ -6,16 +6,11 @@
 use std::collections::BTreeSet;
 
 use centrifuge_core::id::{Generation, SessionId};
-use centrifuge_core::key::KeyRange;
 use centrifuge_core::owner::Renumbered;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Record};
 
-use crate::seen::{Seen, TrueTime};
-
-use super::committed::{How, RowChange};
-use super::holdings::{HoldChange, Meeting};
-use super::{Facts, Verdict, slot};
+use super::{At, Facts, HoldChange, How, Lot, Meeting, RowChange, Seen, Verdict, slot};
 
 /// Guards S2.
 #[derive(Debug, Default)]
@@ -35,30 +30,31 @@ struct Granted {
 
 impl GenerationsRise {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
-            Seen::Committed { batch, .. } => self.judge_batch(now, batch, facts),
+            Seen::Committed { batch, .. } => self.judge_batch(batch, facts),
             Seen::OwnerStepped { .. } => {
-                facts.holdings.change().map_or(Ok(()), |change| judge_gain(now, change, facts))
+                facts.holdings.change().map_or(Ok(()), |change| judge_gain(change, facts))
             }
             _ => Ok(()),
         }
     }
 
-    fn judge_batch(&mut self, now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
+    fn judge_batch(&mut self, batch: &Batch, facts: At) -> Verdict {
         for change in facts.committed.changes() {
-            judge_rise(now, change, facts)?;
+            judge_rise(change, facts)?;
         }
         for record in &batch.records {
             let Record::Namespace { namespace, change, .. } = record else { continue };
             let Some(space) = facts.spaces.find(namespace) else { continue };
             match change {
                 Change::Granted { range, generation, .. } | Change::MergeBegun { range, generation } => {
-                    self.judge_fresh(now, space, *generation, facts)?;
-                    self.judge_latest(now, space, *range, *generation, facts)?;
+                    self.judge_fresh(space, *generation, facts)?;
+                    let lot = Lot { range: *range, generation: *generation };
+                    self.judge_latest(space, lot, facts)?;
                 }
                 Change::Claimed { range, generation, session, .. } => {
-                    judge_claim(now, space, (*range, *generation, *session), facts)?;
+                    judge_claim(space, Lot { range: *range, generation: *generation }, *session, facts)?;
                 }
                 Change::Removed => slot(&mut self.granted, space).close(),
                 _ => {}
@@ -67,7 +63,7 @@ impl GenerationsRise {
         Ok(())
     }
 
-    fn judge_fresh(&mut self, now: TrueTime, space: usize, generation: Generation, facts: &Facts) -> Verdict {
+    fn judge_fresh(&mut self, space: usize, generation: Generation, facts: At) -> Verdict {
         let granted = slot(&mut self.granted, space);
         if granted.all.insert(generation) && generation > granted.before_removal {
             return Ok(());
@@ -75,26 +71,18 @@ impl GenerationsRise {
         let what = format!(
             "lease {generation} was granted before in this namespace, or one above it in an earlier life"
         );
-        Err(facts.violation("S2", now, space, Vec::new(), what))
+        Err(facts.violation("S2", space, Vec::new(), what))
     }
-}
 
-impl GenerationsRise {
     /// A leader without a store knows of no earlier grant, and must be above it all the same.
-    fn judge_latest(
-        &mut self,
-        now: TrueTime,
-        space: usize,
-        range: KeyRange,
-        generation: Generation,
-        facts: &Facts,
-    ) -> Verdict {
+    fn judge_latest(&mut self, space: usize, lot: Lot, facts: At) -> Verdict {
+        let Lot { range, generation } = lot;
         let latest = &mut slot(&mut self.granted, space).latest;
         let above = latest.overlapping(range).find(|(_, latest)| **latest >= generation);
         if let Some((part, latest)) = above {
             let what =
                 format!("{part} was granted as lease {generation} after an earlier leader's lease {latest}");
-            return Err(facts.violation("S2", now, space, vec![part.first()], what));
+            return Err(facts.violation("S2", space, vec![part.first()], what));
         }
         latest.insert(range, generation);
         Ok(())
@@ -107,50 +95,46 @@ impl Granted {
     }
 }
 
-fn judge_rise(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
+fn judge_rise(change: &RowChange, facts: At) -> Verdict {
     let RowChange { space, range, before, after, how } = *change;
     if matches!(how, How::Released | How::Claimed) || after.generation > before.generation {
         return Ok(());
     }
     let what = format!("{range} was granted as lease {} after lease {}", after.generation, before.generation);
-    Err(facts.violation("S2", now, space, vec![range.first()], what))
+    Err(facts.violation("S2", space, vec![range.first()], what))
 }
 
 /// A lease goes on under a new leader only where an earlier one granted it, to the same session.
-fn judge_claim(
-    now: TrueTime,
-    space: usize,
-    (range, generation, session): (KeyRange, Generation, SessionId),
-    facts: &Facts,
-) -> Verdict {
+fn judge_claim(space: usize, lot: Lot, session: SessionId, facts: At) -> Verdict {
+    let Lot { range, generation } = lot;
     let grant = facts.committed.ledger(space).and_then(|ledger| ledger.grant_numbered(generation));
     if grant.is_some_and(|grant| grant.session == session && grant.contains(range)) {
         return Ok(());
     }
     let what = format!("{session} goes on with {range} under lease {generation}, which it was never granted");
-    Err(facts.violation("S2", now, space, vec![range.first()], what))
+    Err(facts.violation("S2", space, vec![range.first()], what))
 }
 
 /// A session that comes to hold a key does so under a higher lease than whoever held it before. The same lease at the
 /// same node is left to S3, which asks whether it counts as continuous.
-fn judge_gain(now: TrueTime, change: &HoldChange, facts: &Facts) -> Verdict {
-    if let Some(lease) = change.renumbered.iter().find(|lease| !is_given(lease, change, facts)) {
+fn judge_gain(change: &HoldChange, facts: At) -> Verdict {
+    if let Some(lease) = change.renumbered.iter().find(|lease| !is_given(lease, change, &facts)) {
         let what = format!(
             "{} holds {} under lease {} instead of {}, which it was never told to",
             change.session, lease.range, lease.to, lease.from,
         );
-        return Err(facts.violation("S2", now, change.space, vec![lease.range.first()], what));
+        return Err(facts.violation("S2", change.space, vec![lease.range.first()], what));
     }
     let not_above = |meeting: &&Meeting| {
         meeting.generation < meeting.other_generation
-            || meeting.generation == meeting.other_generation && !is_same_node(meeting, change, facts)
+            || meeting.generation == meeting.other_generation && !is_same_node(meeting, change, &facts)
     };
     let Some(meeting) = change.meetings.iter().find(not_above) else { return Ok(()) };
     let what = format!(
         "{} came to hold {} under lease {} after {} held it under lease {}",
         change.session, meeting.range, meeting.generation, meeting.other, meeting.other_generation,
     );
-    Err(facts.violation("S2", now, change.space, vec![meeting.range.first()], what))
+    Err(facts.violation("S2", change.space, vec![meeting.range.first()], what))
 }
 
 /// Whether a number that a session took for a lease was committed as that lease's.
@@ -172,7 +156,7 @@ mod tests {
 
     fn commit(scene: &mut Scene, guard: &mut GenerationsRise, changes: Vec<Change>) -> Verdict {
         let batch = scene.commit(at(1), changes);
-        guard.judge_batch(at(1), &batch, &scene.facts)
+        guard.judge_batch(&batch, scene.facts.at(at(1)))
     }
 
     #[test]
@@ -235,7 +219,7 @@ mod tests {
         scene.start_owner(1, 2);
         scene.hold(at(1), 1, &[(range(0, 9), 5)], at(10));
         scene.hold(at(11), 0, &[(range(4, 4), 3)], at(20));
-        assert!(judge_gain(at(11), scene.facts.holdings.change().unwrap(), &scene.facts).is_err());
+        assert!(judge_gain(scene.facts.holdings.change().unwrap(), scene.facts.at(at(11))).is_err());
     }
 
     #[test]
@@ -245,6 +229,6 @@ mod tests {
         scene.start_owner(1, 2);
         scene.hold(at(1), 1, &[(range(0, 9), 5)], at(10));
         scene.hold(at(11), 0, &[(range(4, 4), 6)], at(20));
-        assert_eq!(judge_gain(at(11), scene.facts.holdings.change().unwrap(), &scene.facts), Ok(()));
+        assert_eq!(judge_gain(scene.facts.holdings.change().unwrap(), scene.facts.at(at(11))), Ok(()));
     }
 }

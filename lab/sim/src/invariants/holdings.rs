@@ -9,9 +9,7 @@ use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
 
-use crate::seen::TrueTime;
-
-use super::slot;
+use super::{TrueTime, slot};
 
 /// Nothing is believed from here on.
 const NEVER_BELIEVED: TrueTime = TrueTime(0);
@@ -43,9 +41,8 @@ pub struct Holdings {
     homes: BTreeMap<SessionId, Home>,
     /// By namespace: who came to hold each key last.
     latest: Vec<RangeMap<Holder>>,
-    change: HoldChange,
-    has_changed: bool,
-    incoming: Vec<Held>,
+    /// What the event that is being judged changed.
+    change: Option<HoldChange>,
 }
 
 /// Where a session runs or ran.
@@ -143,17 +140,16 @@ impl Holdings {
 
     fn drop_all(&mut self, now: TrueTime, node: usize) {
         let belief = slot(&mut self.beliefs, node);
-        self.has_changed = self.change.begin(now, node, belief);
-        let expired = belief.end <= now;
+        let mut change = HoldChange::new(node, belief);
         if belief.end != NEVER_BELIEVED {
-            self.change.lost.extend(belief.leases.iter().map(Held::lot));
+            change.lost.extend(belief.leases.iter().map(Held::lot));
         }
-        self.change.expired = expired && !self.change.lost.is_empty();
-        self.change.end = NEVER_BELIEVED;
+        change.expired = belief.end <= now && !change.lost.is_empty();
         belief.leases.clear();
         belief.expiry = Instant::ZERO;
         belief.end = NEVER_BELIEVED;
         belief.set_since = now;
+        self.change = Some(change);
     }
 
     /// A process took a step. `leases` and `expiry` are what the machine says, `end` when its belief would end; what it says
@@ -174,53 +170,58 @@ impl Holdings {
         if same_leases && settled && (belief.expiry == expiry || belief.leases.is_empty()) {
             return;
         }
-        self.has_changed = self.change.begin(now, node, belief);
-        self.incoming.clear();
-        self.incoming.extend(leases());
+        let mut change = HoldChange::new(node, belief);
+        let incoming: Vec<Held> = leases().collect();
         let end = end();
-        let new_end = if end > now && !self.incoming.is_empty() { end } else { NEVER_BELIEVED };
-        if !(same_leases && still_believed && new_end > now) {
-            belief.compare(still_believed, new_end, &self.incoming, &mut self.change);
-            self.change.set_apart(renumbered);
+        change.end = if end > now && !incoming.is_empty() { end } else { NEVER_BELIEVED };
+        if !(same_leases && still_believed && change.end > now) {
+            belief.compare(still_believed, &incoming, &mut change);
+            change.set_apart(renumbered);
             belief.set_since = now;
         }
-        std::mem::swap(&mut belief.leases, &mut self.incoming);
+        belief.leases = incoming;
         belief.expiry = expiry;
-        belief.end = new_end;
-        self.change.end = new_end;
-        self.meet(now);
+        belief.end = change.end;
+        self.meet(now, &mut change);
+        self.change = Some(change);
     }
 
     /// Finds who held before what was gained, and notes who holds it now.
-    fn meet(&mut self, now: TrueTime) {
-        let HoldChange { session, space, gained, meetings, renumbered, .. } = &mut self.change;
-        let latest = slot(&mut self.latest, *space);
+    fn meet(&mut self, now: TrueTime, change: &mut HoldChange) {
+        let HoldChange { session, space, gained, meetings, renumbered, .. } = change;
+        slot(&mut self.latest, *space);
         for lot in gained.iter() {
-            for (range, holder) in latest.overlapping(lot.range) {
-                let other_until = until(&self.homes, &self.beliefs, holder.session, range, now);
-                meetings.push(Meeting {
-                    range,
-                    generation: lot.generation,
-                    other: holder.session,
-                    other_generation: holder.generation,
-                    other_until,
-                });
-            }
-            latest.insert(lot.range, Holder { session: *session, generation: lot.generation });
+            let before = self.latest[*space].overlapping(lot.range);
+            meetings.extend(before.map(|(range, holder)| Meeting {
+                range,
+                generation: lot.generation,
+                other: holder.session,
+                other_generation: holder.generation,
+                other_until: self.until(holder.session, range, now),
+            }));
+            let holder = Holder { session: *session, generation: lot.generation };
+            self.latest[*space].insert(lot.range, holder);
         }
         for lease in renumbered.iter() {
-            latest.insert(lease.range, Holder { session: *session, generation: lease.to });
+            self.latest[*space].insert(lease.range, Holder { session: *session, generation: lease.to });
         }
+    }
+
+    /// Until when a session believes it holds some key of `range`; zero if it does not now.
+    fn until(&self, session: SessionId, range: KeyRange, now: TrueTime) -> TrueTime {
+        let belief = self.homes.get(&session).and_then(|home| self.beliefs.get(home.node));
+        let believed = belief.filter(|belief| belief.session == session && belief.overlaps(range, now));
+        believed.map_or(NEVER_BELIEVED, |belief| belief.end)
     }
 
     /// What the event that is being judged changed.
     pub fn change(&self) -> Option<&HoldChange> {
-        self.has_changed.then_some(&self.change)
+        self.change.as_ref()
     }
 
     /// The next event begins.
     pub fn forget_change(&mut self) {
-        self.has_changed = false;
+        self.change = None;
     }
 
     /// Where a session runs or ran.
@@ -237,19 +238,6 @@ impl Holdings {
     pub fn beliefs(&self) -> impl Iterator<Item = (usize, &Belief)> {
         self.beliefs.iter().enumerate()
     }
-}
-
-/// Until when a session believes it holds some key of `range`; zero if it does not now.
-fn until(
-    homes: &BTreeMap<SessionId, Home>,
-    beliefs: &[Belief],
-    session: SessionId,
-    range: KeyRange,
-    now: TrueTime,
-) -> TrueTime {
-    let belief = homes.get(&session).and_then(|home| beliefs.get(home.node));
-    let believed = belief.filter(|belief| belief.session == session && belief.overlaps(range, now));
-    believed.map_or(NEVER_BELIEVED, |belief| belief.end)
 }
 
 impl Belief {
@@ -272,8 +260,8 @@ impl Belief {
     }
 
     /// Notes what the step from the present leases to `incoming` gains and loses.
-    fn compare(&self, still_believed: bool, new_end: TrueTime, incoming: &[Held], change: &mut HoldChange) {
-        let after = if new_end == NEVER_BELIEVED { &[] } else { incoming };
+    fn compare(&self, still_believed: bool, incoming: &[Held], change: &mut HoldChange) {
+        let after = if change.end == NEVER_BELIEVED { &[] } else { incoming };
         if still_believed {
             missing(after, &self.leases, &mut change.gained);
             missing(&self.leases, after, &mut change.lost);
@@ -288,22 +276,11 @@ impl Belief {
 }
 
 impl HoldChange {
-    /// Forgets the change before. True, because now there is one.
-    fn begin(&mut self, now: TrueTime, node: usize, belief: &Belief) -> bool {
-        self.node = node;
-        self.session = belief.session;
-        self.space = belief.space;
-        self.gained.clear();
-        self.lost.clear();
-        self.renumbered.clear();
-        self.meetings.clear();
-        self.expired = false;
-        self.end = now;
-        true
+    /// Nothing of what a process believes has changed yet.
+    fn new(node: usize, belief: &Belief) -> HoldChange {
+        HoldChange { node, session: belief.session, space: belief.space, ..HoldChange::default() }
     }
-}
 
-impl HoldChange {
     /// What was lost under one number and gained under another in the same step, as the process says, was held throughout.
     fn set_apart(&mut self, renumbered: &[Renumbered]) {
         for lease in renumbered {

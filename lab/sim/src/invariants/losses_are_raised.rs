@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use centrifuge_core::id::{Generation, SessionId};
+use centrifuge_core::id::Generation;
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::{OwnerToManager, Release};
 use centrifuge_core::owner::OwnerAction;
@@ -16,11 +16,8 @@ use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 
-use crate::seen::{Seen, TrueTime, Value};
-
-use super::committed::{How, RowChange};
 use super::pending_losses::PendingLosses;
-use super::{Facts, Verdict, slot};
+use super::{At, Facts, How, RowChange, Seen, Service, TrueTime, Value, Verdict, slot};
 
 /// Guards S4.
 #[derive(Debug, Default)]
@@ -40,65 +37,49 @@ struct Left {
     at: TrueTime,
 }
 
-/// An operation on a probe key.
-#[derive(Clone, Copy, Debug)]
-struct Service {
-    space: usize,
-    key: Key,
-    session: SessionId,
-    generation: Generation,
-    before: Option<Value>,
-    after: Value,
-}
-
 impl LossesAreRaised {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
             Seen::LookupStarted { node, .. } | Seen::LookupEnded { node } => {
                 self.pending.forget(*node);
             }
             Seen::LookupPaused { node, paused: false } => {
-                self.pending.postpone(now, *node, facts.limits.slack)
+                self.pending.postpone(facts.now, *node, facts.limits.slack)
             }
-            Seen::LookupStepped { node, machine, clock, actions } => {
-                self.pending.hear_step(now, *node, machine, clock.read(now), actions, facts);
-            }
+            Seen::LookupStepped { .. } => self.pending.hear_step(seen, facts),
             Seen::ManagerStepped { machine, .. } if self.pending.wait_for_a_leader() => {
-                machine.group().into_iter().for_each(|group| self.pending.note_learned(now, group, facts));
+                machine.group().into_iter().for_each(|group| self.pending.note_learned(group, facts));
             }
             Seen::OwnerStepped { node, actions, .. } => {
                 let space = facts.holdings.space_of(*node);
                 actions.iter().flat_map(releases).for_each(|release| self.note_release(space, release));
             }
             Seen::Committed { batch, .. } => {
-                self.judge_batch(now, facts)?;
-                self.judge_drops(now, batch, facts)?;
+                self.judge_batch(facts)?;
+                self.judge_drops(batch, facts)?;
             }
-            Seen::Served { session, namespace, key, generation, before, after } => {
-                if let Some(space) = facts.spaces.find(namespace) {
-                    let (session, key, generation) = (*session, *key, *generation);
-                    let service = Service { space, key, session, generation, before: *before, after: *after };
-                    self.serve(now, service, facts)?;
+            Seen::Served { .. } => {
+                if let Some(service) = Service::of(seen, &facts) {
+                    self.serve(service, facts)?;
                 }
             }
             _ => {}
         }
-        self.pending.find_overdue(now, facts)
+        self.pending.find_overdue(facts)
     }
 
     /// An application found the latest value there is, or nothing; if nothing, the value before is lost.
-    fn serve(&mut self, now: TrueTime, service: Service, facts: &Facts) -> Verdict {
-        let left = Left { value: service.after, at: now };
+    fn serve(&mut self, service: Service, facts: At) -> Verdict {
+        let left = Left { value: service.after, at: facts.now };
         let before = self.left.insert((service.space, service.key), left);
         match (service.before, before) {
             (Some(found), latest) if latest.is_none_or(|latest| latest.value != found) => {
                 let what = stale_service(&service, found, latest);
-                Err(facts.violation("S4", now, service.space, vec![service.key], what))
+                Err(facts.violation("S4", service.space, vec![service.key], what))
             }
             (None, Some(lost)) => {
                 self.pending.add_from_service(
-                    now,
                     service.space,
                     (service.key, service.generation),
                     lost.at,
@@ -110,22 +91,22 @@ impl LossesAreRaised {
         }
     }
 
-    fn judge_batch(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
+    fn judge_batch(&mut self, facts: At) -> Verdict {
         let changes = facts.committed.changes();
         for change in changes {
-            judge_clean(now, change, facts)?;
-            judge_claim(now, change, facts)?;
+            judge_clean(change, facts)?;
+            judge_claim(change, facts)?;
         }
         for change in changes {
-            self.note_found(change, facts);
+            self.note_found(change, &facts);
         }
         for group in changes.chunk_by(|one, next| one.space == next.space) {
-            let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, facts)).collect();
+            let lost: Vec<KeyRange> = group.iter().flat_map(|change| lost_keys(change, &facts)).collect();
             for change in group.iter().filter(|change| change.how == How::Released) {
                 slot(&mut self.given_up, change.space).insert(change.range, change.before.generation);
             }
             if !lost.is_empty() {
-                self.pending.add_published(now, group[0].space, lost, facts);
+                self.pending.add_published(group[0].space, lost, facts);
             }
         }
         Ok(())
@@ -151,7 +132,7 @@ impl LossesAreRaised {
     }
 
     /// An Owner repeats that it moved a range until this is committed, so that no Manager can take it for dropped.
-    fn judge_drops(&self, now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
+    fn judge_drops(&self, batch: &Batch, facts: At) -> Verdict {
         for record in &batch.records {
             let Record::Namespace { namespace, change, reason: Reason::Dropped } = record else { continue };
             let Change::Released { range, generation } = change else { continue };
@@ -160,7 +141,7 @@ impl LossesAreRaised {
                 let what = format!(
                     "{range} was given up as dropped, though the owner of lease {generation} had moved its state"
                 );
-                return Err(facts.violation("S4", now, space, vec![range.first()], what));
+                return Err(facts.violation("S4", space, vec![range.first()], what));
             }
         }
         Ok(())
@@ -189,7 +170,7 @@ fn stale_service(service: &Service, found: Value, latest: Option<Left>) -> Strin
 }
 
 /// State that comes along comes from the session that held it until this very record.
-fn judge_clean(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
+fn judge_clean(change: &RowChange, facts: At) -> Verdict {
     let RowChange { space, range, before, after, how: How::Granted(Some(source)) } = *change else {
         return Ok(());
     };
@@ -205,11 +186,11 @@ fn judge_clean(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
         before.generation,
         if before.owner.is_some() { "which somebody has" } else { "which nobody had any more" },
     );
-    Err(facts.violation("S4", now, space, vec![range.first()], what))
+    Err(facts.violation("S4", space, vec![range.first()], what))
 }
 
 /// A lease that goes on under a new leader goes on with the state that it was granted with.
-fn judge_claim(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
+fn judge_claim(change: &RowChange, facts: At) -> Verdict {
     let RowChange { space, range, after, how: How::Claimed, .. } = *change else { return Ok(()) };
     let grant = facts.committed.ledger(space).and_then(|ledger| ledger.grant_numbered(after.generation));
     if !grant.is_some_and(|grant| grant.began_after(range, after.state_since)) {
@@ -219,7 +200,7 @@ fn judge_claim(now: TrueTime, change: &RowChange, facts: &Facts) -> Verdict {
         "{range} goes on under lease {} with state since {}, which began later",
         after.generation, after.state_since,
     );
-    Err(facts.violation("S4", now, space, vec![range.first()], what))
+    Err(facts.violation("S4", space, vec![range.first()], what))
 }
 
 /// The keys of a changed row that had state before the batch and have none of it after.
@@ -265,7 +246,7 @@ mod tests {
     ) -> Verdict {
         let service =
             Service { space: 0, key: Key(5), session: session(1), generation: generation(1), before, after };
-        guard.serve(now, service, &scene.facts)
+        guard.serve(service, scene.facts.at(now))
     }
 
     /// A namespace with a Lookup on node 0 that has had a table since the start.
@@ -280,9 +261,9 @@ mod tests {
 
     fn commit(scene: &mut Scene, guard: &mut LossesAreRaised, now: TrueTime, change: Change) -> Verdict {
         let batch = scene.commit(now, vec![change]);
-        guard.judge_batch(now, &scene.facts)?;
+        guard.judge_batch(scene.facts.at(now))?;
         scene.group.apply(&batch);
-        guard.pending.note_learned(now, &scene.group, &scene.facts);
+        guard.pending.note_learned(&scene.group, scene.facts.at(now));
         Ok(())
     }
 
@@ -295,7 +276,7 @@ mod tests {
         let (mut scene, mut guard) = (Scene::new(), LossesAreRaised::default());
         let mut commit = |changes| {
             scene.commit(at(1), changes);
-            guard.judge_batch(at(1), &scene.facts)
+            guard.judge_batch(scene.facts.at(at(1)))
         };
         commit(vec![create_above(1, 10), grant(0, 9, 12, 1)]).unwrap();
         assert_eq!(commit(vec![create_above(2, 20), claim(0, 9, 12, 12, 1)]), Ok(()));
@@ -307,7 +288,7 @@ mod tests {
         let (scene, mut guard) = listening();
         assert_eq!(serve(&mut guard, at(1), &scene, None, value(1, 1)), Ok(()));
         assert_eq!(serve(&mut guard, at(2), &scene, Some(value(1, 1)), value(1, 2)), Ok(()));
-        assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.pending.find_overdue(scene.facts.at(at(900))), Ok(()));
     }
 
     #[test]
@@ -329,8 +310,8 @@ mod tests {
         let (scene, mut guard) = listening();
         serve(&mut guard, at(1), &scene, None, value(1, 1)).unwrap();
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert_eq!(guard.pending.find_overdue(at(9 + ALLOWED), &scene.facts), Ok(()));
-        let violation = guard.pending.find_overdue(at(10 + ALLOWED), &scene.facts).unwrap_err();
+        assert_eq!(guard.pending.find_overdue(scene.facts.at(at(9 + ALLOWED))), Ok(()));
+        let violation = guard.pending.find_overdue(scene.facts.at(at(10 + ALLOWED))).unwrap_err();
         assert_eq!((violation.invariant, violation.keys), ("S4", vec![Key(5)]));
     }
 
@@ -346,7 +327,7 @@ mod tests {
             if raised > at(9) {
                 raise(&mut guard, raised, range(0, 9), LossReason::StateBeganAnew);
             }
-            assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
+            assert_eq!(guard.pending.find_overdue(scene.facts.at(at(900))), Ok(()));
         }
     }
 
@@ -356,7 +337,7 @@ mod tests {
         serve(&mut guard, at(3), &scene, None, value(1, 1)).unwrap();
         raise(&mut guard, at(2), range(0, 9), LossReason::StateBeganAnew);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert!(guard.pending.find_overdue(at(900), &scene.facts).is_err());
+        assert!(guard.pending.find_overdue(scene.facts.at(at(900))).is_err());
     }
 
     #[test]
@@ -366,14 +347,14 @@ mod tests {
         guard.pending.forget(0);
         guard.pending.note_table(at(4), 0);
         serve(&mut guard, at(9), &scene, None, value(2, 1)).unwrap();
-        assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.pending.find_overdue(scene.facts.at(at(900))), Ok(()));
     }
 
     #[test]
     fn a_release_without_a_next_owner_is_a_loss_too() {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), release(0, 9, 1)).unwrap();
-        assert!(guard.pending.find_overdue(at(11 + ALLOWED), &scene.facts).is_err());
+        assert!(guard.pending.find_overdue(scene.facts.at(at(11 + ALLOWED))).is_err());
     }
 
     #[test]
@@ -381,7 +362,7 @@ mod tests {
         let (mut scene, mut guard) = listening();
         commit(&mut scene, &mut guard, at(10), grant(20, 29, 2, 2)).unwrap();
         commit(&mut scene, &mut guard, at(11), clean_grant(0, 9, 3, 2, 1)).unwrap();
-        assert_eq!(guard.pending.find_overdue(at(900), &scene.facts), Ok(()));
+        assert_eq!(guard.pending.find_overdue(scene.facts.at(at(900))), Ok(()));
     }
 
     #[test]
@@ -407,7 +388,7 @@ mod tests {
         );
         let change = release(5, 9, 1);
         let record = Record::Namespace { namespace: space_name(), change, reason };
-        guard.judge_drops(at(1), &Batch { term: Term(1), records: vec![record] }, &scene.facts)
+        guard.judge_drops(&Batch { term: Term(1), records: vec![record] }, scene.facts.at(at(1)))
     }
 
     #[test]

@@ -24,18 +24,19 @@ pub mod pending_losses;
 pub(crate) mod testing;
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::time::Duration;
 
-use centrifuge_core::id::Namespace;
+use centrifuge_core::id::{Generation, Namespace, SessionId};
 use centrifuge_core::key::Key;
 use centrifuge_core::owner::{OwnerAction, OwnerMachine, Renumbered};
 
 use crate::clock::Clock;
 use crate::oracle::Limits;
-use crate::seen::{Seen, TrueTime, Violation};
+use crate::seen::{Seen, TrueTime, Value, Violation};
 
-use committed::Committed;
-use holdings::{Held, Holdings};
+use committed::{Committed, How, Ledger, Row, RowChange, first_difference};
+use holdings::{Held, HoldChange, Holdings, Lot, Meeting};
 
 /// What an invariant says to each event: all is well, or what is not.
 pub type Verdict = Result<(), Violation>;
@@ -94,9 +95,7 @@ impl Facts {
             }
             Seen::OwnerEnded { node, .. } => self.holdings.end(now, *node),
             Seen::OwnerSuspended { node, suspended } => self.holdings.suspend(now, *node, *suspended),
-            Seen::OwnerStepped { node, machine, clock, actions } => {
-                self.owner_stepped(now, *node, machine, clock, actions);
-            }
+            Seen::OwnerStepped { .. } => self.owner_stepped(now, seen),
             Seen::LookupStarted { node, namespace, told_within } => {
                 let (space, told_within) = (self.spaces.place(namespace), *told_within);
                 let listener = Listener { space, started: now, paused: false, told_within };
@@ -120,14 +119,8 @@ impl Facts {
         }
     }
 
-    fn owner_stepped(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        machine: &OwnerMachine,
-        clock: &Clock,
-        actions: &[OwnerAction],
-    ) {
+    fn owner_stepped(&mut self, now: TrueTime, seen: &Seen<'_>) {
+        let Seen::OwnerStepped { node, machine, clock, actions } = *seen else { return };
         let leases = || {
             machine.leases().iter().map(|(range, lease)| Held {
                 range,
@@ -159,16 +152,64 @@ impl Facts {
         self.faults_ended.is_some_and(|ended| later(ended, self.limits.converge) <= now)
     }
 
-    /// A violation in one namespace.
+    /// The facts at an instant.
+    pub fn at(&self, now: TrueTime) -> At<'_> {
+        At { now, facts: self }
+    }
+}
+
+/// The facts at the instant of an event that is being judged.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// The instant.
+    pub now: TrueTime,
+    facts: &'a Facts,
+}
+
+impl Deref for At<'_> {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        self.facts
+    }
+}
+
+impl At<'_> {
+    /// A violation in one namespace, now.
     pub fn violation(
         &self,
         invariant: &'static str,
-        at: TrueTime,
         space: usize,
         keys: Vec<Key>,
         what: String,
     ) -> Violation {
-        Violation { invariant, at, what, keys, namespace: Some(self.spaces.name(space).clone()) }
+        let namespace = Some(self.spaces.name(space).clone());
+        Violation { invariant, at: self.now, what, keys, namespace }
+    }
+}
+
+/// An operation on a probe key.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// The namespace.
+    pub space: usize,
+    /// The key.
+    pub key: Key,
+    /// Who served it.
+    pub session: SessionId,
+    /// Under which lease.
+    pub generation: Generation,
+    /// What was found there.
+    pub before: Option<Value>,
+    /// What was left there.
+    pub after: Value,
+}
+
+impl Service {
+    /// What was served, if anything was.
+    pub fn of(seen: &Seen<'_>, facts: &Facts) -> Option<Service> {
+        let Seen::Served { session, namespace, key, generation, before, after } = *seen else { return None };
+        Some(Service { space: facts.spaces.find(namespace)?, key, session, generation, before, after })
     }
 }
 

@@ -11,9 +11,7 @@ use centrifuge_core::manager::ManagerAction;
 use centrifuge_core::message::{ManagerToLookup, ManagerToOwner};
 use centrifuge_core::record::{Batch, Change, Record};
 
-use crate::seen::{Seen, TrueTime, Violation};
-
-use super::{Facts, Verdict, slot};
+use super::{At, Facts, Seen, TrueTime, Verdict, Violation, slot};
 
 /// Guards S8.
 #[derive(Debug, Default)]
@@ -26,22 +24,22 @@ pub struct NamespacesShareNothing {
 
 impl NamespacesShareNothing {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
-            Seen::Committed { batch, .. } => judge_batch(now, batch, facts),
+            Seen::Committed { batch, .. } => judge_batch(batch, facts),
             Seen::ManagerStepped { node, actions, .. } => {
-                actions.iter().try_for_each(|action| self.judge_message(now, *node, action, facts))
+                actions.iter().try_for_each(|action| self.judge_message(*node, action, facts))
             }
             Seen::LookupStepped { node, machine, actions, .. } => {
-                actions.iter().for_each(|action| self.note_request(*node, action, facts));
+                actions.iter().for_each(|action| self.note_request(*node, action, &facts));
                 let log = machine.position().map(|position| position.log);
-                self.judge_table(now, *node, log, facts)
+                self.judge_table(*node, log, facts)
             }
             _ => Ok(()),
         }
     }
 
-    fn judge_message(&self, now: TrueTime, node: usize, action: &ManagerAction, facts: &Facts) -> Verdict {
+    fn judge_message(&self, node: usize, action: &ManagerAction, facts: At) -> Verdict {
         let (namespace, home, whom) = match action {
             ManagerAction::ToOwner { message: ManagerToOwner::Assign(assign), .. } => {
                 let home = facts.holdings.home(assign.session).map(|home| home.space);
@@ -57,7 +55,7 @@ impl NamespacesShareNothing {
             return Ok(());
         }
         Err(breach(
-            now,
+            facts.now,
             namespace,
             format!("Manager {node} sent {whom} news of {namespace}, which is not its namespace"),
         ))
@@ -69,7 +67,7 @@ impl NamespacesShareNothing {
         }
     }
 
-    fn judge_table(&mut self, now: TrueTime, node: usize, log: Option<Nonce>, facts: &Facts) -> Verdict {
+    fn judge_table(&mut self, node: usize, log: Option<Nonce>, facts: At) -> Verdict {
         let before = std::mem::replace(slot(&mut self.logs, node), log);
         let (Some(log), Some(lookup)) = (log, facts.lookup(node)) else { return Ok(()) };
         let is_own = || facts.committed.ledger(lookup.space).is_some_and(|ledger| ledger.log(log).is_some());
@@ -78,7 +76,7 @@ impl NamespacesShareNothing {
         }
         let namespace = facts.spaces.name(lookup.space);
         Err(breach(
-            now,
+            facts.now,
             namespace,
             format!("Lookup {node} has a table of log {log}, which is not one of {namespace}"),
         ))
@@ -100,7 +98,7 @@ impl std::fmt::Display for Recipient {
     }
 }
 
-fn judge_batch(now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
+fn judge_batch(batch: &Batch, facts: At) -> Verdict {
     for record in &batch.records {
         let Record::Namespace { namespace, change, .. } = record else { continue };
         let Some(session) = named(change) else { continue };
@@ -108,7 +106,7 @@ fn judge_batch(now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
         if home.is_none_or(|home| facts.spaces.name(home.space) != namespace) {
             let what =
                 format!("a record of {namespace} names {session}, which was not started in it: {change:?}");
-            return Err(breach(now, namespace, what));
+            return Err(breach(facts.now, namespace, what));
         }
     }
     Ok(())
@@ -155,7 +153,7 @@ mod tests {
     fn a_record_of_its_own_sessions_is_right() {
         let mut scene = scene();
         let batch = scene.commit(at(1), vec![grant(0, 9, 1, 1)]);
-        assert_eq!(judge_batch(at(1), &batch, &scene.facts), Ok(()));
+        assert_eq!(judge_batch(&batch, scene.facts.at(at(1))), Ok(()));
     }
 
     #[test]
@@ -163,7 +161,7 @@ mod tests {
         let mut scene = scene();
         for stranger in [2, 99] {
             let batch = scene.commit(at(1), vec![grant(0, 9, stranger, stranger)]);
-            assert!(judge_batch(at(1), &batch, &scene.facts).is_err());
+            assert!(judge_batch(&batch, scene.facts.at(at(1))).is_err());
         }
     }
 
@@ -180,15 +178,15 @@ mod tests {
         let mut guard = NamespacesShareNothing::default();
         guard.lookups.insert(Nonce(7), 0);
         let own = update(crate::invariants::testing::space_name());
-        assert_eq!(guard.judge_message(at(1), 0, &own, &scene.facts), Ok(()));
-        assert!(guard.judge_message(at(1), 0, &update(other_space_name()), &scene.facts).is_err());
+        assert_eq!(guard.judge_message(0, &own, scene.facts.at(at(1))), Ok(()));
+        assert!(guard.judge_message(0, &update(other_space_name()), scene.facts.at(at(1))).is_err());
     }
 
     #[test]
     fn a_table_of_anothers_log_is_found() {
         let scene = scene();
         let mut guard = NamespacesShareNothing::default();
-        assert_eq!(guard.judge_table(at(1), 0, Some(Nonce(1)), &scene.facts), Ok(()));
-        assert!(guard.judge_table(at(1), 0, Some(Nonce(2)), &scene.facts).is_err());
+        assert_eq!(guard.judge_table(0, Some(Nonce(1)), scene.facts.at(at(1))), Ok(()));
+        assert!(guard.judge_table(0, Some(Nonce(2)), scene.facts.at(at(1))).is_err());
     }
 }

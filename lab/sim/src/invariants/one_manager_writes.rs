@@ -10,9 +10,7 @@ use centrifuge_core::manager::ManagerAction;
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager, Position};
 use centrifuge_core::owner::OwnerAction;
 
-use crate::seen::{Seen, TrueTime, Violation};
-
-use super::{Facts, Verdict, slot};
+use super::{At, Seen, TrueTime, Verdict, Violation, slot};
 
 /// Guards S5.
 #[derive(Debug, Default)]
@@ -49,11 +47,11 @@ struct Reached {
 
 impl OneManagerWrites {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
             Seen::Committed { index, batch, by } => {
                 let next = Written { index: *index, term: batch.term, by: *by };
-                self.judge_batch(now, next, facts.limits.diskless)
+                self.judge_batch(facts.now, next, facts.limits.diskless)
             }
             Seen::ManagerStepped { actions, .. } => {
                 actions.iter().for_each(|action| self.note_welcome(action));
@@ -61,7 +59,7 @@ impl OneManagerWrites {
             }
             Seen::OwnerStepped { node, machine, actions, .. } => {
                 let last = actions.iter().rev().find_map(reported_to);
-                last.map_or(Ok(()), |to| self.judge_report(now, *node, machine.session(), to, facts))
+                last.map_or(Ok(()), |to| self.judge_report(*node, machine.session(), to, facts))
             }
             Seen::LookupStarted { node, .. } => {
                 *slot(&mut self.lookups, *node) = Reached::default();
@@ -69,7 +67,7 @@ impl OneManagerWrites {
             }
             Seen::LookupStepped { node, machine, .. } => {
                 let reached = Reached { term: machine.term(), position: machine.position() };
-                self.judge_lookup(now, *node, reached, facts)
+                self.judge_lookup(*node, reached, facts)
             }
             _ => Ok(()),
         }
@@ -90,7 +88,7 @@ impl OneManagerWrites {
         } else {
             return Ok(());
         };
-        Err(Violation { invariant: "S5", at: now, what, keys: Vec::new(), namespace: None })
+        Err(Violation::new("S5", now, what))
     }
 
     fn note_welcome(&mut self, action: &ManagerAction) {
@@ -99,14 +97,7 @@ impl OneManagerWrites {
         }
     }
 
-    fn judge_report(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        session: SessionId,
-        conversation: Nonce,
-        facts: &Facts,
-    ) -> Verdict {
+    fn judge_report(&mut self, node: usize, session: SessionId, conversation: Nonce, facts: At) -> Verdict {
         let last = slot(&mut self.owners, node);
         if last.session == session && last.conversation == conversation {
             return Ok(());
@@ -119,10 +110,10 @@ impl OneManagerWrites {
         let what =
             format!("{session} reports to the leader of term {term} after it followed term {}", before.term);
         let namespace = facts.holdings.home(session).map(|home| facts.spaces.name(home.space).clone());
-        Err(Violation { invariant: "S5", at: now, what, keys: Vec::new(), namespace })
+        Err(Violation { namespace, ..Violation::new("S5", facts.now, what) })
     }
 
-    fn judge_lookup(&mut self, now: TrueTime, node: usize, reached: Reached, facts: &Facts) -> Verdict {
+    fn judge_lookup(&mut self, node: usize, reached: Reached, facts: At) -> Verdict {
         let before = std::mem::replace(slot(&mut self.lookups, node), reached);
         let what = if reached.term < before.term {
             format!("Lookup {node} follows term {} after term {}", reached.term, before.term)
@@ -135,7 +126,7 @@ impl OneManagerWrites {
             return Ok(());
         };
         let namespace = facts.lookup(node).map(|lookup| facts.spaces.name(lookup.space).clone());
-        Err(Violation { invariant: "S5", at: now, what, keys: Vec::new(), namespace })
+        Err(Violation { namespace, ..Violation::new("S5", facts.now, what) })
     }
 }
 
@@ -200,7 +191,7 @@ mod tests {
         let mut guard = OneManagerWrites::default();
         guard.conversations.insert(Nonce(1), Term(1));
         guard.conversations.insert(Nonce(2), Term(2));
-        let mut report = |session, nonce| guard.judge_report(at(1), 0, session, Nonce(nonce), &scene.facts);
+        let mut report = |session, nonce| guard.judge_report(0, session, Nonce(nonce), scene.facts.at(at(1)));
         assert_eq!(report(session(1), 1), Ok(()));
         assert_eq!(report(session(1), 2), Ok(()));
         assert!(report(session(1), 1).is_err());
@@ -216,7 +207,7 @@ mod tests {
             position: Some(Position { log: Nonce(log), lsn: Lsn(lsn) }),
         };
         let mut guard = OneManagerWrites::default();
-        let mut step = |next| guard.judge_lookup(at(1), 0, next, &scene.facts);
+        let mut step = |next| guard.judge_lookup(0, next, scene.facts.at(at(1)));
         assert_eq!(step(reached(1, 1, 5)), Ok(()));
         assert_eq!(step(reached(2, 1, 6)), Ok(()));
         assert!(step(reached(2, 1, 5)).is_err());

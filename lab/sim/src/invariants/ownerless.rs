@@ -7,9 +7,7 @@ use centrifuge_core::key::Key;
 use centrifuge_core::owner::{OwnerAction, RevokedReason};
 use centrifuge_core::record::Record;
 
-use crate::seen::{Seen, TrueTime};
-
-use super::Facts;
+use super::{At, Facts, Seen, TrueTime};
 
 /// Why a key has no owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +34,6 @@ pub enum Vacancy {
 
 impl Vacancy {
     /// The name in reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Vacancy::ColdStart => "cold_start",
@@ -76,44 +73,44 @@ pub struct Ownerless {
 
 impl Ownerless {
     /// Takes in what happened.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) {
         self.closed.clear();
         match seen {
             Seen::OwnerStepped { actions, .. } => {
-                self.lose(now, cause_of_step(actions, facts), facts);
-                self.gain(now, facts);
+                self.lose(cause_of_step(actions, &facts), facts);
+                self.gain(facts);
             }
-            Seen::OwnerEnded { .. } => self.lose(now, Vacancy::Crash, facts),
-            Seen::OwnerSuspended { .. } => self.lose(now, Vacancy::Suspended, facts),
+            Seen::OwnerEnded { .. } => self.lose(Vacancy::Crash, facts),
+            Seen::OwnerSuspended { .. } => self.lose(Vacancy::Suspended, facts),
             Seen::Committed { batch, .. } => {
                 if batch.records.iter().any(|record| matches!(record, Record::LeaderStarted { .. })) {
                     self.open.values_mut().for_each(|gap| gap.why = Vacancy::Failover);
                 }
-                self.begin_spaces(now, facts);
+                self.begin_spaces(facts);
             }
             _ => {}
         }
     }
 
     /// The keys of a namespace that begins have no owner yet.
-    fn begin_spaces(&mut self, now: TrueTime, facts: &Facts) {
+    fn begin_spaces(&mut self, facts: At) {
         for (space, keys) in facts.spaces.probes() {
-            if facts.committed.ledger(space).is_some_and(|ledger| ledger.began == Some(now)) {
-                keys.iter().filter(|key| !is_held(space, **key, now, facts)).for_each(|key| {
-                    self.open(Gap { space, key: *key, since: now, why: Vacancy::ColdStart });
+            if facts.committed.ledger(space).is_some_and(|ledger| ledger.began == Some(facts.now)) {
+                keys.iter().filter(|key| !is_held(space, **key, facts.now, &facts)).for_each(|key| {
+                    self.open(Gap { space, key: *key, since: facts.now, why: Vacancy::ColdStart });
                 });
             }
         }
     }
 
-    fn lose(&mut self, now: TrueTime, why: Vacancy, facts: &Facts) {
+    fn lose(&mut self, why: Vacancy, facts: At) {
         let Some(change) = facts.holdings.change().filter(|change| !change.lost.is_empty()) else { return };
         let space = change.space;
         let why = if change.expired { Vacancy::OutOfContact } else { why };
         for (_, keys) in facts.spaces.probes().filter(|(place, _)| *place == space) {
             let lost = |key: &&Key| change.lost.iter().any(|lot| lot.range.contains(**key));
-            for key in keys.iter().filter(lost).filter(|key| !is_held(space, **key, now, facts)) {
-                self.open(Gap { space, key: *key, since: now, why });
+            for key in keys.iter().filter(lost).filter(|key| !is_held(space, **key, facts.now, &facts)) {
+                self.open(Gap { space, key: *key, since: facts.now, why });
             }
         }
     }
@@ -122,7 +119,7 @@ impl Ownerless {
         self.open.entry((gap.space, gap.key)).or_insert(gap);
     }
 
-    fn gain(&mut self, now: TrueTime, facts: &Facts) {
+    fn gain(&mut self, facts: At) {
         let Some(change) = facts.holdings.change().filter(|change| !change.gained.is_empty()) else { return };
         let gained = |gap: &Gap| {
             gap.space == change.space && change.gained.iter().any(|lot| lot.range.contains(gap.key))
@@ -130,7 +127,7 @@ impl Ownerless {
         self.closed.extend(self.open.values().copied().filter(gained));
         for gap in &self.closed {
             self.open.remove(&(gap.space, gap.key));
-            let lasted = Duration::from_nanos(now.0 - gap.since.0);
+            let lasted = Duration::from_nanos(facts.now.0 - gap.since.0);
             self.durations.entry(gap.why).or_default().push(lasted);
         }
     }
@@ -195,15 +192,15 @@ mod tests {
         scene.start_owner(0, 1);
         scene.start_owner(1, 2);
         scene.commit(at(1), vec![create(1)]);
-        ownerless.begin_spaces(at(1), &scene.facts);
+        ownerless.begin_spaces(scene.facts.at(at(1)));
         scene.hold(at(4), 0, &[(range(0, 9), 1)], at(60));
-        ownerless.gain(at(4), &scene.facts);
+        ownerless.gain(scene.facts.at(at(4)));
         assert_eq!(ownerless.durations()[&Vacancy::ColdStart], [Duration::from_secs(3)]);
         scene.hold(at(10), 0, &[], at(60));
-        ownerless.lose(at(10), Vacancy::Move, &scene.facts);
+        ownerless.lose(Vacancy::Move, scene.facts.at(at(10)));
         assert_eq!(ownerless.open_gaps().count(), 1);
         scene.hold(at(12), 1, &[(range(0, 9), 2)], at(70));
-        ownerless.gain(at(12), &scene.facts);
+        ownerless.gain(scene.facts.at(at(12)));
         assert_eq!(ownerless.durations()[&Vacancy::Move], [Duration::from_secs(2)]);
         assert_eq!(ownerless.open_gaps().count(), 0);
     }

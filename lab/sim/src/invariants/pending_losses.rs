@@ -9,16 +9,12 @@ use std::time::Duration;
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LookupMachine, LossReason};
+use centrifuge_core::lookup::{LookupAction, LossReason};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::Position;
 use centrifuge_core::range_set::RangeSet;
-use centrifuge_core::time::Instant;
 
-use crate::seen::TrueTime;
-
-use super::committed::Ledger;
-use super::{Facts, Verdict, later, slot};
+use super::{At, Facts, Ledger, Seen, TrueTime, Verdict, later, slot};
 
 /// The deadline of what nobody can know yet.
 const NOT_YET: TrueTime = TrueTime(u64::MAX);
@@ -77,26 +73,25 @@ impl PendingLosses {
     /// An operation on a key found nothing, under this lease, where a value was left at `lost_at`.
     pub fn add_from_service(
         &mut self,
-        now: TrueTime,
         space: usize,
         (key, generation): (Key, Generation),
         lost_at: TrueTime,
-        facts: &Facts,
+        facts: At,
     ) {
         let (keys, how) = (Arc::new([KeyRange::one(key)]), HowLost::Served(generation));
         let pending = PendingLoss { keys, lost_at, deadline: NOT_YET, how };
-        self.add(space, &pending, Some(now), facts, |listening| {
+        self.add(space, &pending, Some(facts.now), &facts, |listening| {
             listening.since.is_some_and(|since| since < lost_at) && !listening.has_raised(key, lost_at)
         });
     }
 
     /// A loss that is durable, though perhaps no leader knows yet: until one does no Lookup can, and its time begins.
-    pub fn add_published(&mut self, now: TrueTime, space: usize, lost: Vec<KeyRange>, facts: &Facts) {
+    pub fn add_published(&mut self, space: usize, lost: Vec<KeyRange>, facts: At) {
         let pending =
-            PendingLoss { keys: lost.into(), lost_at: now, deadline: NOT_YET, how: HowLost::Published };
-        self.add(space, &pending, None, facts, |listening| listening.since.is_some());
+            PendingLoss { keys: lost.into(), lost_at: facts.now, deadline: NOT_YET, how: HowLost::Published };
+        self.add(space, &pending, None, &facts, |listening| listening.since.is_some());
         let position = facts.committed.ledger(space).and_then(Ledger::position);
-        self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: now, position }));
+        self.unlearned.extend(position.map(|position| Unlearned { space, lost_at: facts.now, position }));
     }
 
     /// The state of keys that was given up is there after all: its owner was only out of reach, and says so to a leader that
@@ -110,13 +105,13 @@ impl PendingLosses {
     }
 
     /// A Manager's idea of the table may now contain losses that it did not contain before.
-    pub fn note_learned(&mut self, now: TrueTime, group: &ManagerState, facts: &Facts) {
+    pub fn note_learned(&mut self, group: &ManagerState, facts: At) {
         let unlearned = std::mem::take(&mut self.unlearned);
         for loss in unlearned {
             let stored = group.namespaces.get(facts.spaces.name(loss.space));
             let position = stored.map(|stored| Position { log: stored.log, lsn: stored.lsn });
             if position.is_some_and(|at| at.log == loss.position.log && at.lsn >= loss.position.lsn) {
-                self.fall_due(loss, now, facts);
+                self.fall_due(loss, facts.now, &facts);
             } else {
                 self.unlearned.push(loss);
             }
@@ -161,25 +156,18 @@ impl PendingLosses {
     }
 
     /// A Lookup took a step, and perhaps raised losses.
-    pub fn hear_step(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        machine: &LookupMachine,
-        local: Instant,
-        actions: &[LookupAction],
-        facts: &Facts,
-    ) {
+    pub fn hear_step(&mut self, seen: &Seen<'_>, facts: At) {
+        let Seen::LookupStepped { node, machine, clock, actions } = *seen else { return };
         if machine.position().is_some() {
-            self.note_table(now, node);
+            self.note_table(facts.now, node);
         }
         for action in actions {
             if let LookupAction::Loss { keys, why } = action {
-                self.note_raised(now, node, keys, *why);
+                self.note_raised(facts.now, node, keys, *why);
             }
         }
-        if slot(&mut self.listeners, node).out_of_contact && machine.in_contact(local) {
-            self.note_contact(now, node, facts);
+        if slot(&mut self.listeners, node).out_of_contact && machine.in_contact(clock.read(facts.now)) {
+            self.note_contact(node, facts);
         }
     }
 
@@ -194,10 +182,10 @@ impl PendingLosses {
     }
 
     /// A Lookup that was out of contact is in contact again.
-    pub fn note_contact(&mut self, now: TrueTime, node: usize, facts: &Facts) {
+    pub fn note_contact(&mut self, node: usize, facts: At) {
         slot(&mut self.listeners, node).out_of_contact = false;
         let told_within = facts.lookup(node).map_or(Duration::ZERO, |lookup| lookup.told_within);
-        self.postpone(now, node, told_within);
+        self.postpone(facts.now, node, told_within);
     }
 
     /// A Lookup that is back has some time for what it could not know.
@@ -212,8 +200,8 @@ impl PendingLosses {
     }
 
     /// Finds a loss that is overdue, and when the next will be.
-    pub fn find_overdue(&mut self, now: TrueTime, facts: &Facts) -> Verdict {
-        if self.next_deadline.is_none_or(|deadline| now <= deadline) {
+    pub fn find_overdue(&mut self, facts: At) -> Verdict {
+        if self.next_deadline.is_none_or(|deadline| facts.now <= deadline) {
             return Ok(());
         }
         self.next_deadline = None;
@@ -223,9 +211,9 @@ impl PendingLosses {
                 continue;
             }
             for pending in &listening.pending {
-                if pending.deadline < now {
+                if pending.deadline < facts.now {
                     let keys = pending.keys.iter().map(|range| range.first()).take(4).collect();
-                    return Err(facts.violation("S4", now, lookup.space, keys, pending.describe(node)));
+                    return Err(facts.violation("S4", lookup.space, keys, pending.describe(node)));
                 }
                 self.next_deadline = sooner(self.next_deadline, pending.deadline);
             }
@@ -301,9 +289,9 @@ mod tests {
     /// The state of keys 0-9 is lost at 10 s, and the leader knows at once.
     fn lose(scene: &mut Scene, pending: &mut PendingLosses) {
         let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
-        pending.add_published(at(10), 0, vec![range(0, 9)], &scene.facts);
+        pending.add_published(0, vec![range(0, 9)], scene.facts.at(at(10)));
         scene.group.apply(&batch);
-        pending.note_learned(at(10), &scene.group, &scene.facts);
+        pending.note_learned(&scene.group, scene.facts.at(at(10)));
     }
 
     fn raise(pending: &mut PendingLosses, now: TrueTime, keys: KeyRange, why: LossReason) {
@@ -315,7 +303,7 @@ mod tests {
         let (mut scene, mut pending) = listening();
         lose(&mut scene, &mut pending);
         raise(&mut pending, at(11), range(0, 6), LossReason::StateBeganAnew);
-        let violation = pending.find_overdue(at(11 + ALLOWED), &scene.facts).unwrap_err();
+        let violation = pending.find_overdue(scene.facts.at(at(11 + ALLOWED))).unwrap_err();
         assert_eq!(violation.keys, vec![Key(7)]);
     }
 
@@ -325,20 +313,20 @@ mod tests {
         lose(&mut scene, &mut pending);
         raise(&mut pending, at(11), range(0, 6), LossReason::StateBeganAnew);
         raise(&mut pending, at(12), range(7, 9), LossReason::Unowned);
-        assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
+        assert_eq!(pending.find_overdue(scene.facts.at(at(900))), Ok(()));
     }
 
     #[test]
     fn a_loss_is_due_once_a_leader_knows_of_it() {
         let (mut scene, mut pending) = listening();
         let batch = scene.commit(at(10), vec![grant(0, 9, 2, 2)]);
-        pending.add_published(at(10), 0, vec![range(0, 9)], &scene.facts);
-        pending.note_learned(at(20), &scene.group, &scene.facts);
-        assert_eq!(pending.find_overdue(at(500), &scene.facts), Ok(()));
+        pending.add_published(0, vec![range(0, 9)], scene.facts.at(at(10)));
+        pending.note_learned(&scene.group, scene.facts.at(at(20)));
+        assert_eq!(pending.find_overdue(scene.facts.at(at(500))), Ok(()));
         scene.group.apply(&batch);
-        pending.note_learned(at(500), &scene.group, &scene.facts);
-        assert_eq!(pending.find_overdue(at(500 + ALLOWED), &scene.facts), Ok(()));
-        assert!(pending.find_overdue(at(501 + ALLOWED), &scene.facts).is_err());
+        pending.note_learned(&scene.group, scene.facts.at(at(500)));
+        assert_eq!(pending.find_overdue(scene.facts.at(at(500 + ALLOWED))), Ok(()));
+        assert!(pending.find_overdue(scene.facts.at(at(501 + ALLOWED))).is_err());
     }
 
     #[test]
@@ -346,11 +334,11 @@ mod tests {
         let (mut scene, mut pending) = listening();
         lose(&mut scene, &mut pending);
         scene.pause_lookup(0, true);
-        assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
+        assert_eq!(pending.find_overdue(scene.facts.at(at(900))), Ok(()));
         scene.pause_lookup(0, false);
         pending.postpone(at(900), 0, scene.facts.limits.slack);
-        assert_eq!(pending.find_overdue(at(910), &scene.facts), Ok(()));
-        assert!(pending.find_overdue(at(911), &scene.facts).is_err());
+        assert_eq!(pending.find_overdue(scene.facts.at(at(910))), Ok(()));
+        assert!(pending.find_overdue(scene.facts.at(at(911))).is_err());
     }
 
     #[test]
@@ -358,9 +346,9 @@ mod tests {
         let (mut scene, mut pending) = listening();
         raise(&mut pending, at(9), KeyRange::ALL, LossReason::OutOfContact);
         lose(&mut scene, &mut pending);
-        assert_eq!(pending.find_overdue(at(900), &scene.facts), Ok(()));
-        pending.note_contact(at(900), 0, &scene.facts);
-        assert_eq!(pending.find_overdue(at(900 + ALLOWED), &scene.facts), Ok(()));
-        assert!(pending.find_overdue(at(901 + ALLOWED), &scene.facts).is_err());
+        assert_eq!(pending.find_overdue(scene.facts.at(at(900))), Ok(()));
+        pending.note_contact(0, scene.facts.at(at(900)));
+        assert_eq!(pending.find_overdue(scene.facts.at(at(900 + ALLOWED))), Ok(()));
+        assert!(pending.find_overdue(scene.facts.at(at(901 + ALLOWED))).is_err());
     }
 }

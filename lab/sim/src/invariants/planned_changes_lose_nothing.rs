@@ -11,16 +11,14 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, SessionId};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::owner::{OwnerAction, OwnerMachine, Revocation, RevokedReason, TransferId};
+use centrifuge_core::owner::{OwnerAction, Revocation, RevokedReason, TransferId};
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::time::Instant;
 
-use crate::clock::Clock;
-use crate::seen::{Node, Seen, TrueTime};
+use crate::seen::Node;
 
-use super::holdings::Lot;
-use super::{Facts, Verdict, later, slot};
+use super::{At, Lot, Seen, TrueTime, Verdict, later, slot};
 
 /// A migration timeout shorter than this many of the slowest messages may pass though nobody is at fault.
 const MESSAGES_OF_A_MIGRATION: u32 = 12;
@@ -40,7 +38,7 @@ pub struct PlannedChangesLoseNothing {
     /// Until when each node is disturbed.
     disturbed: BTreeMap<Node, TrueTime>,
     /// What each transfer under way gives back.
-    transfers: BTreeMap<(SessionId, TransferId), (KeyRange, Generation)>,
+    transfers: BTreeMap<(SessionId, TransferId), Lot>,
 }
 
 /// A process of an Owner.
@@ -108,11 +106,11 @@ struct Recalled {
 
 impl PlannedChangesLoseNothing {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
             Seen::OwnerStarted { node, session, migrates, .. } => {
                 let space = facts.holdings.space_of(*node);
-                self.start(now, *node, *session, space, *migrates);
+                self.start(facts.now, *node, *session, space, *migrates);
             }
             Seen::OwnerEnded { session, .. } => self.end(*session, Cause::Ended),
             Seen::OwnerLeaves { session } => self.end(*session, Cause::Left),
@@ -121,17 +119,15 @@ impl PlannedChangesLoseNothing {
                     self.mark(session, Cause::Suspended);
                 }
             }
-            Seen::OwnerStepped { node, machine, clock, actions } => {
-                self.step(now, *node, machine, clock, actions, facts);
-            }
+            Seen::OwnerStepped { .. } => self.step(seen, facts),
             Seen::TransferTroubled { session, range, generation } => {
-                self.change(*session, *range, *generation, |custody| custody.troubled = true);
+                self.change(*session, lot(range, generation), |custody| custody.troubled = true);
             }
             Seen::Disturbed { node, until } => {
                 let known = self.disturbed.entry(*node).or_default();
                 *known = (*known).max(*until);
             }
-            Seen::Committed { batch, .. } => self.judge_batch(now, batch, facts)?,
+            Seen::Committed { batch, .. } => self.judge_batch(batch, facts)?,
             _ => {}
         }
         Ok(())
@@ -153,22 +149,15 @@ impl PlannedChangesLoseNothing {
         self.mark(session, cause);
     }
 
-    fn step(
-        &mut self,
-        now: TrueTime,
-        node: usize,
-        machine: &OwnerMachine,
-        clock: &Clock,
-        actions: &[OwnerAction],
-        facts: &Facts,
-    ) {
+    fn step(&mut self, seen: &Seen<'_>, facts: At) {
+        let Seen::OwnerStepped { node, machine, clock, actions } = *seen else { return };
         let session = machine.session();
         if self.running.get(node).copied().flatten() != Some(session) {
-            self.renew_session(now, node, session);
+            self.renew_session(facts.now, node, session);
         }
-        self.note_lapse(now, session);
+        self.note_lapse(facts.now, session);
         for action in actions {
-            self.hear_action(now, session, action);
+            self.hear_action(facts.now, session, action);
         }
         if let Some(change) = facts.holdings.change() {
             self.gain(session, &change.gained);
@@ -201,14 +190,15 @@ impl PlannedChangesLoseNothing {
     fn hear_action(&mut self, now: TrueTime, session: SessionId, action: &OwnerAction) {
         match action {
             OwnerAction::StartTransfer { transfer, range, generation, to, .. } => {
-                self.transfers.insert((session, *transfer), (*range, *generation));
+                let lot = lot(range, generation);
+                self.transfers.insert((session, *transfer), lot);
                 let asked = Some((now, to.session, *transfer));
-                self.change(session, *range, *generation, |custody| custody.asked = asked);
+                self.change(session, lot, |custody| custody.asked = asked);
             }
             OwnerAction::StopTransfer(transfer) => {
-                if let Some((range, generation)) = self.transfers.remove(&(session, *transfer)) {
+                if let Some(lot) = self.transfers.remove(&(session, *transfer)) {
                     // Another transfer of the range may have begun already.
-                    self.change(session, range, generation, |custody| {
+                    self.change(session, lot, |custody| {
                         custody.asked = custody.asked.filter(|(.., asked)| asked != transfer);
                     });
                 }
@@ -226,8 +216,8 @@ impl PlannedChangesLoseNothing {
     }
 
     fn revoke(&mut self, session: SessionId, revocation: &Revocation) {
-        let Revocation { range, generation, why } = *revocation;
-        self.change(session, range, generation, |custody| match why {
+        let Revocation { range, generation, why } = revocation;
+        self.change(session, lot(range, generation), |custody| match why {
             RevokedReason::Moved => custody.moved_to = custody.asked.map(|(_, to, _)| to),
             RevokedReason::Expired => {
                 custody.cause.get_or_insert(Cause::OutOfContact);
@@ -242,7 +232,7 @@ impl PlannedChangesLoseNothing {
     /// A session holds keys: if it was out of contact on the way there, that did no harm.
     fn gain(&mut self, session: SessionId, gained: &[Lot]) {
         for lot in gained {
-            self.change(session, lot.range, lot.generation, |custody| {
+            self.change(session, *lot, |custody| {
                 custody.has_state = true;
                 custody.accepted = true;
                 custody.moved_from = None;
@@ -252,20 +242,12 @@ impl PlannedChangesLoseNothing {
     }
 
     /// Changes what is known of the keys of a range that a session has under a lease.
-    fn change(
-        &mut self,
-        session: SessionId,
-        range: KeyRange,
-        generation: Generation,
-        change: impl Fn(&mut Custody),
-    ) {
-        let Some(process) = self.processes.get(&session) else { return };
-        slot(&mut self.custody, process.space).update(range, |_, custody| {
-            let mut custody = custody.clone();
-            if custody.session == session && custody.is_under(generation) {
-                change(&mut custody);
+    fn change(&mut self, session: SessionId, lot: Lot, change: impl Fn(&mut Custody)) {
+        let Some(Process { space, .. }) = self.processes.get(&session) else { return };
+        self.change_lease(*space, lot, |custody| {
+            if custody.session == session {
+                change(custody);
             }
-            Some(custody)
         });
     }
 
@@ -285,24 +267,17 @@ impl PlannedChangesLoseNothing {
         }
     }
 
-    fn judge_batch(&mut self, now: TrueTime, batch: &Batch, facts: &Facts) -> Verdict {
+    fn judge_batch(&mut self, batch: &Batch, facts: At) -> Verdict {
         for record in &batch.records {
             let Record::Namespace { namespace, change, reason } = record else { continue };
             if let Some(space) = facts.spaces.find(namespace) {
-                self.judge_change(now, space, change, reason, facts)?;
+                self.judge_change(space, change, reason, facts)?;
             }
         }
         Ok(())
     }
 
-    fn judge_change(
-        &mut self,
-        now: TrueTime,
-        space: usize,
-        change: &Change,
-        reason: &Reason,
-        facts: &Facts,
-    ) -> Verdict {
+    fn judge_change(&mut self, space: usize, change: &Change, reason: &Reason, facts: At) -> Verdict {
         match change {
             Change::Created { settings, .. } => {
                 // A leader without a store creates its namespaces anew; their state is where it was.
@@ -322,24 +297,24 @@ impl PlannedChangesLoseNothing {
             }
             Change::Granted { range, generation, session, source, .. } => {
                 if source.is_none() {
-                    self.judge_loss(now, space, (*range, None), reason, facts)?;
+                    self.judge_loss(space, (*range, None), reason, facts)?;
                 }
-                self.grant(space, (*range, *generation), *session, source.is_some(), facts.limits.diskless);
+                self.grant(space, lot(range, generation), *session, source.is_some(), facts.limits.diskless);
             }
             Change::Claimed { range, generation, session, .. } => {
-                self.claim(space, *range, *generation, *session);
+                self.claim(space, lot(range, generation), *session);
             }
             Change::Released { range, generation } => {
-                self.judge_loss(now, space, (*range, Some(*generation)), reason, facts)?;
+                self.judge_loss(space, (*range, Some(*generation)), reason, facts)?;
                 slot(&mut self.custody, space).update(*range, |_, custody| {
                     (custody.generation != *generation).then(|| custody.clone())
                 });
             }
             Change::Recalled { range, generation, to } => {
-                self.recall(now, space, (*range, *generation), *to, reason, facts);
+                self.recall(space, lot(range, generation), *to, reason, facts);
             }
             Change::RecallCancelled { range, generation } => {
-                self.change_lease(space, *range, *generation, |custody| custody.recall = None);
+                self.change_lease(space, lot(range, generation), |custody| custody.recall = None);
             }
             Change::MergeBegun { range, generation } => {
                 let merge = Some(*generation);
@@ -347,7 +322,7 @@ impl PlannedChangesLoseNothing {
                     .update(*range, |_, custody| Some(Custody { merge, ..custody.clone() }));
             }
             Change::Merged { range, generation } => {
-                self.change_lease(space, *range, *generation, |custody| {
+                self.change_lease(space, lot(range, generation), |custody| {
                     custody.generation = *generation;
                     custody.merge = None;
                 });
@@ -357,14 +332,8 @@ impl PlannedChangesLoseNothing {
         Ok(())
     }
 
-    fn grant(
-        &mut self,
-        space: usize,
-        (range, generation): (KeyRange, Generation),
-        session: SessionId,
-        clean: bool,
-        diskless: bool,
-    ) {
+    fn grant(&mut self, space: usize, lot: Lot, session: SessionId, clean: bool, diskless: bool) {
+        let Lot { range, generation } = lot;
         let custody = slot(&mut self.custody, space);
         let moved = custody.overlapping(range).filter(|(_, before)| before.has_state);
         let moved: Vec<_> = moved.map(|(part, before)| (part, before.session)).collect();
@@ -376,7 +345,8 @@ impl PlannedChangesLoseNothing {
     }
 
     /// A lease goes on under a leader without a store, and so does what is known of it.
-    fn claim(&mut self, space: usize, range: KeyRange, generation: Generation, session: SessionId) {
+    fn claim(&mut self, space: usize, lot: Lot, session: SessionId) {
+        let Lot { range, generation } = lot;
         let custody = slot(&mut self.custody, space);
         let new = Custody { accepted: true, ..Custody::new(session, generation, true) };
         let gaps: Vec<KeyRange> = custody.gaps(range).collect();
@@ -389,39 +359,31 @@ impl PlannedChangesLoseNothing {
         gaps.into_iter().for_each(|gap| custody.insert(gap, new.clone()));
     }
 
-    fn recall(
-        &mut self,
-        now: TrueTime,
-        space: usize,
-        (range, generation): (KeyRange, Generation),
-        to: Option<SessionId>,
-        reason: &Reason,
-        facts: &Facts,
-    ) {
+    fn recall(&mut self, space: usize, lot: Lot, to: Option<SessionId>, reason: &Reason, facts: At) {
         let timed_out = to.is_none() && *reason == Reason::MigrationTimedOut;
         let known = self.custody.get(space).into_iter();
         let excused: Vec<KeyRange> = known
-            .flat_map(|custody| custody.overlapping(range))
-            .filter(|(_, custody)| timed_out && custody.generation == generation)
-            .filter(|(_, custody)| self.was_held_up(now, space, custody, facts))
+            .flat_map(|custody| custody.overlapping(lot.range))
+            .filter(|(_, custody)| timed_out && custody.generation == lot.generation)
+            .filter(|(_, custody)| self.was_held_up(space, custody, facts))
             .map(|(part, _)| part)
             .collect();
-        self.change_lease(space, range, generation, |custody| {
-            let since = custody.recall.map_or(now, |recall| recall.since);
+        self.change_lease(space, lot, |custody| {
+            let since = custody.recall.map_or(facts.now, |recall| recall.since);
             custody.recall = to.map(|to| Recalled { since, to });
             custody.recalled_for = Some(reason.clone());
         });
-        for part in excused {
-            self.change_lease(space, part, generation, |custody| {
+        for range in excused {
+            self.change_lease(space, Lot { range, ..lot }, |custody| {
                 custody.cause.get_or_insert(Cause::MigrationHeldUp);
             });
         }
     }
 
     /// Whether the application, or what befell either end or a Manager, explains that a migration did not end in time.
-    fn was_held_up(&self, now: TrueTime, space: usize, custody: &Custody, facts: &Facts) -> bool {
+    fn was_held_up(&self, space: usize, custody: &Custody, facts: At) -> bool {
         let timeout = self.migration_timeouts.get(space).copied().unwrap_or_default();
-        let busy = custody.asked.is_some_and(|(since, ..)| later(since, timeout / 2) <= now);
+        let busy = custody.asked.is_some_and(|(since, ..)| later(since, timeout / 2) <= facts.now);
         let slow = timeout < facts.limits.slowest_message * MESSAGES_OF_A_MIGRATION;
         let Some(recall) = custody.recall else { return true };
         let disturbed = |node: &Node| self.disturbed.get(node).is_some_and(|until| *until >= recall.since);
@@ -431,16 +393,11 @@ impl PlannedChangesLoseNothing {
         custody.troubled || busy || slow || ends.chain(managers).any(|node| disturbed(&node))
     }
 
-    fn change_lease(
-        &mut self,
-        space: usize,
-        range: KeyRange,
-        generation: Generation,
-        change: impl Fn(&mut Custody),
-    ) {
-        slot(&mut self.custody, space).update(range, |_, custody| {
+    /// Changes what is known of the keys of a range under a lease.
+    fn change_lease(&mut self, space: usize, lot: Lot, change: impl Fn(&mut Custody)) {
+        slot(&mut self.custody, space).update(lot.range, |_, custody| {
             let mut custody = custody.clone();
-            if custody.is_under(generation) {
+            if custody.is_under(lot.generation) {
                 change(&mut custody);
             }
             Some(custody)
@@ -451,11 +408,10 @@ impl PlannedChangesLoseNothing {
     /// cause of its own.
     fn judge_loss(
         &mut self,
-        now: TrueTime,
         space: usize,
         (range, under): (KeyRange, Option<Generation>),
         reason: &Reason,
-        facts: &Facts,
+        facts: At,
     ) -> Verdict {
         if !facts.limits.clocks_within_bound && *reason == Reason::HoldExpired {
             return Ok(());
@@ -465,7 +421,7 @@ impl PlannedChangesLoseNothing {
             custody.has_state && under.is_none_or(|generation| custody.generation == generation)
         });
         let lost: Vec<(KeyRange, Custody)> = lost.map(|(part, custody)| (part, custody.clone())).collect();
-        match lost.into_iter().find(|(_, custody)| !self.is_excused(now, custody)) {
+        match lost.into_iter().find(|(_, custody)| !self.is_excused(facts.now, custody)) {
             Some((part, custody)) => {
                 let what = custody.describe_loss(part, under.is_some(), reason);
                 let key = facts
@@ -474,7 +430,7 @@ impl PlannedChangesLoseNothing {
                     .nth(space)
                     .and_then(|(_, keys)| keys.iter().copied().find(|key| part.contains(*key)));
                 let keys = vec![key.unwrap_or_else(|| part.first())];
-                Err(facts.violation("S4", now, space, keys, what))
+                Err(facts.violation("S4", space, keys, what))
             }
             None => Ok(()),
         }
@@ -492,6 +448,10 @@ impl PlannedChangesLoseNothing {
             || !stands(custody.session)
             || [custody.moved_to, custody.moved_from].into_iter().flatten().any(|other| !stands(other))
     }
+}
+
+fn lot(range: &KeyRange, generation: &Generation) -> Lot {
+    Lot { range: *range, generation: *generation }
 }
 
 impl Custody {

@@ -11,10 +11,7 @@ use centrifuge_core::manager::{ManagerAction, MessageSkip, Skip};
 use centrifuge_core::message::ManagerToOwner;
 use centrifuge_core::owner::{OwnerAction, RevokedReason};
 
-use crate::seen::{Seen, TrueTime};
-
-use super::holdings::HoldChange;
-use super::{Facts, Verdict};
+use super::{At, Facts, HoldChange, Seen, Verdict};
 
 /// Guards L2.
 #[derive(Debug, Default)]
@@ -31,23 +28,23 @@ struct Racing {
 
 impl RacesEnd {
     /// Judges an event.
-    pub fn see(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) -> Verdict {
+    pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         match seen {
-            Seen::OwnerStepped { machine, actions, .. } if is_judged(now, facts) => {
-                let ran_out = actions.iter().find_map(ran_out).or_else(|| believed_too_long(facts));
-                ran_out.map_or(Ok(()), |range| lease_lost(now, machine.session(), range, facts))
+            Seen::OwnerStepped { machine, actions, .. } if is_judged(facts) => {
+                let ran_out = actions.iter().find_map(ran_out).or_else(|| believed_too_long(&facts));
+                ran_out.map_or(Ok(()), |range| lease_lost(machine.session(), range, facts))
             }
             Seen::ManagerStepped { actions, .. } if facts.limits.races_only => {
-                actions.iter().try_for_each(|action| self.judge_action(now, action, facts))
+                actions.iter().try_for_each(|action| self.judge_action(action, facts))
             }
             _ => Ok(()),
         }
     }
 
-    fn judge_action(&mut self, now: TrueTime, action: &ManagerAction, facts: &Facts) -> Verdict {
+    fn judge_action(&mut self, action: &ManagerAction, facts: At) -> Verdict {
         match action {
             ManagerAction::Skip(Skip::Message { session, why: MessageSkip::Race }) => {
-                self.count_race(now, *session, facts)
+                self.count_race(*session, facts)
             }
             ManagerAction::ToOwner { message: ManagerToOwner::Assign(assign), .. } => {
                 self.note_applied(assign.session, assign.applied);
@@ -57,7 +54,7 @@ impl RacesEnd {
         }
     }
 
-    fn count_race(&mut self, now: TrueTime, session: SessionId, facts: &Facts) -> Verdict {
+    fn count_race(&mut self, session: SessionId, facts: At) -> Verdict {
         let racing = self.sessions.entry(session).or_default();
         racing.in_a_row += 1;
         if racing.in_a_row <= facts.limits.races_in_a_row {
@@ -66,7 +63,7 @@ impl RacesEnd {
         let what =
             format!("{} reports of {session} in a row crossed a message of the Manager", racing.in_a_row);
         let space = facts.holdings.home(session).map_or(0, |home| home.space);
-        Err(facts.violation("L2", now, space, Vec::new(), what))
+        Err(facts.violation("L2", space, Vec::new(), what))
     }
 
     /// A report took effect: the race, if there was one, is over. A new conversation numbers anew.
@@ -79,8 +76,8 @@ impl RacesEnd {
 }
 
 /// Whether a lease that runs out now could have run out through races alone.
-fn is_judged(now: TrueTime, facts: &Facts) -> bool {
-    facts.limits.races_only || facts.is_calm(now)
+fn is_judged(facts: At) -> bool {
+    facts.limits.races_only || facts.is_calm(facts.now)
 }
 
 /// The keys of a lease that the machine says ran out.
@@ -98,11 +95,11 @@ fn believed_too_long(facts: &Facts) -> Option<KeyRange> {
     change.lost.first().filter(|_| change.expired).map(|lot| lot.range)
 }
 
-fn lease_lost(now: TrueTime, session: SessionId, range: KeyRange, facts: &Facts) -> Verdict {
+fn lease_lost(session: SessionId, range: KeyRange, facts: At) -> Verdict {
     let space = facts.holdings.home(session).map_or(0, |home| home.space);
     let what =
         format!("a lease of {session} on {range} ran out though nothing but races could disturb its renewal");
-    Err(facts.violation("L2", now, space, vec![range.first()], what))
+    Err(facts.violation("L2", space, vec![range.first()], what))
 }
 
 #[cfg(test)]
@@ -117,16 +114,16 @@ mod tests {
         let mut guard = RacesEnd::default();
         for applied in 1..5 {
             for _ in 0..scene.facts.limits.races_in_a_row {
-                assert_eq!(guard.count_race(at(1), session(1), &scene.facts), Ok(()));
+                assert_eq!(guard.count_race(session(1), scene.facts.at(at(1))), Ok(()));
             }
             guard.note_applied(session(1), Seq(applied));
         }
         guard.note_applied(session(1), Seq(4));
         for _ in 0..scene.facts.limits.races_in_a_row {
-            assert_eq!(guard.count_race(at(1), session(1), &scene.facts), Ok(()));
+            assert_eq!(guard.count_race(session(1), scene.facts.at(at(1))), Ok(()));
             guard.note_applied(session(1), Seq(4));
         }
-        assert_eq!(guard.count_race(at(1), session(1), &scene.facts).unwrap_err().invariant, "L2");
+        assert_eq!(guard.count_race(session(1), scene.facts.at(at(1))).unwrap_err().invariant, "L2");
     }
 
     #[test]
@@ -149,18 +146,18 @@ mod tests {
         assert_eq!(believed_too_long(&scene.facts), None);
         scene.hold(at(119), 0, &[], at(119));
         assert_eq!(believed_too_long(&scene.facts), Some(range(0, 9)));
-        assert!(lease_lost(at(119), session(1), range(0, 9), &scene.facts).is_err());
+        assert!(lease_lost(session(1), range(0, 9), scene.facts.at(at(119))).is_err());
     }
 
     #[test]
     fn leases_may_run_out_while_faults_go_on() {
         let mut scene = Scene::new();
-        assert!(!is_judged(at(500), &scene.facts));
+        assert!(!is_judged(scene.facts.at(at(500))));
         scene.facts.limits.races_only = true;
-        assert!(is_judged(at(500), &scene.facts));
+        assert!(is_judged(scene.facts.at(at(500))));
         scene.facts.limits.races_only = false;
         scene.facts.faults_ended = Some(at(100));
-        assert!(!is_judged(at(101), &scene.facts));
-        assert!(is_judged(at(500), &scene.facts));
+        assert!(!is_judged(scene.facts.at(at(101))));
+        assert!(is_judged(scene.facts.at(at(500))));
     }
 }

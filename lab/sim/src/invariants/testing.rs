@@ -12,10 +12,9 @@ use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
 
 use crate::oracle::Limits;
-use crate::seen::TrueTime;
 
 use super::holdings::Held;
-use super::{Facts, Listener, slot};
+use super::{Facts, Listener, TrueTime, slot};
 
 /// How long after a leader knows of a loss the Lookups of a [`Scene`] must have raised it.
 pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(100);

@@ -10,7 +10,8 @@ use centrifuge_core::manager::{ManagerAction, RoleName};
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Record};
 
-use crate::invariants::Facts;
+use crate::invariants::holdings::HoldChange;
+use crate::invariants::{At, Facts, Service};
 use crate::oracle::Limits;
 use crate::seen::{Seen, TrueTime, Value};
 
@@ -41,72 +42,51 @@ impl History {
     }
 
     /// Takes in what happened; the facts have taken it in already.
-    pub(super) fn remember(&mut self, now: TrueTime, seen: &Seen<'_>, facts: &Facts) {
+    pub(super) fn remember(&mut self, seen: &Seen<'_>, facts: At) {
         match seen {
             Seen::OwnerStarted { node, session, .. } => {
-                self.note(now, Event::Started { node: *node, session: *session });
+                self.note(facts.now, Event::Started { node: *node, session: *session });
             }
             Seen::OwnerEnded { session, .. } => {
-                self.note(now, Event::Ended { session: *session });
-                self.remember_holds(now, facts);
+                self.note(facts.now, Event::Ended { session: *session });
+                self.remember_holds(facts);
             }
             Seen::OwnerSuspended { suspended, .. } => {
                 if let Some(change) = facts.holdings.change() {
                     let event = Event::Suspended { session: change.session, suspended: *suspended };
-                    self.note(now, event);
+                    self.note(facts.now, event);
                 }
-                self.remember_holds(now, facts);
+                self.remember_holds(facts);
             }
-            Seen::OwnerStepped { .. } => self.remember_holds(now, facts),
-            Seen::ManagerStepped { node, actions, .. } => self.remember_roles(now, *node, actions),
-            Seen::LookupStepped { node, actions, .. } => self.remember_losses(now, *node, actions, facts),
-            Seen::Committed { index, batch, .. } => self.remember_batch(now, *index, batch, facts),
-            Seen::Served { session, namespace, key, generation, before, after } => {
-                if let Some(space) = facts.spaces.find(namespace) {
-                    let service = Service {
-                        space,
-                        key: *key,
-                        session: *session,
-                        generation: *generation,
-                        before: *before,
-                        after: *after,
-                    };
-                    self.note(now, Event::Served(service));
+            Seen::OwnerStepped { .. } => self.remember_holds(facts),
+            Seen::ManagerStepped { node, actions, .. } => self.remember_roles(facts.now, *node, actions),
+            Seen::LookupStepped { node, actions, .. } => self.remember_losses(*node, actions, facts),
+            Seen::Committed { index, batch, .. } => self.remember_batch(*index, batch, facts),
+            Seen::Served { .. } => {
+                if let Some(service) = Service::of(seen, &facts) {
+                    self.note(facts.now, Event::Served(service));
                 }
             }
-            Seen::FaultsEnded => self.note(now, Event::FaultsEnded),
+            Seen::FaultsEnded => self.note(facts.now, Event::FaultsEnded),
             _ => {}
         }
     }
 
-    fn remember_holds(&mut self, now: TrueTime, facts: &Facts) {
-        let Some(change) = facts.holdings.change() else { return };
-        let (space, session, end) = (change.space, change.session, change.end);
-        let expired = change.expired;
-        let lost = change.lost.iter();
-        let lost = lost.map(|lot| Event::Lost {
-            space,
-            session,
-            range: lot.range,
-            generation: lot.generation,
-            expired,
-        });
-        let gained = change.gained.iter();
-        let gained = gained.map(|lot| Event::Gained {
-            space,
-            session,
-            range: lot.range,
-            generation: lot.generation,
-            end,
-        });
-        let renumbered = change.renumbered.iter().map(|lease| Event::Renumbered {
-            space,
-            session,
-            range: lease.range,
-            from: lease.from,
-            to: lease.to,
-        });
-        self.log.extend(lost.chain(renumbered).chain(gained).map(|event| (now, event)));
+    fn remember_holds(&mut self, facts: At) {
+        let Some(HoldChange { space, session, end, expired, lost, gained, renumbered, .. }) =
+            facts.holdings.change()
+        else {
+            return;
+        };
+        let held = |range, generation, how| {
+            (facts.now, Event::Held { space: *space, session: *session, range, generation, how })
+        };
+        let lost = lost.iter().map(|lot| held(lot.range, lot.generation, Hold::Lost { expired: *expired }));
+        let renumbered = renumbered.iter();
+        let renumbered =
+            renumbered.map(|lease| held(lease.range, lease.to, Hold::Renumbered { from: lease.from }));
+        let gained = gained.iter().map(|lot| held(lot.range, lot.generation, Hold::Gained { end: *end }));
+        self.log.extend(lost.chain(renumbered).chain(gained));
         self.forget_oldest();
     }
 
@@ -124,39 +104,22 @@ impl History {
         }
     }
 
-    fn remember_losses(&mut self, now: TrueTime, node: usize, actions: &[LookupAction], facts: &Facts) {
+    fn remember_losses(&mut self, node: usize, actions: &[LookupAction], facts: At) {
         for action in actions {
             let LookupAction::Loss { keys, why } = action else { continue };
             if let Some(space) = facts.lookup(node).map(|lookup| lookup.space) {
-                self.note(now, Event::Raised { space, node, keys: Box::new(keys.clone()), why: *why });
+                self.note(facts.now, Event::Raised { space, node, keys: Box::new(keys.clone()), why: *why });
             }
         }
     }
 
-    fn remember_batch(&mut self, now: TrueTime, index: Index, batch: &Batch, facts: &Facts) {
+    fn remember_batch(&mut self, index: Index, batch: &Batch, facts: At) {
         for record in &batch.records {
             let Record::Namespace { namespace, change, .. } = record else { continue };
             let space = facts.spaces.find(namespace).unwrap_or_default();
-            let event = match *change {
-                Change::Granted { range, generation, session, source, .. } => {
-                    Event::Granted { space, index, range, generation, session, source }
-                }
-                Change::Claimed { range, generation, session, .. } => {
-                    Event::Claimed { space, index, range, generation, session }
-                }
-                Change::Released { range, generation } => Event::Released { space, index, range, generation },
-                Change::Recalled { range, generation, to } => {
-                    Event::Recalled { space, index, range, generation, to }
-                }
-                Change::MergeBegun { range, generation } => {
-                    Event::Merges { space, index, range, generation, taken: false }
-                }
-                Change::Merged { range, generation } => {
-                    Event::Merges { space, index, range, generation, taken: true }
-                }
-                _ => continue,
-            };
-            self.note(now, event);
+            if let Some(range) = range_of(change) {
+                self.note(facts.now, Event::Committed { space, index, range, change: change.clone() });
+            }
         }
     }
 
@@ -182,119 +145,61 @@ fn preface(namespace: &Namespace, keys: &[Key], limits: &Limits) -> String {
     )
 }
 
+/// The keys of a record that belongs into their history.
+fn range_of(change: &Change) -> Option<KeyRange> {
+    match change {
+        Change::Granted { range, .. }
+        | Change::Claimed { range, .. }
+        | Change::Released { range, .. }
+        | Change::Recalled { range, .. }
+        | Change::MergeBegun { range, .. }
+        | Change::Merged { range, .. } => Some(*range),
+        _ => None,
+    }
+}
+
 /// Something that belongs into the history of some keys.
 #[derive(Clone, Debug)]
 enum Event {
-    Started {
-        node: usize,
-        session: SessionId,
-    },
-    Ended {
-        session: SessionId,
-    },
-    Suspended {
-        session: SessionId,
-        suspended: bool,
-    },
-    Granted {
-        space: usize,
-        index: Index,
-        range: KeyRange,
-        generation: Generation,
-        session: SessionId,
-        source: Option<Generation>,
-    },
-    Claimed {
-        space: usize,
-        index: Index,
-        range: KeyRange,
-        generation: Generation,
-        session: SessionId,
-    },
-    Released {
-        space: usize,
-        index: Index,
-        range: KeyRange,
-        generation: Generation,
-    },
-    Recalled {
-        space: usize,
-        index: Index,
-        range: KeyRange,
-        generation: Generation,
-        to: Option<SessionId>,
-    },
-    Merges {
-        space: usize,
-        index: Index,
-        range: KeyRange,
-        generation: Generation,
-        taken: bool,
-    },
-    Renumbered {
-        space: usize,
-        session: SessionId,
-        range: KeyRange,
-        from: Generation,
-        to: Generation,
-    },
-    Gained {
-        space: usize,
-        session: SessionId,
-        range: KeyRange,
-        generation: Generation,
-        end: TrueTime,
-    },
-    Lost {
-        space: usize,
-        session: SessionId,
-        range: KeyRange,
-        generation: Generation,
-        expired: bool,
-    },
+    /// A process of an Owner begins.
+    Started { node: usize, session: SessionId },
+    /// It is gone.
+    Ended { session: SessionId },
+    /// It is suspended, or goes on.
+    Suspended { session: SessionId, suspended: bool },
+    /// A record about keys is durable.
+    Committed { space: usize, index: Index, range: KeyRange, change: Change },
+    /// What a session holds changes.
+    Held { space: usize, session: SessionId, range: KeyRange, generation: Generation, how: Hold },
+    /// An operation is served.
     Served(Service),
-    ServedOn {
-        session: SessionId,
-        key: Key,
-        times: usize,
-        last: Value,
-    },
-    Raised {
-        space: usize,
-        node: usize,
-        keys: Box<RangeSet>,
-        why: LossReason,
-    },
-    Leads {
-        node: usize,
-        term: Option<Term>,
-    },
+    /// Operations are served that follow each other on one key, in one session, under one lease.
+    ServedOn { session: SessionId, key: Key, times: usize, last: Value },
+    /// A Lookup raises a loss.
+    Raised { space: usize, node: usize, keys: Box<RangeSet>, why: LossReason },
+    /// A Manager begins to lead a term, or leads no more.
+    Leads { node: usize, term: Option<Term> },
+    /// No fault happens any more.
     FaultsEnded,
 }
 
-/// An operation on a probe key.
+/// How what a session holds changes.
 #[derive(Clone, Copy, Debug)]
-struct Service {
-    space: usize,
-    key: Key,
-    session: SessionId,
-    generation: Generation,
-    before: Option<Value>,
-    after: Value,
+enum Hold {
+    /// It holds a range, until then unless it is renewed.
+    Gained { end: TrueTime },
+    /// It does not hold a range any more.
+    Lost { expired: bool },
+    /// It holds a range as before, under another number.
+    Renumbered { from: Generation },
 }
 
 impl Event {
     /// The namespace of an event that concerns keys.
     fn space(&self) -> Option<usize> {
         match self {
-            Event::Granted { space, .. }
-            | Event::Claimed { space, .. }
-            | Event::Released { space, .. }
-            | Event::Recalled { space, .. }
-            | Event::Merges { space, .. }
-            | Event::Renumbered { space, .. }
-            | Event::Gained { space, .. }
-            | Event::Lost { space, .. }
+            Event::Committed { space, .. }
+            | Event::Held { space, .. }
             | Event::Served(Service { space, .. })
             | Event::Raised { space, .. } => Some(*space),
             _ => None,
@@ -303,14 +208,9 @@ impl Event {
 
     fn concerns(&self, keys: &[Key]) -> bool {
         match self {
-            Event::Granted { range, .. }
-            | Event::Claimed { range, .. }
-            | Event::Released { range, .. }
-            | Event::Recalled { range, .. }
-            | Event::Merges { range, .. }
-            | Event::Renumbered { range, .. }
-            | Event::Gained { range, .. }
-            | Event::Lost { range, .. } => keys.iter().any(|key| range.contains(*key)),
+            Event::Committed { range, .. } | Event::Held { range, .. } => {
+                keys.iter().any(|key| range.contains(*key))
+            }
             Event::Served(service) => keys.contains(&service.key),
             Event::Raised { keys: raised, .. } => keys.iter().any(|key| raised.contains(*key)),
             _ => false,
@@ -319,11 +219,12 @@ impl Event {
 
     fn session(&self) -> Option<SessionId> {
         match self {
-            Event::Granted { session, .. }
-            | Event::Claimed { session, .. }
-            | Event::Gained { session, .. }
-            | Event::Lost { session, .. } => Some(*session),
-            Event::Served(service) => Some(service.session),
+            Event::Committed {
+                change: Change::Granted { session, .. } | Change::Claimed { session, .. },
+                ..
+            }
+            | Event::Held { session, .. }
+            | Event::Served(Service { session, .. }) => Some(*session),
             _ => None,
         }
     }
@@ -381,40 +282,25 @@ impl fmt::Display for Event {
             Event::Ended { session } => write!(f, "{session} is gone"),
             Event::Suspended { session, suspended: true } => write!(f, "{session} is suspended"),
             Event::Suspended { session, .. } => write!(f, "{session} goes on"),
-            Event::Granted { index, range, generation, session, source, .. } => {
-                write!(f, "committed at {index}: {range} is granted to {session} as lease {generation}")?;
-                match source {
-                    Some(source) => write!(f, ", with the state of lease {source}"),
-                    None => write!(f, ", empty"),
+            Event::Committed { index, change, .. } => {
+                write!(f, "committed at {index}: ")?;
+                describe_change(f, change)
+            }
+            Event::Held { session, range, generation, how, .. } => match how {
+                Hold::Gained { end } => {
+                    write!(f, "{session} holds {range} under lease {generation}, at first until {end}")
                 }
-            }
-            Event::Claimed { index, range, generation, session, .. } => {
-                write!(f, "committed at {index}: {session} goes on with {range} under lease {generation}")
-            }
-            Event::Released { index, range, generation, .. } => {
-                write!(f, "committed at {index}: {range} is released from lease {generation}")
-            }
-            Event::Recalled { index, range, generation, to, .. } => {
-                write!(f, "committed at {index}: {range} is recalled from lease {generation}")?;
-                to.map_or(Ok(()), |to| write!(f, " for {to}"))
-            }
-            Event::Merges { index, range, generation, taken, .. } => {
-                let what = if *taken { "is one lease" } else { "is to be one lease" };
-                write!(f, "committed at {index}: {range} {what} under {generation}")
-            }
-            Event::Renumbered { session, range, from, to, .. } => {
-                write!(f, "{session} holds {range} under lease {to} instead of {from}")
-            }
-            Event::Gained { session, range, generation, end, .. } => {
-                write!(f, "{session} holds {range} under lease {generation}, at first until {end}")
-            }
-            Event::Lost { session, range, generation, expired, .. } => {
-                let how = if *expired { "has let run out" } else { "holds no more" };
-                write!(f, "{session} {how} {range} under lease {generation}")
-            }
+                Hold::Lost { expired } => {
+                    let how = if *expired { "has let run out" } else { "holds no more" };
+                    write!(f, "{session} {how} {range} under lease {generation}")
+                }
+                Hold::Renumbered { from } => {
+                    write!(f, "{session} holds {range} under lease {generation} instead of {from}")
+                }
+            },
             Event::Served(service) => service.fmt(f),
             Event::ServedOn { session, key, times, last } => {
-                write!(f, "{session} has served {key} {times} times in a row by now, up to {}", Shown(*last))
+                write!(f, "{session} has served {key} {times} times in a row by now, up to {last}")
             }
             Event::Raised { node, keys, why, .. } => {
                 write!(f, "Lookup {node} raises a loss of {} ranges: {why:?}", keys.len())
@@ -426,23 +312,39 @@ impl fmt::Display for Event {
     }
 }
 
+fn describe_change(f: &mut fmt::Formatter<'_>, change: &Change) -> fmt::Result {
+    match change {
+        Change::Granted { range, generation, session, source, .. } => {
+            write!(f, "{range} is granted to {session} as lease {generation}, ")?;
+            match source {
+                Some(source) => write!(f, "with the state of lease {source}"),
+                None => write!(f, "empty"),
+            }
+        }
+        Change::Claimed { range, generation, session, .. } => {
+            write!(f, "{session} goes on with {range} under lease {generation}")
+        }
+        Change::Released { range, generation } => write!(f, "{range} is released from lease {generation}"),
+        Change::Recalled { range, generation, to } => {
+            write!(f, "{range} is recalled from lease {generation}")?;
+            to.map_or(Ok(()), |to| write!(f, " for {to}"))
+        }
+        Change::MergeBegun { range, generation } => {
+            write!(f, "{range} is to be one lease under {generation}")
+        }
+        Change::Merged { range, generation } => write!(f, "{range} is one lease under {generation}"),
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Service { key, session, generation, before, after, .. } = self;
         write!(f, "{session} serves {key} under lease {generation}: ")?;
         match before {
-            Some(before) => write!(f, "finds {}, leaves {}", Shown(*before), Shown(*after)),
-            None => write!(f, "finds nothing, leaves {}", Shown(*after)),
+            Some(before) => write!(f, "finds {before}, leaves {after}"),
+            None => write!(f, "finds nothing, leaves {after}"),
         }
-    }
-}
-
-/// A value as histories show it.
-struct Shown(Value);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}/{}", self.0.lineage, self.0.version)
     }
 }
 
@@ -464,7 +366,7 @@ mod tests {
             before: (version > 1).then(|| value(version - 1)),
             after: value(version),
         };
-        history.remember(at(now), &seen, &scene.facts);
+        history.remember(&seen, scene.facts.at(at(now)));
     }
 
     /// A grant of keys 0-9, three operations on key 5, one on key 7, and the loss of the lease.
@@ -474,18 +376,17 @@ mod tests {
         let namespace_of_scene = space_name();
         let (node, session) = (0, session(1));
         history.remember(
-            at(0),
             &Seen::OwnerStarted { node, session, namespace: &namespace_of_scene, migrates: true },
-            &scene.facts,
+            scene.facts.at(at(0)),
         );
         let batch = scene.commit(at(1), vec![create(1), grant(0, 9, 1, 1)]);
-        history.remember(at(1), &Seen::Committed { index: Index(4), batch: &batch, by: 0 }, &scene.facts);
+        history.remember(&Seen::Committed { index: Index(4), batch: &batch, by: 0 }, scene.facts.at(at(1)));
         scene.hold(at(2), 0, &[(range(0, 9), 1)], at(60));
-        history.remember_holds(at(2), &scene.facts);
+        history.remember_holds(scene.facts.at(at(2)));
         (1..=3).for_each(|version| serve(&mut history, 2 + version, 5, version, &scene));
         serve(&mut history, 6, 7, 1, &scene);
         scene.hold(at(60), 0, &[], at(60));
-        history.remember_holds(at(60), &scene.facts);
+        history.remember_holds(scene.facts.at(at(60)));
         history.tell(namespace, keys, &scene.facts)
     }
 

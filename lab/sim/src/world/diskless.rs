@@ -10,17 +10,15 @@ use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager::ManagerConfig;
 use centrifuge_core::settings::{Drift, Settings};
 
-use crate::world::draw::{
+use super::draw::{
     Clocks, OTHER_TIMES, USUAL_TIMES, Whose, batch_beside, draw_races, pause_beside, shortest_lease,
     with_times,
 };
-use crate::world::election_node::{election_config, peer_of};
-use crate::world::network::Profile;
-use crate::world::plan::{
-    DisklessPlan, MILLISECOND, ManagerPlan, NamespacePlan, Plan, SECOND, convergence, longest_leader_hold,
+use super::election_node::election_config;
+use super::{
+    DisklessPlan, Fault, MILLISECOND, ManagerPlan, NamespacePlan, Plan, Profile, Rng, SECOND, convergence,
+    longest_leader_hold, peer_of,
 };
-use crate::world::rng::Rng;
-use crate::world::tally::Fault;
 
 /// What can only happen to a store, or is refused where there is none.
 const OF_STORES: [Fault; 7] = [
@@ -138,16 +136,15 @@ fn draw_managers(
         election.check().expect("the drawn times are valid");
         let leader_lease = election.leader_lease(drift);
         let config = ManagerConfig {
-            id: ids[number].clone(),
             leader_lease,
             leader_hold: drift.hold_for(leader_lease),
             campaign_interval: leader_lease / campaigns,
             drift,
             compact_every,
-            max_namespaces: None,
             max_batch: batch_beside(compact_every),
             arrival_pause: pause_beside(compact_every),
             diskless: Some(Arc::clone(if has_shorter == Some(number) { &ahead } else { &usual })),
+            ..ManagerConfig::new(ids[number].clone())
         };
         ManagerPlan { config, clock: clocks.clock(rng, Whose::Waiting) }
     };

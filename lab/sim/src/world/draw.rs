@@ -12,13 +12,12 @@ use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
-use crate::world::network::Profile;
-use crate::world::plan::{
-    AppPlan, FaultPlan, LookupPlan, MILLISECOND, ManagerPlan, NamespacePlan, OwnerPlan, Part, Plan, SECOND,
-    StorePlan, convergence, longest_leader_hold,
+
+use super::plan::{AppPlan, LookupPlan, OwnerPlan};
+use super::{
+    Fault, FaultPlan, MILLISECOND, ManagerPlan, NamespacePlan, Part, Plan, Profile, Rng, SECOND, StorePlan,
+    convergence, longest_leader_hold,
 };
-use crate::world::rng::Rng;
-use crate::world::tally::Fault;
 
 impl Plan {
     /// What the seed draws for the usual world.
@@ -120,16 +119,14 @@ fn draw_managers(rng: &mut Rng, clocks: Clocks) -> Vec<ManagerPlan> {
         let campaign_interval = Duration::from_millis(rng.between(2_000, 5_000));
         let compact_every = rng.pick(&[8, 64]);
         let config = ManagerConfig {
-            id: format!("manager-{number}").as_str().into(),
             leader_lease: lease,
             leader_hold: drift.hold_for(lease),
             campaign_interval,
             drift,
             compact_every,
-            max_namespaces: None,
             max_batch: batch_beside(compact_every),
             arrival_pause: pause_beside(compact_every),
-            diskless: None,
+            ..ManagerConfig::new(format!("manager-{number}").as_str().into())
         };
         ManagerPlan { config, clock: clocks.clock(rng, Whose::Waiting) }
     };

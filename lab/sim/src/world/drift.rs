@@ -7,11 +7,10 @@ use std::time::Duration;
 use centrifuge_core::settings::Settings;
 
 use crate::clock::Clock;
-use crate::world::network::Profile;
-use crate::world::plan::{FaultPlan, Part, Plan, SECOND};
-use crate::world::rng::{Rng, mix};
-use crate::world::tally::Fault;
-use crate::world::{Options, Outcome, World};
+
+use super::draw::{USUAL_TIMES, with_times};
+use super::rng::mix;
+use super::{Fault, FaultPlan, Options, Outcome, Part, Plan, Profile, Rng, SECOND, World};
 
 /// What the two halves of the control found.
 #[derive(Debug)]
@@ -24,7 +23,6 @@ pub struct DriftOutcome {
 
 impl DriftOutcome {
     /// Whether the bound is exactly where the design says it is.
-    #[must_use]
     pub fn is_as_expected(&self) -> bool {
         let found = self.beyond.failure.as_ref().map(|failure| failure.violation.invariant);
         self.at_bound.failure.is_none() && found == Some("S1")
@@ -32,7 +30,6 @@ impl DriftOutcome {
 }
 
 /// Runs both halves for a seed.
-#[must_use]
 pub fn drift_control(seed: u64) -> DriftOutcome {
     let run = |numerator, denominator| {
         let mut rng = Rng::new(mix(seed));
@@ -87,15 +84,7 @@ fn drift_plan(rng: &mut Rng, numerator: u64, denominator: u64) -> Plan {
 
 /// The paper's times, whose ratio is the bound itself, and nothing that would delay the next grant.
 fn exact(settings: &Settings) -> Settings {
-    Settings {
-        lease: Duration::from_secs(60),
-        hold: Duration::from_secs(65),
-        renewal: Duration::from_secs(15),
-        answer_allowance: Duration::from_secs(10),
-        min_owners: 1,
-        settle: Duration::ZERO,
-        ..settings.clone()
-    }
+    Settings { min_owners: 1, settle: Duration::ZERO, ..with_times(settings, USUAL_TIMES) }
 }
 
 #[cfg(test)]

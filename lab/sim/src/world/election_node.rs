@@ -14,21 +14,17 @@ use centrifuge_core::table::Entry;
 use centrifuge_core::time::Instant;
 
 use crate::flease_world::faults::offset;
-use crate::seen::{Node, Seen};
-use crate::world::World;
-use crate::world::ambush::Moment;
-use crate::world::host::{Alarm, Condition, Ring};
-use crate::world::network::Body;
-use crate::world::plan::{DisklessPlan, MILLISECOND, Plan};
-use crate::world::queue::Event;
-use crate::world::store::StoreAnswer;
-use crate::world::tally::Fault;
+
+use super::{
+    Alarm, Body, Condition, DisklessPlan, Event, Fault, MILLISECOND, Moment, Node, Plan, Seen, StoreAnswer,
+    Timer, World,
+};
 
 /// What a Manager's process has of the election.
 #[derive(Debug)]
 pub(crate) struct ElectionPart {
     pub(crate) machine: FleaseElection,
-    alarm: Alarm,
+    pub(crate) alarm: Alarm,
     /// The namespaces whose tables its Manager learns.
     learning: Vec<Namespace>,
     /// When the latest confirmation arrives: they keep their order.
@@ -62,7 +58,7 @@ impl World {
         self.step_election(manager, |machine, now| machine.on_event(now, request));
     }
 
-    fn step_election(
+    pub(super) fn step_election(
         &mut self,
         manager: usize,
         step: impl FnOnce(&mut FleaseElection, Instant) -> Output<ElectionAction>,
@@ -73,12 +69,9 @@ impl World {
         let output = step(&mut part.machine, clock.read(self.now));
         let due = output.wake.map_or(u64::MAX, |wake| clock.when(wake).0.max(self.now.0));
         let ring = part.alarm.set_due(output.wake, due);
-        self.digest_output(&output);
-        if self.trace.is_on() {
-            self.describe_actions(Node::Manager(manager), &output.actions);
-        }
+        self.note_output(Node::Manager(manager), &output);
         if let Some(at) = ring {
-            self.plan_election_ring(manager, at, false);
+            self.plan_ring(Timer::Election(manager), at, false);
         }
         for action in output.actions {
             self.perform_for_election(manager, action);
@@ -174,52 +167,6 @@ impl World {
         self.manager_stepped(manager, output);
     }
 
-    pub(super) fn ring_election(&mut self, manager: usize, life: u32, token: u32, late: bool) {
-        let (now, host) = (self.now, &mut self.managers[manager]);
-        if host.life != life {
-            return;
-        }
-        let stands_still = host.stands_still();
-        let Some(part) = host.process.as_mut().and_then(|process| process.election.as_mut()) else { return };
-        match part.alarm.ring(token, now) {
-            Ring::Stale => {}
-            Ring::Again(at) => self.plan_election_ring(manager, at, false),
-            // It is found overdue when the process goes on.
-            Ring::Due if stands_still => {}
-            Ring::Due if !late && self.is_late() => {
-                let at = now.0 + self.rng.spread(1_000, self.plan.late_wakes.1);
-                self.with_election_alarm(manager, |alarm| alarm.plan_at(at));
-                self.plan_election_ring(manager, at, true);
-            }
-            Ring::Due => self.wake_election(manager),
-        }
-    }
-
-    fn wake_election(&mut self, manager: usize) {
-        self.with_election_alarm(manager, Alarm::clear);
-        self.step_election(manager, |machine, now| machine.on_wake(now));
-    }
-
-    fn with_election_alarm<T>(&mut self, manager: usize, act: impl FnOnce(&mut Alarm) -> T) -> Option<T> {
-        let process = self.managers[manager].process.as_mut()?;
-        Some(act(&mut process.election.as_mut()?.alarm))
-    }
-
-    fn plan_election_ring(&mut self, manager: usize, at: u64, late: bool) {
-        let life = self.managers[manager].life;
-        if let Some(token) = self.with_election_alarm(manager, |alarm| alarm.token()) {
-            self.queue.push(at, Event::ElectionWake { manager, life, token, late });
-        }
-    }
-
-    /// Rings the election's timer if it should have rung while the process stood still.
-    pub(super) fn catch_up_election(&mut self, manager: usize) {
-        let now = self.now;
-        if self.with_election_alarm(manager, |alarm| alarm.is_overdue(now)) == Some(true) {
-            self.wake_election(manager);
-        }
-    }
-
     /// Some synchronised clocks turn towards other offsets within half of epsilon.
     pub(super) fn turn_clocks(&mut self) {
         let Some(DisklessPlan { flease, slowness, turn_every, .. }) = self.plan.diskless.clone() else {
@@ -234,12 +181,12 @@ impl World {
             let clock = &mut self.synchronised[manager];
             clock.slew(self.now, target, slowness);
             let (clock, now) = (*clock, self.now);
-            let moved = self.with_election_alarm(manager, |alarm| {
+            let moved = self.with_alarm(Timer::Election(manager), |alarm| {
                 let wanted = alarm.wanted();
                 alarm.set_due(wanted, wanted.map_or(u64::MAX, |wake| clock.when(wake).0.max(now.0)))
             });
             if let Some(at) = moved.flatten() {
-                self.plan_election_ring(manager, at, false);
+                self.plan_ring(Timer::Election(manager), at, false);
             }
         }
         let next = self.now.0 + self.rng.between(1, 2 * turn_every);

@@ -3,10 +3,8 @@
 use centrifuge_core::lookup::{LookupAction, LookupEvent, LookupMachine};
 use centrifuge_core::machine::{Machine, Output};
 
-use crate::seen::{Node, Seen};
-use crate::world::World;
-use crate::world::network::{Body, Packet};
-use crate::world::witness::told_within;
+use super::witness::told_within;
+use super::{Body, Node, Packet, Seen, Timer, World};
 
 /// A running Lookup.
 #[derive(Debug)]
@@ -39,31 +37,26 @@ impl World {
         self.feed_lookup(number, LookupEvent::FromManager { from, message });
     }
 
-    pub(super) fn feed_lookup(&mut self, number: usize, event: LookupEvent) {
+    /// Feeds an event to the process, or wakes it.
+    pub(super) fn feed_lookup(&mut self, number: usize, event: impl Into<Option<LookupEvent>>) {
         let host = &mut self.lookups[number];
         let Some(process) = &mut host.process else { return };
-        let output = process.machine.on_event(host.clock.read(self.now), event);
-        self.lookup_stepped(number, output);
-    }
-
-    pub(super) fn wake_lookup(&mut self, number: usize) {
-        let host = &mut self.lookups[number];
-        let Some(process) = &mut host.process else { return };
-        let output = process.machine.on_wake(host.clock.read(self.now));
+        let now = host.clock.read(self.now);
+        let output = match event.into() {
+            Some(event) => process.machine.on_event(now, event),
+            None => process.machine.on_wake(now),
+        };
         self.lookup_stepped(number, output);
     }
 
     pub(super) fn lookup_stepped(&mut self, number: usize, output: Output<LookupAction>) {
-        self.digest_output(&output);
-        if self.trace.is_on() {
-            self.describe_actions(Node::Lookup(number), &output.actions);
-        }
+        self.note_output(Node::Lookup(number), &output);
         let host = &mut self.lookups[number];
         let Some(process) = &host.process else { return };
         let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
         self.witness.see(self.now, &Seen::LookupStepped { node: number, machine, clock, actions });
         if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
-            self.plan_ring(Node::Lookup(number), at, false);
+            self.plan_ring(Timer::Machine(Node::Lookup(number)), at, false);
         }
         for action in output.actions {
             if let LookupAction::ToManager { to, request } = action

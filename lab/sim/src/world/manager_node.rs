@@ -8,15 +8,12 @@ use centrifuge_core::manager::{
 };
 use centrifuge_core::message::LookupRequest;
 
-use crate::seen::{Node, Seen};
-use crate::world::World;
-use crate::world::ambush::Moment;
-use crate::world::election_node::{ElectionPart, peer_of};
-use crate::world::network::{Body, Packet};
-use crate::world::plan::{MILLISECOND, SECOND};
-use crate::world::queue::Event;
-use crate::world::store::{Append, StoreAnswer, StoreRequest};
-use crate::world::tally::Fault;
+use super::election_node::ElectionPart;
+use super::store::Append;
+use super::{
+    Body, Event, Fault, MILLISECOND, Moment, Node, Packet, SECOND, Seen, StoreAnswer, StoreRequest, Timer,
+    World, peer_of,
+};
 
 /// A running Manager.
 #[derive(Debug)]
@@ -110,35 +107,30 @@ impl World {
         }
     }
 
-    pub(super) fn feed_manager(&mut self, number: usize, event: ManagerEvent) {
+    /// Feeds an event to the process, or wakes it.
+    pub(super) fn feed_manager(&mut self, number: usize, event: impl Into<Option<ManagerEvent>>) {
         let host = &mut self.managers[number];
         let Some(process) = &mut host.process else { return };
-        let output = process.machine.on_event(host.clock.read(self.now), event);
-        self.manager_stepped(number, output);
-    }
-
-    pub(super) fn wake_manager(&mut self, number: usize) {
-        let host = &mut self.managers[number];
-        let Some(process) = &mut host.process else { return };
-        let output = process.machine.on_wake(host.clock.read(self.now));
+        let now = host.clock.read(self.now);
+        let output = match event.into() {
+            Some(event) => process.machine.on_event(now, event),
+            None => process.machine.on_wake(now),
+        };
         self.manager_stepped(number, output);
     }
 
     pub(super) fn manager_stepped(&mut self, number: usize, output: Output<ManagerAction>) {
-        self.digest_output(&output);
-        if self.trace.is_on() {
-            self.describe_actions(Node::Manager(number), &output.actions);
-        }
+        self.note_output(Node::Manager(number), &output);
         let host = &mut self.managers[number];
         let Some(process) = &host.process else { return };
-        let (machine, clock, actions) = (&process.machine, &host.clock, &*output.actions);
-        self.witness.see(self.now, &Seen::ManagerStepped { node: number, machine, clock, actions });
+        let (machine, actions) = (&process.machine, &*output.actions);
+        self.witness.see(self.now, &Seen::ManagerStepped { node: number, machine, actions });
         if self.plan.diskless.is_some() {
             self.watch_leaders(number, &output.actions);
         }
         let host = &mut self.managers[number];
         if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
-            self.plan_ring(Node::Manager(number), at, false);
+            self.plan_ring(Timer::Machine(Node::Manager(number)), at, false);
         }
         for action in output.actions {
             self.perform_for_manager(number, action);
@@ -208,11 +200,9 @@ impl World {
             self.witness.see(self.now, &Seen::Committed { index, batch: &batch, by: manager });
             self.spring(Moment::Commit, Node::Manager(manager));
             if batch.term < self.store.term() {
-                let what = format!(
-                    "the batch of manager {manager} and term {} at {index} is durable, but term {} has begun",
-                    batch.term,
-                    self.store.term(),
-                );
+                let (of, begun) = (batch.term, self.store.term());
+                let batch = format!("the batch of manager {manager} and term {of} at {index}");
+                let what = format!("{batch} is durable, but term {begun} has begun");
                 self.witness.accuse(self.now, "S5", what);
             }
         }

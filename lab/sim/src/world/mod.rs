@@ -10,26 +10,18 @@ mod draw;
 mod drift;
 mod election_node;
 mod faults;
-mod heal;
 mod host;
-mod leaders;
 mod lookup_node;
 mod manager_node;
-mod network;
-mod nodes;
-mod operations;
+pub(crate) mod network;
 mod operators;
 mod owner_node;
-mod places;
 mod plan;
-mod planned;
-mod queue;
+pub(crate) mod queue;
 mod rack;
-mod replay;
 pub(crate) mod rng;
 mod store;
 mod tally;
-mod timers;
 mod witness;
 
 use std::collections::BTreeMap;
@@ -45,16 +37,22 @@ use crate::seen::{Node, Seen, TrueTime, Violation};
 use crate::trace::Trace;
 
 use ambush::Moment;
-use host::Host;
+use app::{AppEvent, Copy, CopyAnswer};
+use election_node::peer_of;
+use faults::{is_lookup, is_owner};
+use host::{Alarm, Condition, Host, Timer, with_host};
 use lookup_node::LookupProcess;
 use manager_node::ManagerProcess;
-use network::{Network, Packet};
+use network::{Body, Network, Packet, Places, Profile};
 use owner_node::OwnerProcess;
-use plan::{Plan, SECOND};
+use plan::{
+    DisklessPlan, FaultPlan, MILLISECOND, ManagerPlan, NamespacePlan, Part, Plan, SECOND, StorePlan,
+    convergence, longest_leader_hold,
+};
 use queue::{Event, Queue, Undo};
 use rng::{Rng, mix};
-use store::Store;
-use tally::Tally;
+use store::{Ailments, Store, StoreAnswer, StoreRequest};
+use tally::{Fault, Tally};
 use witness::Witness;
 
 pub use drift::{DriftOutcome, drift_control};
@@ -83,7 +81,7 @@ pub enum Size {
 }
 
 /// What became of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
@@ -121,7 +119,7 @@ pub struct World {
     plan: Plan,
     bug: Option<Bug>,
     now: TrueTime,
-    queue: Queue,
+    queue: Queue<Event>,
     rng: Rng,
     network: Network,
     store: Store,
@@ -152,7 +150,6 @@ pub struct World {
 
 impl World {
     /// The world of a seed.
-    #[must_use]
     pub fn new(seed: u64, options: Options) -> World {
         let mut rng = Rng::new(mix(seed));
         let plan = match options.size {
@@ -178,12 +175,10 @@ impl World {
                 None => network,
             },
             store,
-            synchronised: plan
-                .diskless
-                .iter()
-                .flat_map(|_| &plan.managers)
-                .map(|_| SlewingClock::steady(0))
-                .collect(),
+            synchronised: match plan.diskless {
+                Some(_) => vec![SlewingClock::steady(0); plan.managers.len()],
+                None => Vec::new(),
+            },
             managers: plan.managers.iter().map(|manager| Host::new(manager.clock)).collect(),
             owners: plan.owners.iter().map(|owner| Host::new(owner.clock)).collect(),
             lookups: plan.lookups.iter().map(|lookup| Host::new(lookup.clock)).collect(),
@@ -206,16 +201,13 @@ impl World {
     }
 
     /// Runs until the end or the first violation.
-    #[must_use]
     pub fn run(mut self) -> Outcome {
         let _bug = inject(self.bug);
         self.begin();
         while !self.witness.has_seen_enough() {
             let (at, event) = self.queue.pop().expect("the end is planned");
             self.pass_time(at);
-            if self.trace.is_on() {
-                self.describe(&event);
-            }
+            self.describe(&event);
             self.digest(event.code());
             match event {
                 Event::End => {
@@ -229,9 +221,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        if self.trace.is_on() {
-            self.trace.line(self.now, format_args!("{:#?}", self.plan));
-        }
+        self.trace.line(self.now, format_args!("{:#?}", self.plan));
         for number in 0..self.managers.len() {
             self.plan_start(Node::Manager(number), 2 * SECOND);
         }
@@ -279,13 +269,15 @@ impl World {
         }
         match event {
             Event::Packet(packet) => self.deliver(*packet),
-            Event::Wake { node, token, late } => self.ring(node, token, late),
+            Event::Wake { node, token, late } => self.ring(Timer::Machine(node), token, late),
             Event::StoreRequest { manager, life, request } => self.reach_store(manager, life, request),
             Event::StoreAnswer { manager, life, answer } => self.hear_store(manager, life, answer),
             Event::StoreTimeout { manager, life, number } => self.give_up_on_store(manager, life, number),
             Event::ElectionRequest { manager, life, request } => self.reach_election(manager, life, request),
             Event::ElectionWake { manager, life, token, late } => {
-                self.ring_election(manager, life, token, late)
+                if self.managers[manager].life == life {
+                    self.ring(Timer::Election(manager), token, late);
+                }
             }
             Event::Turn => self.turn_clocks(),
             Event::WatchEnds { manager, life, watch } => self.notice_end(manager, life, *watch),
@@ -340,10 +332,13 @@ impl World {
         self.digest = mix(self.digest.rotate_left(7) ^ self.now.0 ^ what.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
-    /// Adds what a machine answered.
-    fn digest_output<A>(&mut self, output: &Output<A>) {
+    /// Adds what a machine answered, and writes it down.
+    fn note_output<A: std::fmt::Debug>(&mut self, node: Node, output: &Output<A>) {
         let wake = output.wake.map_or(0, |wake| wake.0);
         self.digest(wake ^ (output.actions.len() as u64) << 56);
+        for action in &output.actions {
+            self.trace.line(self.now, format_args!("    {node:?} {action:?}"));
+        }
     }
 
     fn describe(&mut self, event: &Event) {
@@ -353,12 +348,6 @@ impl World {
                 self.trace.line(self.now, format_args!("{from:?} -> {to:?}: {body:?}"));
             }
             event => self.trace.line(self.now, format_args!("{event:?}")),
-        }
-    }
-
-    fn describe_actions<A: std::fmt::Debug>(&mut self, node: Node, actions: &[A]) {
-        for action in actions {
-            self.trace.line(self.now, format_args!("    {node:?} {action:?}"));
         }
     }
 

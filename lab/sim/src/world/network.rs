@@ -1,14 +1,13 @@
 //! The network: loses, duplicates, delays and reorders packets, and can be cut one way or both.
 
+use std::ops::{BitOr, Not};
+
 use centrifuge_core::flease;
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
 
-use crate::seen::{Node, TrueTime};
-use crate::world::app::{Copy, CopyAnswer};
-use crate::world::places::Places;
-use crate::world::queue::{Event, Queue};
-use crate::world::rng::Rng;
-use crate::world::tally::{Fault, Tally};
+use super::queue::Queue;
+use super::tally::Tally;
+use super::{Copy, CopyAnswer, Event, Fault, Node, Rng, TrueTime};
 
 /// Something on its way from one node to another. Whoever runs at the node when it arrives gets it.
 #[derive(Clone, Debug)]
@@ -137,7 +136,7 @@ impl Network {
     }
 
     /// Sends a packet: it arrives once, twice or never.
-    pub(crate) fn send(&mut self, packet: Packet, queue: &mut Queue, tally: &mut Tally) {
+    pub(crate) fn send(&mut self, packet: Packet, queue: &mut Queue<Event>, tally: &mut Tally) {
         let (from, to) = (self.layout.place(packet.from), self.layout.place(packet.to));
         if self.is_cut(from, to) {
             return tally.count(Fault::CutOff);
@@ -219,6 +218,48 @@ impl Network {
         self.peers = self.usual_peers;
         self.cuts.clear();
         self.redraw();
+    }
+}
+
+/// Words of 64 places each: room for the 250 Owners of PRS §7.2.
+const WORDS: usize = 5;
+
+/// A set of places, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places([u64; WORDS]);
+
+impl Places {
+    pub(crate) const MOST: usize = WORDS * 64;
+
+    pub(crate) fn only(place: usize) -> Places {
+        let mut places = Places::default();
+        places.0[place / 64] = 1 << (place % 64);
+        places
+    }
+
+    /// The first places, that many.
+    pub(crate) fn below(end: usize) -> Places {
+        (0..end).fold(Places::default(), |places, place| places | Places::only(place))
+    }
+
+    pub(crate) fn has(self, place: usize) -> bool {
+        self.0[place / 64] & (1 << (place % 64)) != 0
+    }
+}
+
+impl BitOr for Places {
+    type Output = Places;
+
+    fn bitor(self, other: Places) -> Places {
+        Places(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+}
+
+impl Not for Places {
+    type Output = Places;
+
+    fn not(self) -> Places {
+        Places(self.0.map(|word| !word))
     }
 }
 

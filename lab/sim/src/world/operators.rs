@@ -7,19 +7,14 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{AdminCommand, ManagerEvent};
 use centrifuge_core::manager_state::NamespaceState;
 
-use crate::seen::Node;
-use crate::world::World;
-use crate::world::plan::{Part, SECOND};
-use crate::world::queue::{Event, Undo};
+use super::{Event, Node, Part, SECOND, Undo, World};
 
 impl World {
     /// Asks the leader for something, if there is one; true if there is.
     pub(super) fn ask_leader(&mut self, command: AdminCommand) -> bool {
         let Some(leader) = self.leader() else { return false };
         self.requests += 1;
-        if self.trace.is_on() {
-            self.trace.line(self.now, format_args!("operator: {command:?}"));
-        }
+        self.trace.line(self.now, format_args!("operator: {command:?}"));
         self.feed_manager(leader, ManagerEvent::Admin { request: self.requests, command });
         true
     }
@@ -52,11 +47,7 @@ impl World {
             self.unfreeze(number);
         }
         if !self.somebody_can_own(number) {
-            let here = |owner: &usize| {
-                self.plan.owners[*owner].namespace == number && self.owners[*owner].is_running()
-            };
-            let owners: Vec<_> = (0..self.owners.len()).filter(here).collect();
-            for owner in owners {
+            for owner in self.running_owners(number) {
                 self.kill(Node::Owner(owner), true);
             }
         }

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use centrifuge_core::id::{OwnerName, SessionId};
+use centrifuge_core::key::Key;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedReason};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 
-use crate::seen::{Node, Seen};
-use crate::world::World;
-use crate::world::ambush::Moment;
-use crate::world::app::{App, AppEvent, Copy, CopyAnswer, Transfer};
-use crate::world::network::{Body, Packet};
-use crate::world::plan::{MILLISECOND, SECOND};
-use crate::world::queue::{Event, Undo};
-use crate::world::tally::Fault;
+use super::app::{App, Transfer};
+use super::{
+    AppEvent, Body, Copy, CopyAnswer, Event, Fault, MILLISECOND, Moment, Node, Packet, SECOND, Seen, Timer,
+    Undo, World,
+};
 
 /// A running Owner with its application.
 #[derive(Debug)]
@@ -46,11 +44,14 @@ impl World {
         let session = machine.session();
         let app = App::new(session, self.plan.namespaces[namespace].keys.len());
         self.owners[number].start(OwnerProcess { machine, app, leaving: false, refuses_copy: false });
-        let (namespace, migrates) =
-            (&self.plan.namespaces[namespace].name, self.plan.owners[number].migrates);
-        let started = Seen::OwnerStarted { node: number, session, namespace, migrates };
-        self.witness.see(self.now, &started);
+        self.show_start(number, session);
         self.feed_owner(number, OwnerEvent::Start);
+    }
+
+    fn show_start(&mut self, number: usize, session: SessionId) {
+        let plan = &self.plan.owners[number];
+        let (namespace, migrates) = (&self.plan.namespaces[plan.namespace].name, plan.migrates);
+        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace, migrates });
     }
 
     /// Whether it would be true to say that no other process of the name lives.
@@ -86,25 +87,20 @@ impl World {
         }
     }
 
-    pub(super) fn feed_owner(&mut self, number: usize, event: OwnerEvent) {
+    /// Feeds an event to the process, or wakes it.
+    pub(super) fn feed_owner(&mut self, number: usize, event: impl Into<Option<OwnerEvent>>) {
         let host = &mut self.owners[number];
         let Some(process) = &mut host.process else { return };
-        let output = process.machine.on_event(host.clock.read(self.now), event);
-        self.owner_stepped(number, output);
-    }
-
-    pub(super) fn wake_owner(&mut self, number: usize) {
-        let host = &mut self.owners[number];
-        let Some(process) = &mut host.process else { return };
-        let output = process.machine.on_wake(host.clock.read(self.now));
+        let now = host.clock.read(self.now);
+        let output = match event.into() {
+            Some(event) => process.machine.on_event(now, event),
+            None => process.machine.on_wake(now),
+        };
         self.owner_stepped(number, output);
     }
 
     pub(super) fn owner_stepped(&mut self, number: usize, output: Output<OwnerAction>) {
-        self.digest_output(&output);
-        if self.trace.is_on() {
-            self.describe_actions(Node::Owner(number), &output.actions);
-        }
+        self.note_output(Node::Owner(number), &output);
         if self.owners[number].process.is_none() {
             return;
         }
@@ -119,7 +115,7 @@ impl World {
         self.witness.see(self.now, &Seen::OwnerStepped { node: number, machine, clock, actions });
         let life = host.life;
         if let Some(at) = host.alarm.set(output.wake, &host.clock, self.now) {
-            self.plan_ring(Node::Owner(number), at, false);
+            self.plan_ring(Timer::Machine(Node::Owner(number)), at, false);
         }
         for action in output.actions {
             if self.owners[number].life == life && self.owners[number].process.is_some() {
@@ -148,19 +144,16 @@ impl World {
                 }
             }
             OwnerAction::StartTransfer { transfer: id, range, generation, to, term } => {
-                if let Some(to) = self.destination(&to) {
-                    let transfer =
-                        Transfer { id, range, generation, term, to, last: false, confirmed: false };
-                    self.begin_transfer(number, transfer);
-                }
+                let Some(to) = self.destination(&to) else { return };
+                let transfer = Transfer { id, range, generation, term, to, last: false, confirmed: false };
+                self.begin_transfer(number, transfer);
             }
             OwnerAction::Freeze { transfer: id, range, generation, to: Some(to) } => {
-                if let Some(to) = self.destination(&to) {
-                    let term = self.with_app(number, |app, _| app.transfer(id).map(|begun| begun.term));
-                    let term = term.unwrap_or_default();
-                    let transfer = Transfer { id, range, generation, term, to, last: true, confirmed: false };
-                    self.begin_transfer(number, transfer);
-                }
+                let Some(to) = self.destination(&to) else { return };
+                let term = self.with_app(number, |app, _| app.transfer(id).map(|begun| begun.term));
+                let term = term.unwrap_or_default();
+                let transfer = Transfer { id, range, generation, term, to, last: true, confirmed: false };
+                self.begin_transfer(number, transfer);
             }
             OwnerAction::Freeze { transfer, range, to: None, .. } => {
                 let at = self.now.0 + self.app_time();
@@ -185,9 +178,7 @@ impl World {
     fn change_session(&mut self, number: usize, session: SessionId) {
         let earlier = self.with_app(number, |app, _| std::mem::replace(&mut app.session, session));
         self.witness.see(self.now, &Seen::OwnerEnded { node: number, session: earlier });
-        let plan = &self.plan.owners[number];
-        let (namespace, migrates) = (&self.plan.namespaces[plan.namespace].name, plan.migrates);
-        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace, migrates });
+        self.show_start(number, session);
     }
 
     fn send_to_manager(&mut self, number: usize, to: usize, message: OwnerToManager) {
@@ -211,11 +202,7 @@ impl World {
         self.send(from, to, Body::OwnerToManager(message));
     }
 
-    fn with_app<T>(
-        &mut self,
-        number: usize,
-        act: impl FnOnce(&mut App, &[centrifuge_core::key::Key]) -> T,
-    ) -> T {
+    fn with_app<T>(&mut self, number: usize, act: impl FnOnce(&mut App, &[Key]) -> T) -> T {
         let keys = &self.plan.namespaces[self.plan.owners[number].namespace].keys;
         let process = self.owners[number].process.as_mut().expect("only a running process acts");
         act(&mut process.app, keys)
@@ -330,8 +317,6 @@ impl World {
             if !self.owners[number].process.as_ref().is_some_and(kept) {
                 return;
             }
-        }
-        if copy.last {
             self.spring(Moment::Import, Node::Owner(number));
         }
         let answer = CopyAnswer { by, to: copy.from, transfer: copy.transfer, last: copy.last };

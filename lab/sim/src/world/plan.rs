@@ -11,8 +11,9 @@ use centrifuge_core::manager::ManagerConfig;
 use centrifuge_core::settings::Settings;
 
 use crate::clock::Clock;
-use crate::world::network::{Layout, Profile};
-use crate::world::tally::Fault;
+
+use super::network::Layout;
+use super::{Fault, Profile};
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;

@@ -7,11 +7,8 @@ use centrifuge_core::election::ElectionRequest;
 use centrifuge_core::id::OwnerName;
 use centrifuge_core::key::KeyRange;
 
-use crate::seen::{Node, TrueTime};
-use crate::world::app::AppEvent;
-use crate::world::manager_node::EndedWatch;
-use crate::world::network::Packet;
-use crate::world::store::{StoreAnswer, StoreRequest};
+use super::manager_node::EndedWatch;
+use super::{AppEvent, Node, Packet, StoreAnswer, StoreRequest, TrueTime};
 
 /// Something that will happen.
 #[derive(Clone, Debug)]
@@ -145,17 +142,23 @@ pub(crate) enum Undo {
 }
 
 /// The planned events. A slab holds them, so that the heap moves small entries only.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
+#[derive(Debug)]
+pub(crate) struct Queue<E> {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    slots: Vec<Option<Event>>,
+    slots: Vec<Option<E>>,
     free: Vec<u32>,
     planned: u64,
 }
 
-impl Queue {
+impl<E> Default for Queue<E> {
+    fn default() -> Queue<E> {
+        Queue { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), planned: 0 }
+    }
+}
+
+impl<E> Queue<E> {
     /// Plans an event.
-    pub(crate) fn push(&mut self, at: u64, event: Event) {
+    pub(crate) fn push(&mut self, at: u64, event: E) {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -169,7 +172,7 @@ impl Queue {
     }
 
     /// Takes the next event.
-    pub(crate) fn pop(&mut self) -> Option<(TrueTime, Event)> {
+    pub(crate) fn pop(&mut self) -> Option<(TrueTime, E)> {
         let Reverse((at, _, slot)) = self.heap.pop()?;
         self.free.push(slot);
         let event = self.slots[slot as usize].take().expect("a planned event is in its slot");

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use centrifuge_core::settings::Settings;
 
-use crate::world::draw::more_owners;
-use crate::world::plan::{FaultPlan, Plan, SECOND};
-use crate::world::rng::Rng;
-use crate::world::tally::Fault;
+use super::draw::more_owners;
+use super::{Fault, FaultPlan, Plan, Rng, SECOND};
 
 /// How many Owners there are.
 const OWNERS: usize = 250;
@@ -42,7 +40,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::places::Places;
+    use crate::world::network::Places;
 
     #[test]
     fn every_plan_has_the_papers_owners_and_fits_the_network() {

@@ -40,6 +40,11 @@ impl Rng {
         from[self.below(from.len() as u64) as usize].clone()
     }
 
+    /// One of several, if there is any.
+    pub(crate) fn pick_any<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| self.pick(from))
+    }
+
     /// One of several by weight; the weights must not all be zero.
     pub(crate) fn weighted<T: Clone>(&mut self, from: &[(T, u64)]) -> T {
         let total: u64 = from.iter().map(|(_, weight)| weight).sum();

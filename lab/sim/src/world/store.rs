@@ -10,22 +10,18 @@ use centrifuge_core::record::Batch;
 use centrifuge_core::time::Instant;
 
 use crate::clock::Clock;
-use crate::seen::TrueTime;
-use crate::world::plan::StorePlan;
-use crate::world::rng::Rng;
+
+use super::{Rng, StorePlan, TrueTime};
 
 /// What a Manager's driver asks of the store.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreRequest {
+    /// Something about the leader lease.
     Election(ElectionCommand),
-    Load {
-        number: u64,
-        request: u64,
-    },
-    Append {
-        number: u64,
-        append: Append,
-    },
+    /// What everything committed adds up to.
+    Load { number: u64, request: u64 },
+    /// That a batch becomes durable.
+    Append { number: u64, append: Append },
     /// An append whose outcome was unknown arrives after all; nobody waits for the answer.
     LateAppend(Append),
 }
@@ -41,17 +37,12 @@ pub(crate) struct Append {
 /// What the store answers.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreAnswer {
+    /// What became of the leader lease.
     Election(ElectionEvent),
     /// The answer to the request of this number.
-    Store {
-        number: u64,
-        event: StoreEvent,
-    },
+    Store { number: u64, event: StoreEvent },
     /// The answer of a store that there is not, and the batch that it confirms.
-    Confirmed {
-        event: StoreEvent,
-        batch: Option<(Index, Arc<Batch>)>,
-    },
+    Confirmed { event: StoreEvent, batch: Option<(Index, Arc<Batch>)> },
 }
 
 /// What became of a request.

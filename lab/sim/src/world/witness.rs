@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::oracle::{Limits, Oracle};
-use crate::seen::{Seen, TrueTime, Violation};
-use crate::world::Failure;
-use crate::world::plan::{Plan, SECOND, longest_leader_hold};
+use crate::seen::Violation;
+
+use super::{Failure, Plan, SECOND, Seen, TrueTime, longest_leader_hold};
 
 /// How often in a row a session's reports may cross the Manager's messages. Backoffs double with each race.
 const MOST_RACES_IN_A_ROW: u32 = 8;
@@ -35,7 +35,7 @@ impl Witness {
 
     /// Accuses a machine of something that the world itself noticed.
     pub(crate) fn accuse(&mut self, now: TrueTime, invariant: &'static str, what: String) {
-        let violation = Violation { invariant, at: now, what, keys: Vec::new(), namespace: None };
+        let violation = Violation::new(invariant, now, what);
         self.violation.get_or_insert(violation);
     }
 

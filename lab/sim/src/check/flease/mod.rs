@@ -59,10 +59,8 @@ pub(super) struct Scenario {
     crashes: u8,
     /// What must happen somewhere.
     milestones: &'static [world::Milestone],
-    /// Whether the order of epochs is watched too.
-    watches_epochs: bool,
     /// The fault planted in every machine.
-    bug: Option<Bug>,
+    pub(super) bug: Option<Bug>,
 }
 
 impl Scenario {
@@ -80,15 +78,14 @@ impl Scenario {
             rounds: 2,
             crashes: 0,
             milestones: &[],
-            watches_epochs: true,
             bug: None,
         }
     }
 
-    /// The same with an injected bug. Whoever looks for two holders does not want to hear of epochs, which break first.
-    pub(super) fn bug(&mut self, bug: Bug) {
-        self.bug = Some(bug);
-        self.watches_epochs = bug.invariant() != "F1";
+    /// Whether the order of epochs is watched too: whoever looks for two holders does not want to hear of epochs, which
+    /// break first.
+    fn watches_epochs(&self) -> bool {
+        self.bug.is_none_or(|bug| bug.invariant() != "F1")
     }
 
     /// What the process at a place is told. Waits are not random: whoever is due may be late.

@@ -1,8 +1,9 @@
 //! The small worlds of Flease that are exhausted.
 
-use super::world::Milestone;
-use super::{EPSILON, LEASE, ROUND, Scenario};
 use crate::check::scenario::Expect;
+
+use super::world::{HELD, HELD_BY_ANOTHER, RECOVERED};
+use super::{EPSILON, LEASE, ROUND, Scenario};
 
 /// How long a peer takes no part after its start.
 const RECOVERY: u64 = LEASE + 3 * EPSILON + ROUND;
@@ -27,7 +28,7 @@ fn contention() -> Scenario {
     Scenario {
         instants: &[0, 1],
         rounds: 2,
-        milestones: &[Milestone::Held],
+        milestones: &[HELD],
         ..Scenario::new("f-contend", "three peers that want a cell, their rounds interleaved")
     }
 }
@@ -38,7 +39,7 @@ fn expiry() -> Scenario {
         wanting: &[0, 1],
         instants: &[0, LEASE - 1, LEASE, LEASE + 1],
         rounds: 2,
-        milestones: &[Milestone::Held, Milestone::HeldByAnother],
+        milestones: &[HELD, HELD_BY_ANOTHER],
         ..Scenario::new("f-expiry", "a lease that runs out, and clocks that slew meanwhile")
     }
 }
@@ -51,7 +52,7 @@ fn release() -> Scenario {
         instants: &[0, 1, 2],
         ahead: 0,
         rounds: 3,
-        milestones: &[Milestone::Held, Milestone::HeldByAnother],
+        milestones: &[HELD, HELD_BY_ANOTHER],
         ..Scenario::new("f-release", "a cell that is released and taken by another")
     }
 }
@@ -62,7 +63,7 @@ fn recovery() -> Scenario {
         wanting: &[0, 1],
         instants: &[0, LEASE - 1],
         crashes: 1,
-        milestones: &[Milestone::Held],
+        milestones: &[HELD],
         ..Scenario::new("f-recover", "a voter that dies while what it voted for is valid, as clocks slew")
     }
 }
@@ -73,7 +74,7 @@ fn two_crashes() -> Scenario {
         wanting: &[0, 1],
         instants: &[0, RECOVERY - 1],
         crashes: 2,
-        milestones: &[Milestone::Held, Milestone::HeldByAnother, Milestone::Recovered],
+        milestones: &[HELD, HELD_BY_ANOTHER, RECOVERED],
         ..Scenario::new("f-crashes", "two of three peers die, whoever they are, and recover as clocks slew")
     }
 }
@@ -86,7 +87,7 @@ fn old_rounds() -> Scenario {
         ahead: 0,
         rounds: 3,
         crashes: 2,
-        milestones: &[Milestone::Held, Milestone::Recovered],
+        milestones: &[HELD, RECOVERED],
         ..Scenario::new("f-old", "messages of abandoned rounds, after a recovery")
     }
 }
@@ -97,7 +98,7 @@ fn ranges() -> Scenario {
         instants: &[0, 1],
         fixed_clocks: Some(&[0b010, 0b011]),
         rounds: 3,
-        milestones: &[Milestone::Held],
+        milestones: &[HELD],
         ..Scenario::new("f-ranges", "three rounds whose times are within epsilon of each other")
     }
 }
@@ -108,7 +109,7 @@ fn quorum() -> Scenario {
         peers: 4,
         wanting: &[0, 1],
         ahead: 0,
-        milestones: &[Milestone::Held],
+        milestones: &[HELD],
         ..Scenario::new("f-quorum", "four peers, and replies that arrive twice")
     }
 }

@@ -2,13 +2,14 @@
 
 use centrifuge_core::injected_bug::Bug;
 
+use crate::check::runner::{Findings, Until, explore};
+
 use super::{World, all};
-use crate::check::runner::{Findings, exhaust, hunt};
 
 fn planted(name: &str, bug: Bug) -> Findings {
     let mut model = all().into_iter().find(|model| model.name == name).expect("a model of that name");
-    model.bug(bug);
-    hunt(World::new(model))
+    model.bug = Some(bug);
+    explore(World::new(model), Until::Broken)
 }
 
 fn assert_found(name: &str, bug: Bug) {
@@ -21,7 +22,7 @@ fn assert_found(name: &str, bug: Bug) {
 #[test]
 fn clocks_that_are_apart_are_found_to_break_f1() {
     let model = all().into_iter().find(|model| model.name == "f-apart").expect("the control");
-    let found = exhaust(World::new(model));
+    let found = explore(World::new(model), Until::Exhausted);
     assert!(found.as_expected(), "{:?} {:?}", found.broken, found.missing);
 }
 

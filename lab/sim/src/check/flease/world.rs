@@ -11,27 +11,25 @@ use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use stateright::{Model, Property};
 
-use super::story::story;
-use super::{Scenario, cell, id};
-use crate::check::memo::{Memo, Outcome};
+use crate::check::nodes::Process;
 use crate::check::print::{Shared, print, print_without};
 use crate::check::runner::{Path, SmallWorld};
 use crate::check::scenario::Expect;
+use crate::check::stage::{Memo, Outcome};
+
+use super::story::story;
+use super::{Scenario, cell, id};
 
 /// One small world, and what its machines did before.
 #[derive(Clone)]
 pub(in crate::check) struct World {
     pub(super) scenario: Arc<Scenario>,
     pub(super) cell: Arc<Cell>,
-    memo: Arc<Memo<Node, FleaseAction>>,
+    memo: Arc<Memo<FleaseMachine>>,
 }
 
 /// A process.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) machine: FleaseMachine,
-    pub(super) wake: Option<Instant>,
-}
+type Node = Process<FleaseMachine>;
 
 /// A packet on its way. It says nothing about clocks, which are as they should be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,16 +80,21 @@ pub(in crate::check) enum Action {
     Restart(usize),
 }
 
-/// Something that must happen in some state of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Milestone {
-    /// A peer holds the cell.
-    Held,
-    /// One peer holds it after another did.
-    HeldByAnother,
-    /// A process that started after a crash takes part.
-    Recovered,
-}
+/// Something that must happen in some state of a world, in words and as a condition.
+pub(super) type Milestone = (&'static str, fn(&World, &State) -> bool);
+
+/// A peer holds the cell.
+pub(super) const HELD: Milestone = ("a peer holds the cell", |_, state| state.highest.is_some());
+/// One peer holds it after another did.
+pub(super) const HELD_BY_ANOTHER: Milestone =
+    ("the cell is held by one peer after another", |_, state| state.changed_hands);
+/// A process that started after a crash takes part.
+pub(super) const RECOVERED: Milestone = ("a restarted process takes part", |world, state| {
+    let takes_part = |(peer, (life, node)): (usize, &(u8, Shared<Node>))| {
+        *life > 0 && node.machine.takes_part(world.clock(state, peer))
+    };
+    state.peers.iter().enumerate().any(takes_part)
+});
 
 impl World {
     /// The world of a scenario.
@@ -114,7 +117,7 @@ impl World {
         let random = Random::from_number(peer as u64 * 256 + u64::from(life));
         let mut machine = FleaseMachine::new(self.scenario.config(peer), random);
         let output = machine.on_event(now, FleaseEvent::Start);
-        share(Node { machine, wake: output.wake })
+        share(Process { machine, wake: output.wake })
     }
 
     fn feed(
@@ -123,7 +126,7 @@ impl World {
         peer: usize,
         print: u64,
         event: impl FnOnce() -> Option<FleaseEvent>,
-    ) -> Outcome<Node, FleaseAction> {
+    ) -> Outcome<FleaseMachine> {
         let (node, now) = (&state.peers[peer].1, self.clock(state, peer));
         self.memo.outcome(node, now, print, || {
             let mut machine = node.machine.clone();
@@ -131,11 +134,11 @@ impl World {
                 Some(event) => machine.on_event(now, event),
                 None => machine.on_wake(now),
             };
-            (share(Node { machine, wake: output.wake }), output.actions)
+            (share(Process { machine, wake: output.wake }), output.actions)
         })
     }
 
-    fn outcome(&self, state: &State, action: &Action) -> Option<(usize, Outcome<Node, FleaseAction>)> {
+    fn outcome(&self, state: &State, action: &Action) -> Option<(usize, Outcome<FleaseMachine>)> {
         let (peer, print, event) = match action {
             Action::Deliver(sent) => {
                 let event = || FleaseEvent::Receive { from: id(sent.from), packet: sent.packet.clone() };
@@ -184,7 +187,7 @@ impl World {
                 continue;
             }
             match after.highest {
-                Some((highest, _)) if epoch <= highest && self.scenario.watches_epochs => {
+                Some((highest, _)) if epoch <= highest && self.scenario.watches_epochs() => {
                     after.breach = Some("F2");
                 }
                 Some((_, holder)) => after.changed_hands |= holder != peer,
@@ -328,35 +331,13 @@ impl Model for World {
             Property::always("F1", |_, state: &State| state.breach != Some("F1")),
             Property::always("F2", |_, state: &State| state.breach != Some("F2")),
         ];
-        properties.extend(self.scenario.milestones.iter().map(|milestone| milestone.property()));
+        let milestones = self.scenario.milestones.iter();
+        properties.extend(milestones.map(|(name, condition)| Property::sometimes(name, *condition)));
         properties
     }
 
     fn within_boundary(&self, state: &State) -> bool {
         usize::from(state.rounds) <= self.scenario.rounds
-    }
-}
-
-impl Milestone {
-    fn property(self) -> Property<World> {
-        match self {
-            Milestone::Held => {
-                Property::sometimes("a peer holds the cell", |_, state: &State| state.highest.is_some())
-            }
-            Milestone::HeldByAnother => {
-                Property::sometimes("the cell is held by one peer after another", |_, state: &State| {
-                    state.changed_hands
-                })
-            }
-            Milestone::Recovered => {
-                Property::sometimes("a restarted process takes part", |world: &World, state: &State| {
-                    let takes_part = |(peer, (life, node)): (usize, &(u8, Shared<Node>))| {
-                        *life > 0 && node.machine.takes_part(world.clock(state, peer))
-                    };
-                    state.peers.iter().enumerate().any(takes_part)
-                })
-            }
-        }
     }
 }
 

@@ -9,51 +9,22 @@ mod merges;
 mod time;
 mod transfers;
 
-use super::scenario::{Clock, OwnerPlan, Prelude, Scenario, move_all};
+use super::scenario::{OwnerPlan, Prelude, Scenario, move_all, steady};
 
 /// All of them.
 pub(super) fn all() -> Vec<Scenario> {
-    vec![
-        conversation::race(),
-        conversation::join(),
-        conversation::restart(),
-        conversation::leaving(),
-        conversation::evicted(),
-        conversation::jumped(),
-        time::expiry(),
-        time::recall(),
-        time::shortened(),
-        leaders::failover(),
-        leaders::deposed(),
-        leaders::resigned(),
-        leaders::reborn(),
-        leaders::fenced(),
-        leaders::doubt(),
-        transfers::migration(),
-        transfers::recopied(),
-        transfers::overdue(),
-        transfers::handover(),
-        transfers::relieved(),
-        transfers::rejoined(),
-        transfers::restored(),
-        transfers::late(),
-        merges::merged(),
-        merges::merge_moved(),
-        merges::merge_back(),
-        merges::merge_torn(),
-        merges::merge_slow(),
-        merges::merge_led(),
-        merges::merge_two(),
-        merges::merge_lost(),
-        time::drift(),
-    ]
+    let models =
+        [conversation::ALL, time::ALL, leaders::ALL, transfers::ALL, merges::ALL, &[time::drift]].concat();
+    models.into_iter().map(|model| model()).collect()
 }
+
+/// How a world is made.
+type Model = fn() -> Scenario;
 
 /// One Manager, and two Owners of whom the first has all keys because an operator wants it so.
 fn pair(name: &'static str, covers: &'static str) -> Scenario {
     let mut scenario = Scenario::new(name, covers);
-    scenario.owners =
-        vec![OwnerPlan::plain("a", Clock::steady(200)), OwnerPlan::plain("b", Clock::steady(300))];
+    scenario.owners = vec![OwnerPlan::plain("a", steady(200)), OwnerPlan::plain("b", steady(300))];
     scenario.prelude = vec![Prelude::Start(0), Prelude::Operate(move_all("a")), Prelude::Start(1)];
     scenario
 }

@@ -2,127 +2,91 @@
 
 use std::time::Duration;
 
-use crate::check::properties::Milestone;
+use crate::check::properties::{HELD_AGAIN, HELD_CLEAN, LOST, NEW_LEADER_GRANTS, TWO_LEADERS};
+use crate::check::scenario::Counted::{
+    Breaks, Crashes, Elections, Failures, Hellos, Restores, Starts, Writes,
+};
 use crate::check::scenario::{Boundary, Command, ManagerPlan, Scenario, move_all};
 
-use super::pair;
+use super::{Model, pair};
+
+pub(super) const ALL: &[Model] =
+    &[migration, recopied, overdue, handover, relieved, rejoined, restored, late];
 
 /// A range moves with its state while an end of the move dies and starts again, a transfer fails and a write is
 /// served. A lease that claims to come with its state is taken up only by the process that has all of it.
-pub(super) fn migration() -> Scenario {
+fn migration() -> Scenario {
     let mut migration = movers("migration", "state that moves while an end of the move starts again");
-    migration.boundary = Boundary {
-        instants: vec![0, 1_000],
-        messages: 8,
-        hellos: 1,
-        crashes: 1,
-        starts: 1,
-        writes: 1,
-        failures: 1,
-        ..Boundary::default()
-    };
-    migration.milestones = &[Milestone::HeldClean];
+    migration.boundary =
+        Boundary::new(&[0, 1_000], 8, &[(Hellos, 1), (Crashes, 1), (Starts, 1), (Writes, 1), (Failures, 1)]);
+    migration.milestones = &[HELD_CLEAN];
     migration
 }
 
 /// A move is taken back and asked for again: the destination has a copy of the first attempt, which a write has made
 /// stale.
-pub(super) fn recopied() -> Scenario {
+fn recopied() -> Scenario {
     let mut recopied = movers("recopied", "state that is copied again after a recall was taken back");
     recopied.commands = vec![move_all("b"), move_all("a"), move_all("b")];
-    recopied.boundary =
-        Boundary { instants: vec![0], messages: 16, writes: 1, failures: 1, ..Boundary::default() };
-    recopied.milestones = &[Milestone::HeldClean];
+    recopied.boundary = Boundary::new(&[0], 16, &[(Writes, 1), (Failures, 1)]);
+    recopied.milestones = &[HELD_CLEAN];
     recopied
 }
 
 /// A move that takes longer than it may becomes a plain recall, and that is not renewed after its time.
-pub(super) fn overdue() -> Scenario {
+fn overdue() -> Scenario {
     let mut overdue = movers("overdue", "a move that takes longer than it may");
     overdue.losses_need_causes = false;
     overdue.settings.migration_timeout = Duration::from_secs(1);
     overdue.settings.recall_timeout = Duration::from_secs(1);
-    overdue.boundary =
-        Boundary { instants: vec![0, 1_000, 3_000], messages: 11, writes: 1, ..Boundary::default() };
-    overdue.milestones = &[Milestone::HeldClean, Milestone::Lost];
+    overdue.boundary = Boundary::new(&[0, 1_000, 3_000], 11, &[(Writes, 1)]);
+    overdue.milestones = &[HELD_CLEAN, LOST];
     overdue
 }
 
 /// A new leader takes over in the middle of a move.
-pub(super) fn handover() -> Scenario {
+fn handover() -> Scenario {
     let mut handover = movers("handover", "a new leader in the middle of a move");
     handover.managers = vec![ManagerPlan::steady(100), ManagerPlan::steady(500)];
-    handover.boundary = Boundary {
-        instants: vec![0, 3_000],
-        messages: 9,
-        hellos: 2,
-        elections: 1,
-        writes: 1,
-        ..Boundary::default()
-    };
-    handover.milestones = &[Milestone::HeldClean, Milestone::TwoLeaders];
+    handover.boundary = Boundary::new(&[0, 3_000], 9, &[(Hellos, 2), (Elections, 1), (Writes, 1)]);
+    handover.milestones = &[HELD_CLEAN, TWO_LEADERS];
     handover
 }
 
 /// The leader resigns or dies in the middle of a move, and its next process goes on with it. An Owner sees at once that
 /// its stream broke, or finds out later.
-pub(super) fn relieved() -> Scenario {
+fn relieved() -> Scenario {
     let mut relieved = movers("relieved", "a leader that resigns or dies in the middle of a move");
     relieved.commands = vec![move_all("b"), Command::Resign];
-    relieved.boundary = Boundary {
-        instants: vec![0, 1_000],
-        messages: 13,
-        no_duplicates: true,
-        hellos: 2,
-        elections: 1,
-        breaks: 1,
-        ..Boundary::default()
-    };
-    relieved.milestones = &[Milestone::HeldClean, Milestone::NewLeaderGrants];
+    relieved.boundary = Boundary::once(&[0, 1_000], 13, &[(Hellos, 2), (Elections, 1), (Breaks, 1)]);
+    relieved.milestones = &[HELD_CLEAN, NEW_LEADER_GRANTS];
     relieved
 }
 
 /// The stream of either end breaks in the middle of a move, and that end asks for another conversation. What was said in
 /// the first may still arrive.
-pub(super) fn rejoined() -> Scenario {
+fn rejoined() -> Scenario {
     let mut rejoined = movers("rejoined", "streams that break in the middle of a move");
-    rejoined.boundary = Boundary {
-        instants: vec![0, 1_000],
-        messages: 14,
-        no_duplicates: true,
-        hellos: 2,
-        breaks: 2,
-        writes: 1,
-        ..Boundary::default()
-    };
-    rejoined.milestones = &[Milestone::HeldClean];
+    rejoined.boundary = Boundary::once(&[0, 1_000], 14, &[(Hellos, 2), (Breaks, 2), (Writes, 1)]);
+    rejoined.milestones = &[HELD_CLEAN];
     rejoined
 }
 
 /// Either end of a move is restored from an earlier state, with the copies that it had then, perhaps while the leader
 /// changes. It goes on as another session; what its earlier one said and was granted may still arrive.
-pub(super) fn restored() -> Scenario {
+fn restored() -> Scenario {
     let mut restored = movers("restored", "an end of a move that is restored from an earlier state");
-    restored.boundary = Boundary {
-        instants: vec![0],
-        messages: 18,
-        no_duplicates: true,
-        hellos: 3,
-        elections: 1,
-        restores: 1,
-        writes: 1,
-        ..Boundary::default()
-    };
-    restored.milestones = &[Milestone::HeldClean, Milestone::HeldAgain];
+    restored.boundary = Boundary::once(&[0], 18, &[(Hellos, 3), (Elections, 1), (Restores, 1), (Writes, 1)]);
+    restored.milestones = &[HELD_CLEAN, HELD_AGAIN];
     restored
 }
 
 /// Messages take as long as a lease lasts. What they offer is neither taken up nor refused, and ends with the hold.
-pub(super) fn late() -> Scenario {
+fn late() -> Scenario {
     let mut late = movers("late", "grants that arrive when their lease time is over");
     late.slow_apps = false;
-    late.boundary = Boundary { instants: vec![0, 12_000, 13_000], messages: 10, ..Boundary::default() };
-    late.milestones = &[Milestone::HeldClean, Milestone::Lost];
+    late.boundary = Boundary::new(&[0, 12_000, 13_000], 10, &[]);
+    late.milestones = &[HELD_CLEAN, LOST];
     late
 }
 

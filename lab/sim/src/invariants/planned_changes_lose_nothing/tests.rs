@@ -1,12 +1,14 @@
 //! The oracle of planned changes judges made-up histories.
 
-use super::*;
+use centrifuge_core::id::Term;
+use centrifuge_core::record::SessionInfo;
+
 use crate::invariants::testing::{
     Scene, at, claim, clean_grant, create, create_above, generation, grant, range, release, session,
     space_name, start_session,
 };
-use centrifuge_core::id::Term;
-use centrifuge_core::record::SessionInfo;
+
+use super::*;
 
 /// A namespace whose keys 0-9 session 1 holds under lease 1; session 2 holds nothing. Both are in contact.
 fn holding() -> (Scene, PlannedChangesLoseNothing) {
@@ -31,7 +33,7 @@ fn commit(
 ) -> Verdict {
     scene.commit(now, vec![change.clone()]);
     let record = Record::Namespace { namespace: space_name(), change, reason };
-    guard.judge_batch(now, &Batch { term: Term(1), records: vec![record] }, &scene.facts)
+    guard.judge_batch(&Batch { term: Term(1), records: vec![record] }, scene.facts.at(now))
 }
 
 /// The verdict when keys 0-9 are given up as dropped after this happened.
@@ -95,7 +97,7 @@ fn a_lease_without_contact_is_a_cause_until_the_state_is_held_again() {
 #[test]
 fn who_imported_the_state_may_lose_it_too() {
     let moved = |_: &mut Scene, guard: &mut PlannedChangesLoseNothing| {
-        guard.change(session(1), range(0, 9), generation(1), |custody| {
+        guard.change(session(1), Lot { range: range(0, 9), generation: generation(1) }, |custody| {
             custody.asked = Some((at(1), session(2), TransferId(1)));
         });
         let (range, generation, why) = (range(0, 9), generation(1), RevokedReason::Moved);
@@ -123,7 +125,7 @@ fn time_out(happen: impl FnOnce(&mut PlannedChangesLoseNothing)) -> Verdict {
 #[test]
 fn a_migration_times_out_only_if_something_held_it_up() {
     let ask = |guard: &mut PlannedChangesLoseNothing, since| {
-        guard.change(session(1), range(0, 9), generation(1), |custody| {
+        guard.change(session(1), Lot { range: range(0, 9), generation: generation(1) }, |custody| {
             custody.asked = Some((since, session(2), TransferId(1)));
         });
     };

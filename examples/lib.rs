@@ -18,6 +18,9 @@ pub mod tasks;
 /// Why a program ends early: something to be read by a person.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// What comes of something that a program does.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// The code of the guide and of the README, compiled and, where it needs no Manager, run.
 #[cfg(doctest)]
 mod guide {

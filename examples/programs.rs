@@ -6,54 +6,27 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::shared::frontend;
-use crate::shared::program::Arguments;
+use crate::shared::program::{Arguments, conclude};
 use crate::tasks::{TasksArgs, sink};
-use crate::{Failure, cache, documents, feeds, presence, pubsub, queues, replicated, tasks};
+use crate::{Result, cache, documents, feeds, presence, pubsub, queues, replicated, tasks};
 
-/// The words of a command line, the first of which is the program's name.
-type Words = Vec<OsString>;
-
-/// Memory in front of a database.
-pub fn cache(words: Words) -> ExitCode {
-    run(words, cache::run, frontend::run)
-}
-
-/// Sectioned documents.
-pub fn documents(words: Words) -> ExitCode {
-    run(words, documents::run, frontend::run)
-}
-
-/// A feed processor.
-pub fn feeds(words: Words) -> ExitCode {
-    run(words, feeds::run, feeds::frontend::run)
-}
-
-/// Who is online, and where.
-pub fn presence(words: Words) -> ExitCode {
-    run(words, presence::run, presence::frontend::run)
-}
-
-/// Publish-subscribe.
-pub fn pubsub(words: Words) -> ExitCode {
-    run(words, pubsub::run, frontend::run)
-}
-
-/// Message queues.
-pub fn queues(words: Words) -> ExitCode {
-    run(words, queues::run, frontend::run)
-}
-
-/// A replicated store.
-pub fn replicated(words: Words) -> ExitCode {
-    run(words, replicated::run, replicated::gateway::run)
-}
-
-/// Periodic tasks.
-pub fn tasks(words: Words) -> ExitCode {
-    Arguments::parse_from(words).run(async |part| match part {
-        TasksPart::Server(args) => tasks::run(args).await,
-        TasksPart::Sink(args) => sink::run(args).await,
-    })
+/// Runs an application with the words of a command line, the first of which is the program's name.
+pub fn run(application: &str, words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = words.into_iter().collect();
+    match application {
+        "cache" => run_part(words, cache::run, frontend::run),
+        "documents" => run_part(words, documents::run, frontend::run),
+        "feeds" => run_part(words, feeds::run, feeds::frontend::run),
+        "presence" => run_part(words, presence::run, presence::frontend::run),
+        "pubsub" => run_part(words, pubsub::run, frontend::run),
+        "queues" => run_part(words, queues::run, frontend::run),
+        "replicated" => run_part(words, replicated::run, replicated::gateway::run),
+        "tasks" => Arguments::parse_from(words).run(async |part| match part {
+            TasksPart::Server(args) => tasks::run(args).await,
+            TasksPart::Sink(args) => sink::run(args).await,
+        }),
+        _ => conclude(Err(format!("there is no application {application:?}").into())),
+    }
 }
 
 #[derive(Subcommand)]
@@ -73,10 +46,10 @@ enum Part<S: Args, F: Args> {
     Frontend(F),
 }
 
-fn run<S: Args, F: Args>(
-    words: Words,
-    server: impl AsyncFnOnce(S) -> Result<(), Failure>,
-    frontend: impl AsyncFnOnce(F) -> Result<(), Failure>,
+fn run_part<S: Args, F: Args>(
+    words: Vec<OsString>,
+    server: impl AsyncFnOnce(S) -> Result<()>,
+    frontend: impl AsyncFnOnce(F) -> Result<()>,
 ) -> ExitCode {
     Arguments::parse_from(words).run(async |part| match part {
         Part::Server(args) => server(args).await,

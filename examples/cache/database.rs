@@ -125,7 +125,7 @@ impl Database {
 
 /// Makes the tables. Other servers may be doing the same, and SQLite waits for nobody while it changes its kind
 /// of journal.
-fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     let until = Instant::now() + BUSY;
     loop {
         let journal = connection.pragma_update(None, "journal_mode", "WAL");
@@ -144,7 +144,7 @@ fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
 fn claims_over(
     transaction: &Transaction<'_>,
     range: KeyRange,
-) -> Result<Vec<(KeyRange, Generation)>, rusqlite::Error> {
+) -> rusqlite::Result<Vec<(KeyRange, Generation)>> {
     let select = "SELECT first, last, lease FROM claims WHERE first <= ?2 AND last >= ?1";
     let mut select = transaction.prepare_cached(select)?;
     let rows = select.query_map([ordered(range.first().0), ordered(range.last().0)], |row| {
@@ -159,11 +159,7 @@ fn claims_over(
     Ok(claims)
 }
 
-fn note_claim(
-    transaction: &Transaction<'_>,
-    range: KeyRange,
-    lease: Generation,
-) -> Result<(), rusqlite::Error> {
+fn note_claim(transaction: &Transaction<'_>, range: KeyRange, lease: Generation) -> rusqlite::Result<()> {
     let insert = "INSERT INTO claims (first, last, lease) VALUES (?1, ?2, ?3)";
     let row = [range.first().0, range.last().0, lease.0].map(ordered);
     transaction.execute(insert, row).map(|_| ())

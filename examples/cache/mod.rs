@@ -43,7 +43,7 @@ use clap::Args;
 
 use self::database::Database;
 use self::store::Store;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
 
@@ -67,7 +67,7 @@ pub struct CacheArgs {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: CacheArgs) -> Result<(), Failure> {
+pub async fn run(args: CacheArgs) -> Result<()> {
     let database = Database::open(&args.database)
         .map_err(|error| format!("cannot open the database {}: {error}", args.database.display()))?;
     let map = LeasedMap::with_ttl(Json, args.ttl);

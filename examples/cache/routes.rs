@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::database::DatabaseError;
 use super::store::{Store, StoreError};
-use crate::shared::http::{Problem, under_lease};
+use crate::shared::http::{Problem, Reply, under_lease};
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
@@ -32,22 +32,18 @@ pub(super) fn routes(pool: &str, store: Store) -> Router {
         .with_state(store)
 }
 
-async fn read(State(store): State<Store>, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn read(State(store): State<Store>, Path(name): Path<String>) -> Reply {
     let Leased { value, key, generation } = store.get(name.clone()).await?;
     let nothing = || Problem::new(StatusCode::NOT_FOUND, format!("there is no {name}"));
     Ok(under_lease(&Leased { value: value.ok_or_else(nothing)?, key, generation }))
 }
 
-async fn write(
-    State(store): State<Store>,
-    Path(name): Path<String>,
-    Json(value): Json<Value>,
-) -> Result<Response, Problem> {
+async fn write(State(store): State<Store>, Path(name): Path<String>, Json(value): Json<Value>) -> Reply {
     let Leased { value: replaced, key, generation } = store.write(name, Some(value)).await?;
     Ok(under_lease(&Leased { value: json!({ "replaced": replaced }), key, generation }))
 }
 
-async fn delete(State(store): State<Store>, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn delete(State(store): State<Store>, Path(name): Path<String>) -> Reply {
     let Leased { value: deleted, key, generation } = store.write(name, None).await?;
     Ok(under_lease(&Leased { value: json!({ "deleted": deleted }), key, generation }))
 }

@@ -27,7 +27,7 @@ use clap::Args;
 
 pub use self::document::{Document, Section};
 use self::publisher::Publisher;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{CallerTimes, duration};
 use crate::shared::member::{Member, MemberArgs};
 use crate::shared::stamp::Stamps;
@@ -56,7 +56,7 @@ struct Service {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: DocumentsArgs) -> Result<(), Failure> {
+pub async fn run(args: DocumentsArgs) -> Result<()> {
     let pool = args.member.pool("documents");
     let publisher = match &args.pubsub {
         Some(pubsub) => Some(Publisher::connect(&args.member.caller(&args.times), pubsub, &pool).await?),

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use centrifuge::{Generation, NotOwner};
 use serde::Serialize;
 
-use crate::Failure;
+use crate::Result;
 use crate::pubsub;
 use crate::shared::call::{Call, CallerArgs, Pool, segment};
 use crate::shared::http::Problem;
@@ -19,22 +19,16 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(super) struct Publisher {
     pool: Pool,
-    /// The publish-subscribe pool.
-    namespace: Arc<str>,
     /// The pool of the documents. Leases of different pools cannot be compared, so that the topic must know
     /// which it is.
     documents: Arc<str>,
 }
 
 impl Publisher {
-    pub(super) async fn connect(
-        args: &CallerArgs,
-        namespace: &str,
-        documents: &str,
-    ) -> Result<Publisher, Failure> {
+    pub(super) async fn connect(args: &CallerArgs, namespace: &str, documents: &str) -> Result<Publisher> {
         let patience = args.times.patience.min(WRITE_TIMEOUT);
         let pool = Pool::connect(args, namespace).await?.patience(patience);
-        Ok(Publisher { pool, namespace: namespace.into(), documents: documents.into() })
+        Ok(Publisher { pool, documents: documents.into() })
     }
 
     /// Tells everyone who subscribed to the document, under the lease it was written under: the topic refuses a
@@ -46,7 +40,7 @@ impl Publisher {
         message: &impl Serialize,
     ) -> Result<(), Problem> {
         let about = segment(&format!("{}/{document}", self.documents));
-        let path = format!("/{}/{}/publish?from={about}", self.namespace, segment(document));
+        let path = format!("{}/publish?from={about}", self.pool.path_of(document));
         let call = Call::post(path, message).under(lease).wait(pubsub::PUBLISH_TIMEOUT);
         let words = match self.pool.ask(document, &call).await {
             Ok(answer) if answer.status.is_success() => return Ok(()),

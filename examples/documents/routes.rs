@@ -2,7 +2,6 @@
 
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use centrifuge::leased_map::Leased;
@@ -11,11 +10,13 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::document::{self, Condition, Mismatch};
-use crate::shared::http::{Problem, answer, check_name, judge};
+use crate::shared::http::{Problem, Reply, answer, check_name, judge};
 use crate::shared::stamp::Stamp;
 
 /// The most that a section may have: with what is wrapped around it, it can still be published.
 const LARGEST: usize = 1 << 20;
+
+type Shared = State<Service>;
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
@@ -60,11 +61,11 @@ enum What<'a> {
 }
 
 async fn write(
-    State(service): State<Service>,
+    State(service): Shared,
     Path((name, section)): Path<(String, String)>,
     Query(condition): Query<Conditional>,
     Json(value): Json<Value>,
-) -> Result<Response, Problem> {
+) -> Reply {
     check_name(&name)?;
     let condition = condition.read()?;
     let written = service.documents.with_lease(&name, |slot, lease| {
@@ -75,16 +76,13 @@ async fn write(
     service.finish(&name, Some(&section), What::Value(&value), &written).await
 }
 
-async fn read(State(service): State<Service>, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn read(State(service): Shared, Path(name): Path<String>) -> Reply {
     let read = service.documents.get(&name)?;
     let read = judge(read, |document| document.ok_or_else(nothing))?;
     answer(&service.documents, &read)
 }
 
-async fn read_section(
-    State(service): State<Service>,
-    Path((name, section)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+async fn read_section(State(service): Shared, Path((name, section)): Path<(String, String)>) -> Reply {
     let read = service.documents.get(&name)?;
     let read = judge(read, |document| {
         document.and_then(|mut document| document.sections.remove(&section)).ok_or_else(nothing)
@@ -93,19 +91,19 @@ async fn read_section(
 }
 
 async fn remove_section(
-    state: State<Service>,
+    state: Shared,
     Path((name, section)): Path<(String, String)>,
     query: Query<Conditional>,
-) -> Result<Response, Problem> {
+) -> Reply {
     remove(state, name, Some(section), query).await
 }
 
 async fn remove(
-    State(service): State<Service>,
+    State(service): Shared,
     name: String,
     section: Option<String>,
     Query(condition): Query<Conditional>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let (condition, section) = (condition.read()?, section.as_deref());
     let removed = service.documents.with_lease(&name, |slot, lease| {
         document::remove(slot, condition, service.stamps.next(lease.generation), section)
@@ -115,7 +113,7 @@ async fn remove(
 }
 
 /// Every request but a read makes a document live longer; this one does nothing else.
-async fn refresh(State(service): State<Service>, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn refresh(State(service): Shared, Path(name): Path<String>) -> Reply {
     let refreshed = service.documents.with(&name, |slot| slot.as_ref().map(|document| document.version))?;
     let refreshed = judge(refreshed, |version| Ok(json!({ "version": version.ok_or_else(nothing)? })))?;
     answer(&service.documents, &refreshed)
@@ -129,7 +127,7 @@ impl Service {
         section: Option<&str>,
         what: What<'_>,
         outcome: &Leased<Stamp>,
-    ) -> Result<Response, Problem> {
+    ) -> Reply {
         let version = outcome.value;
         if let Some(publisher) = &self.publisher {
             let message = Written { document, section, version, what };

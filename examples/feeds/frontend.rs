@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::admission::Admission;
 use super::posts::{Post, Posts};
 use super::routes::Event;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{Answer, Call, CallerArgs, Unanswered, duration};
 use crate::shared::http::{ListenArgs, Problem};
 use crate::shared::stamp::wall_ms;
@@ -49,7 +49,7 @@ pub struct FeedsFrontendArgs {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: FeedsFrontendArgs) -> Result<(), Failure> {
+pub async fn run(args: FeedsFrontendArgs) -> Result<()> {
     let lookup = args.caller.lookup(&args.pool).await?;
     let frontend = Frontend {
         router: centrifuge::Router::new(lookup.clone()).patience(args.caller.times.patience),
@@ -73,6 +73,8 @@ struct Frontend {
     name: String,
     events: Arc<AtomicU64>,
 }
+
+type Shared = State<Frontend>;
 
 /// How a server answers, or why it does not.
 type Sent = Result<Answer, Unanswered>;
@@ -154,22 +156,17 @@ impl Frontend {
     }
 }
 
-async fn read(State(frontend): State<Frontend>, Path(user): Path<String>, uri: Uri) -> Response {
+async fn read(State(frontend): Shared, Path(user): Path<String>, uri: Uri) -> Response {
     answer(frontend.send(&user, &Call::get(uri.path())).await)
 }
 
-async fn import(
-    State(frontend): State<Frontend>,
-    Path(user): Path<String>,
-    uri: Uri,
-    body: Bytes,
-) -> Response {
+async fn import(State(frontend): Shared, Path(user): Path<String>, uri: Uri, body: Bytes) -> Response {
     answer(frontend.post(&user, Post { path: uri.path().to_owned(), body }).await)
 }
 
 /// Says when it was and which it is, once: so it is one event however often it is posted.
 async fn event(
-    State(frontend): State<Frontend>,
+    State(frontend): Shared,
     Path(user): Path<String>,
     uri: Uri,
     Json(mut event): Json<Event>,
@@ -181,7 +178,7 @@ async fn event(
     answer(frontend.post(&user, Post { path: uri.path().to_owned(), body }).await)
 }
 
-async fn admission(State(frontend): State<Frontend>) -> Json<Value> {
+async fn admission(State(frontend): Shared) -> Json<Value> {
     let Frontend { admission, .. } = frontend;
     Json(json!({ "refused": admission.refused(), "under_way": admission.under_way() }))
 }

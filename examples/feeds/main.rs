@@ -1,5 +1,5 @@
 //! The program `feeds`; `feeds server --help` and `feeds frontend --help` list what its parts are told.
 
 fn main() -> std::process::ExitCode {
-    centrifuge_examples::programs::feeds(std::env::args_os().collect())
+    centrifuge_examples::programs::run("feeds", std::env::args_os())
 }

@@ -23,7 +23,7 @@ use clap::Args;
 
 use self::feed::Feed;
 use self::misrouted::Misrouted;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
 
@@ -41,7 +41,7 @@ pub struct FeedsArgs {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: FeedsArgs) -> Result<(), Failure> {
+pub async fn run(args: FeedsArgs) -> Result<()> {
     let feeds = Feeds::new(args.ttl);
     let member = Member::join(&args.member, "feeds", &feeds.own).await?;
     member.serve(routes::routes(&args.member.pool("feeds"), feeds, args.window)).await

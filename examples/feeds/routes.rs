@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::feed::Item;
 use super::{Feeds, xml};
-use crate::shared::http::{Problem, with_lease};
+use crate::shared::http::{Problem, Reply, with_lease};
 use crate::shared::stamp::wall_ms;
 
 /// Something that happened to a user, from outside.
@@ -46,11 +46,7 @@ async fn read(State((feeds, window)): Shared, Path(user): Path<String>) -> Respo
     with_lease(([("content-type", "application/rss+xml")], document).into_response(), lease)
 }
 
-async fn import(
-    State((feeds, _)): Shared,
-    Path(user): Path<String>,
-    document: Bytes,
-) -> Result<Response, Problem> {
+async fn import(State((feeds, _)): Shared, Path(user): Path<String>, document: Bytes) -> Reply {
     let unreadable = |error| Problem::new(StatusCode::BAD_REQUEST, error);
     let items = xml::read(&document, wall_ms()).map_err(unreadable)?;
     let lease = feeds.change(&user, |feed| items.iter().for_each(|item| feed.add(item.clone())));

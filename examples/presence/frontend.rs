@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 
 use super::republish::{Outcome, Publications, Sending, republish};
 use super::{Numbered, Presence, Publication, SERVICE};
-use crate::Failure;
-use crate::shared::call::{Answer, Call, CallerArgs, Pool, Tries, duration, segment};
+use crate::Result;
+use crate::shared::call::{Answer, Call, CallerArgs, Pool, Tries, duration};
 use crate::shared::http::{ListenArgs, Problem, check_name};
 
 /// How many publications are made again at once.
@@ -46,7 +46,6 @@ pub struct PresenceFrontendArgs {
 
 /// The users of one frontend, and its way to the servers.
 pub struct Frontend {
-    path: String,
     pool: Pool,
     publications: Arc<Publications>,
     last_number: AtomicU64,
@@ -69,10 +68,9 @@ pub enum FrontendError {
 
 impl Frontend {
     /// Learns where everything is, and publishes again from now on.
-    pub async fn connect(args: &CallerArgs, namespace: &str, ttl: Duration) -> Result<Frontend, Failure> {
+    pub async fn connect(args: &CallerArgs, namespace: &str, ttl: Duration) -> Result<Frontend> {
         let pool = Pool::connect(args, namespace).await?;
         let publications = Arc::new(Publications::new(ttl));
-        let path = format!("/{namespace}");
         let (mut losses, told) = (pool.lookup().losses(), Arc::clone(&publications));
         let listening = tokio::spawn(async move {
             while let Some(loss) = losses.next().await {
@@ -82,16 +80,14 @@ impl Frontend {
         let mut tasks =
             vec![listening.abort_handle(), tokio::spawn(sweep(Arc::clone(&publications))).abort_handle()];
         for _ in 0..MAX_REPUBLISHING {
-            let (pool, path, publications) =
-                (pool.patience(ATTEMPT_TIMEOUT), path.clone(), Arc::clone(&publications));
+            let (pool, publications) = (pool.patience(ATTEMPT_TIMEOUT), Arc::clone(&publications));
             let publishing = async move {
-                let send = |sending| send(pool.clone(), path.clone(), sending);
-                republish(&publications, |sending| async { send(sending).await.map(|(outcome, _)| outcome) })
-                    .await;
+                let send = |sending| async { send(&pool, sending).await.map(|(outcome, _)| outcome) };
+                republish(&publications, send).await;
             };
             tasks.push(tokio::spawn(publishing).abort_handle());
         }
-        Ok(Frontend { path, pool, publications, last_number: AtomicU64::new(0), tasks })
+        Ok(Frontend { pool, publications, last_number: AtomicU64::new(0), tasks })
     }
 
     /// The pool, for whoever wants to hear of its losses too.
@@ -112,7 +108,7 @@ impl Frontend {
         for _ in 0..MAX_RAISES {
             let publication = Publication { number: self.next_number(above), presence: presence.clone() };
             let sending = self.publications.keep(user, publication);
-            let (outcome, tries) = send(self.pool.clone(), self.path.clone(), sending.clone()).await?;
+            let (outcome, tries) = send(&self.pool, sending.clone()).await?;
             all.misrouted += tries.misrouted;
             all.unreachable += tries.unreachable;
             match outcome {
@@ -133,7 +129,7 @@ impl Frontend {
     /// How any user can be reached.
     pub async fn read(&self, user: &str) -> Result<(Option<Presence>, Tries), FrontendError> {
         self.check_contact()?;
-        let answer = ask(&self.pool, user, &Call::get(path_of(&self.path, user))).await?;
+        let answer = ask(&self.pool, user, &Call::get(self.pool.path_of(user))).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok((None, answer.tries));
         }
@@ -171,16 +167,16 @@ async fn sweep(publications: Arc<Publications>) {
 }
 
 /// Sends a publication to the owner of its user's name.
-async fn send(pool: Pool, path: String, sending: Sending) -> Result<(Outcome, Tries), FrontendError> {
+async fn send(pool: &Pool, sending: Sending) -> Result<(Outcome, Tries), FrontendError> {
     let Sending { user, publication, .. } = sending;
-    let path = path_of(&path, &user);
+    let path = pool.path_of(&user);
     let call = match publication.presence {
         Some(_) => Call::put(path, &publication),
         None => {
             Call::new(Method::DELETE, format!("{path}?number={}", publication.number), Default::default())
         }
     };
-    let answer = ask(&pool, &user, &call).await?;
+    let answer = ask(pool, &user, &call).await?;
     match answer.status {
         StatusCode::CONFLICT => {
             let newer: Numbered = serde_json::from_slice(&answer.body)
@@ -192,27 +188,18 @@ async fn send(pool: Pool, path: String, sending: Sending) -> Result<(Outcome, Tr
     }
 }
 
-/// A user's name may have any characters.
-fn path_of(pool: &str, user: &str) -> String {
-    format!("{pool}/{}", segment(user))
-}
-
 async fn ask(pool: &Pool, user: &str, call: &Call) -> Result<Answer, FrontendError> {
     pool.ask(user, call).await.map_err(|error| FrontendError::Unanswered(error.to_string()))
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: PresenceFrontendArgs) -> Result<(), Failure> {
+pub async fn run(args: PresenceFrontendArgs) -> Result<()> {
     let frontend = Frontend::connect(&args.caller, &args.namespace, args.ttl).await?;
-    args.listen.serve(routes(frontend)).await
-}
-
-fn routes(frontend: Frontend) -> Router {
-    let path = format!("{}/{{user}}", frontend.path);
-    Router::new()
+    let routes = Router::new()
         .route("/status", get(status))
-        .route(&path, get(show).put(sign_in).delete(sign_off))
-        .with_state(Arc::new(frontend))
+        .route(&format!("/{}/{{user}}", args.namespace), get(show).put(sign_in).delete(sign_off))
+        .with_state(Arc::new(frontend));
+    args.listen.serve(routes).await
 }
 
 impl From<FrontendError> for Problem {

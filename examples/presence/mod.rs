@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
 use centrifuge::LeasedMap;
@@ -20,9 +19,9 @@ use centrifuge::leased_map::{self, Leased};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::duration;
-use crate::shared::http::{Problem, under_lease};
+use crate::shared::http::{Problem, Reply, under_lease};
 use crate::shared::member::{Member, MemberArgs};
 
 /// The service's name, and its pool's unless another is given.
@@ -60,8 +59,10 @@ pub struct PresenceArgs {
 
 type Users = LeasedMap<String, Publication>;
 
+type Shared = State<Users>;
+
 /// Serves until it is told to stop.
-pub async fn run(args: PresenceArgs) -> Result<(), Failure> {
+pub async fn run(args: PresenceArgs) -> Result<()> {
     let users: Users = LeasedMap::with_ttl(leased_map::Json, args.ttl);
     let pool = args.member.pool(SERVICE);
     let member = Member::join(&args.member, SERVICE, &users).await?;
@@ -72,7 +73,7 @@ fn routes(pool: &str, users: Users) -> Router {
     Router::new().route(&format!("/{pool}/{{user}}"), get(show).put(put).delete(sign_off)).with_state(users)
 }
 
-async fn show(State(users): State<Users>, Path(user): Path<String>) -> Result<Response, Problem> {
+async fn show(State(users): Shared, Path(user): Path<String>) -> Reply {
     let found = users.get(&user)?;
     users.recheck(&found)?;
     match &found.value {
@@ -81,11 +82,7 @@ async fn show(State(users): State<Users>, Path(user): Path<String>) -> Result<Re
     }
 }
 
-async fn put(
-    State(users): State<Users>,
-    Path(user): Path<String>,
-    Json(publication): Json<Publication>,
-) -> Result<Response, Problem> {
+async fn put(State(users): Shared, Path(user): Path<String>, Json(publication): Json<Publication>) -> Reply {
     publish(&users, &user, publication)
 }
 
@@ -96,14 +93,14 @@ pub(crate) struct Numbered {
 }
 
 async fn sign_off(
-    State(users): State<Users>,
+    State(users): Shared,
     Path(user): Path<String>,
     Query(Numbered { number }): Query<Numbered>,
-) -> Result<Response, Problem> {
+) -> Reply {
     publish(&users, &user, Publication { number, presence: None })
 }
 
-fn publish(users: &Users, user: &String, publication: Publication) -> Result<Response, Problem> {
+fn publish(users: &Users, user: &String, publication: Publication) -> Reply {
     let outcome = users.with(user, |slot| keep_newest(slot, publication))?;
     users.recheck(&outcome)?;
     let Leased { key, generation, .. } = outcome;

@@ -9,15 +9,14 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::PUBLISH_TIMEOUT;
-use crate::Failure;
-use crate::shared::call::{Call, CallerArgs, Pool, segment};
+use crate::Result;
+use crate::shared::call::{Call, CallerArgs, Pool};
 use crate::shared::http::Problem;
 
 /// The pool of queues.
 #[derive(Clone)]
 pub(super) struct Delivery {
     pool: Pool,
-    namespace: Arc<str>,
     /// The pool of topics.
     from: Arc<str>,
 }
@@ -42,10 +41,10 @@ enum Fate {
 
 impl Delivery {
     /// For the topics of the pool `from`.
-    pub(super) async fn connect(args: &CallerArgs, namespace: &str, from: &str) -> Result<Delivery, Failure> {
+    pub(super) async fn connect(args: &CallerArgs, namespace: &str, from: &str) -> Result<Delivery> {
         let patience = args.times.patience.min(PUBLISH_TIMEOUT);
         let pool = Pool::connect(args, namespace).await?.patience(patience);
-        Ok(Delivery { pool, namespace: namespace.into(), from: from.into() })
+        Ok(Delivery { pool, from: from.into() })
     }
 
     /// Sends a message to each queue, all at once, under the topic's lease. It is accepted if none remains that
@@ -84,7 +83,7 @@ impl Delivery {
     }
 
     async fn enqueue(&self, queue: &str, lease: Generation, body: &Value) -> Fate {
-        let call = Call::post(format!("/{}/{}/enqueue", self.namespace, segment(queue)), body).under(lease);
+        let call = Call::post(format!("{}/enqueue", self.pool.path_of(queue)), body).under(lease);
         match self.pool.ask(queue, &call).await {
             Ok(answer) if answer.status.is_success() => Fate::Taken,
             // Only the owner knows that there is none, and says so under its lease.

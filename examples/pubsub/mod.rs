@@ -32,7 +32,7 @@ use clap::Args;
 
 use self::delivery::Delivery;
 pub use self::topic::Topic;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{CallerTimes, duration};
 use crate::shared::member::{Member, MemberArgs};
 use crate::shared::stamp::Stamps;
@@ -65,7 +65,7 @@ struct Service {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: PubSubArgs) -> Result<(), Failure> {
+pub async fn run(args: PubSubArgs) -> Result<()> {
     let delivery =
         Delivery::connect(&args.member.caller(&args.times), &args.queues, &args.member.pool("pubsub"))
             .await?;

@@ -2,7 +2,6 @@
 
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
 use centrifuge::Generation;
@@ -11,11 +10,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Service, Topic};
-use crate::shared::http::{Problem, answer, check_name, judge, lease_of, under_lease};
+use crate::shared::http::{Problem, Reply, answer, check_name, judge, lease_of, under_lease};
 use crate::shared::stamp::{Stamp, in_ms, wall_ms};
 
 /// The most that a message may have: with what is wrapped around it a queue still takes it.
 const MAX_MESSAGE_BYTES: usize = 3 << 19;
+
+type Shared = State<Service>;
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
@@ -36,10 +37,10 @@ struct Subscriber {
 
 /// The four steps of an operation on state under a lease.
 async fn subscribe(
-    State(service): State<Service>,
+    State(service): Shared,
     Path(topic): Path<String>,
     Json(subscriber): Json<Subscriber>,
-) -> Result<Response, Problem> {
+) -> Reply {
     check_name(&subscriber.queue)?;
     // (1) Is the topic this server's? The map asks for the lease; if there is none the request ends here, and
     // its sender looks for the owner again.
@@ -55,10 +56,10 @@ async fn subscribe(
 }
 
 async fn unsubscribe(
-    State(service): State<Service>,
+    State(service): Shared,
     Path(topic): Path<String>,
     Json(subscriber): Json<Subscriber>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let done = service.topics.with(&topic, |slot| {
         if let Some(topic) = slot {
             topic.unsubscribe(&subscriber.queue, subscriber.subscription);
@@ -82,12 +83,12 @@ struct From {
 /// before. What leaves carries the topic's lease, and the queue that receives it refuses it if it has heard
 /// from a later owner of the topic.
 async fn publish(
-    State(service): State<Service>,
+    State(service): Shared,
     Path(topic): Path<String>,
     Query(From { from }): Query<From>,
     headers: HeaderMap,
     Json(message): Json<Value>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let publisher = match from {
         Some(about) => Some((about, lease_of(&headers).ok_or_else(no_lease)?)),
         None => None,

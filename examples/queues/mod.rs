@@ -34,7 +34,7 @@ use self::queue::Limits;
 pub use self::queue::Queue;
 use self::wakers::Wakers;
 use self::watch::Watches;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{CallerTimes, duration};
 use crate::shared::member::{Member, MemberArgs};
 use crate::shared::stamp::{Stamps, in_ms};
@@ -78,7 +78,7 @@ struct Service {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: QueuesArgs) -> Result<(), Failure> {
+pub async fn run(args: QueuesArgs) -> Result<()> {
     let wakers = Arc::new(Wakers::new());
     let caller = args.member.caller(&args.times);
     let watches = Arc::new(Watches::connect(&caller, &args.watches, &wakers).await?);

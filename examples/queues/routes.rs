@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use centrifuge::NotOwner;
@@ -16,11 +15,13 @@ use tokio::time::{Instant, timeout};
 
 use super::Service;
 use super::queue::{self, Interests, NeverThere, NotTaken};
-use crate::shared::http::{Problem, answer, check_name, judge, lease_of};
+use crate::shared::http::{Problem, Reply, answer, check_name, judge, lease_of};
 use crate::shared::stamp::{Stamp, wall_ms};
 
 /// How often it is looked whether a waiting reader still waits at the right place.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+type Shared = State<Service>;
 
 /// What is served below the pool's name.
 pub(super) fn routes(pool: &str, service: Service) -> Router {
@@ -39,11 +40,7 @@ struct Opening {
     incarnation: Option<Stamp>,
 }
 
-async fn open(
-    State(service): State<Service>,
-    Path(name): Path<String>,
-    Json(opening): Json<Opening>,
-) -> Result<Response, Problem> {
+async fn open(State(service): Shared, Path(name): Path<String>, Json(opening): Json<Opening>) -> Reply {
     check_name(&name)?;
     let is_watched = |pool: &&String| service.watches.pools().any(|watched| watched == *pool);
     if let Some(pool) = opening.interests.keys().find(|pool| !is_watched(pool)) {
@@ -66,11 +63,11 @@ struct Delivery {
 }
 
 async fn enqueue(
-    State(service): State<Service>,
+    State(service): Shared,
     Path(name): Path<String>,
     headers: HeaderMap,
     Json(Delivery { topic, message }): Json<Delivery>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let lease = lease_of(&headers).ok_or_else(no_lease)?;
     let taken = service.queues.with(&name, |slot| {
         let sight = (&*service.watches, wall_ms());
@@ -92,10 +89,10 @@ struct Reading {
 
 /// A long poll: waits for something to read, for as long as the reader wants.
 async fn messages(
-    State(service): State<Service>,
+    State(service): Shared,
     Path(name): Path<String>,
     Query(Reading { incarnation, after, wait_ms }): Query<Reading>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let until = Instant::now() + Duration::from_millis(wait_ms).min(service.max_wait);
     loop {
         // Before the queue is looked at, so that nothing comes unheard in between.

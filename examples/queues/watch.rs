@@ -8,7 +8,7 @@ use centrifuge::lookup::LossReason;
 use centrifuge::{Generation, Key, Lookup};
 
 use super::wakers::Wakers;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::CallerArgs;
 use crate::shared::stamp::wall_ms;
 
@@ -37,7 +37,7 @@ impl Watches {
         args: &CallerArgs,
         pools: &[String],
         wakers: &Arc<Wakers>,
-    ) -> Result<Watches, Failure> {
+    ) -> Result<Watches> {
         let mut watches = Watches { pools: BTreeMap::new() };
         for pool in pools {
             let lookup = args.lookup(pool).await?;

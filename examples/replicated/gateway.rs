@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Versioned;
 use super::client::{NoQuorum, Store};
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{CallerArgs, Pool, duration};
 use crate::shared::http::{ListenArgs, Problem, check_name};
 
@@ -34,7 +34,7 @@ pub struct GatewayArgs {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: GatewayArgs) -> Result<(), Failure> {
+pub async fn run(args: GatewayArgs) -> Result<()> {
     let pool = Pool::connect(&args.caller, &args.pool).await?;
     let store = Store::new(pool, args.copies, args.deadline, &args.listen.name);
     tokio::spawn(store.clone().repair_what_is_lost());

@@ -1,5 +1,5 @@
 //! The program `replicated`; `replicated server --help` and `replicated frontend --help` list what its parts are told.
 
 fn main() -> std::process::ExitCode {
-    centrifuge_examples::programs::replicated(std::env::args_os().collect())
+    centrifuge_examples::programs::run("replicated", std::env::args_os())
 }

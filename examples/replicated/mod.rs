@@ -27,7 +27,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Failure;
+use crate::Result;
 use crate::shared::member::{Member, MemberArgs};
 
 /// What a server of this pool is told.
@@ -38,7 +38,7 @@ pub struct ReplicatedArgs {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: ReplicatedArgs) -> Result<(), Failure> {
+pub async fn run(args: ReplicatedArgs) -> Result<()> {
     let copies = LeasedMap::new();
     let member = Member::join(&args.member, "replicated", &copies).await?;
     member.serve(server::routes(&args.member.pool("replicated"), copies)).await

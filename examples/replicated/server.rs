@@ -1,35 +1,31 @@
 //! A server of copies: keeps the newest version that it was given, and knows nothing of other copies.
 
 use axum::extract::{Path, State};
-use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
 use centrifuge::LeasedMap;
 
 use super::{CopyName, Versioned};
-use crate::shared::http::{Problem, under_lease};
+use crate::shared::http::{Reply, under_lease};
 
 type Copies = LeasedMap<CopyName, Versioned>;
+type Shared = State<Copies>;
+/// The name and the number of a copy.
+type Place = Path<(String, u32)>;
 
 pub(super) fn routes(pool: &str, copies: Copies) -> Router {
     let path = format!("/{pool}/{{name}}/copies/{{number}}");
     Router::new().route(&path, get(read).put(write)).with_state(copies)
 }
 
-async fn read(State(copies): State<Copies>, Path(place): Path<(String, u32)>) -> Result<Response, Problem> {
-    let (name, number) = place;
+async fn read(State(copies): Shared, Path((name, number)): Place) -> Reply {
     let copy = copies.get(&CopyName { name, number })?;
     copies.recheck(&copy)?;
     Ok(under_lease(&copy))
 }
 
 /// Answers with what is there afterwards.
-async fn write(
-    State(copies): State<Copies>,
-    Path(place): Path<(String, u32)>,
-    Json(new): Json<Versioned>,
-) -> Result<Response, Problem> {
-    let (name, number) = place;
+async fn write(State(copies): Shared, Path((name, number)): Place, Json(new): Json<Versioned>) -> Reply {
     let copy = copies.with(&CopyName { name, number }, |slot| keep_newest(slot, new))?;
     copies.recheck(&copy)?;
     Ok(under_lease(&copy))

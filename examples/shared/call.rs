@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Failure;
+use crate::Result;
 use crate::shared::http::{LEASE, lease_of, with_lease};
 
 /// How long one attempt may take beyond what the request itself waits for.
@@ -53,7 +53,7 @@ pub struct CallerTimes {
 
 impl CallerArgs {
     /// The table of a pool.
-    pub async fn lookup(&self, namespace: &str) -> Result<Lookup, Failure> {
+    pub async fn lookup(&self, namespace: &str) -> Result<Lookup> {
         let builder = Lookup::builder(self.managers.clone(), namespace)
             .poll(self.times.poll)
             .contact_timeout(self.times.contact_timeout)
@@ -127,7 +127,7 @@ pub type Unanswered = RouterError<String>;
 
 impl Pool {
     /// Learns where everything is.
-    pub async fn connect(args: &CallerArgs, namespace: &str) -> Result<Pool, Failure> {
+    pub async fn connect(args: &CallerArgs, namespace: &str) -> Result<Pool> {
         let lookup = args.lookup(namespace).await?;
         let router = Router::new(lookup.clone()).patience(args.times.patience);
         Ok(Pool { lookup, router, http: reqwest::Client::new() })
@@ -136,6 +136,11 @@ impl Pool {
     /// The table, and the losses.
     pub fn lookup(&self) -> &Lookup {
         &self.lookup
+    }
+
+    /// Where a name is at the servers of the pool: it may have any characters.
+    pub fn path_of(&self, name: &str) -> String {
+        format!("/{}/{}", self.lookup.namespace().as_str(), segment(name))
     }
 
     /// The same pool for a request that is tried for longer or not as long.
@@ -222,7 +227,7 @@ impl Call {
 
 impl Answer {
     /// Reads the answer to a request that went well.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T> {
         if !self.status.is_success() {
             return Err(format!("{}: {}", self.status, String::from_utf8_lossy(&self.body)).into());
         }

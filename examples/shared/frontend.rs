@@ -12,7 +12,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::routing::any;
 use clap::Args;
 
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{Answer, Call, CallerArgs, Pool};
 use crate::shared::http::{ListenArgs, Problem};
 
@@ -38,7 +38,7 @@ pub struct FrontendArgs {
 type Pools = Arc<BTreeMap<String, Pool>>;
 
 /// Serves until it is told to stop. It has no state: its clients can go to any other.
-pub async fn run(args: FrontendArgs) -> Result<(), Failure> {
+pub async fn run(args: FrontendArgs) -> Result<()> {
     let mut pools = BTreeMap::new();
     for name in &args.pools {
         pools.insert(name.clone(), Pool::connect(&args.caller, name).await?);

@@ -15,11 +15,14 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 
-use crate::Failure;
+use crate::Result;
 
 /// The header that carries a lease's number: in an answer the lease it is true under, in a request the lease of
 /// its sender.
 pub const LEASE: &str = "centrifuge-lease";
+
+/// How a request is answered.
+pub type Reply = Result<Response, Problem>;
 
 /// Why a request is not answered.
 #[derive(Debug)]
@@ -67,7 +70,7 @@ pub fn judge<T, U>(
 }
 
 /// The last of the four steps: an answer leaves only if its lease was held until now.
-pub fn answer<K, V, T>(map: &LeasedMap<K, V>, outcome: &Leased<T>) -> Result<Response, Problem>
+pub fn answer<K, V, T>(map: &LeasedMap<K, V>, outcome: &Leased<T>) -> Reply
 where
     K: LeasedKey + Eq + Hash + Clone,
     T: Serialize,
@@ -121,7 +124,7 @@ pub struct ListenArgs {
 
 impl ListenArgs {
     /// Listens, and says where.
-    pub async fn bind(&self) -> Result<(TcpListener, String), Failure> {
+    pub async fn bind(&self) -> Result<(TcpListener, String)> {
         let listener = TcpListener::bind(&self.listen).await;
         let listener =
             listener.map_err(|error| format!("{} cannot listen on {}: {error}", self.name, self.listen))?;
@@ -130,7 +133,7 @@ impl ListenArgs {
     }
 
     /// Answers until it is told to stop. For what is no server of a pool, and has nothing to move away.
-    pub async fn serve(&self, routes: Router) -> Result<(), Failure> {
+    pub async fn serve(&self, routes: Router) -> Result<()> {
         let (listener, url) = self.bind().await?;
         say_ready(&self.name, &url);
         tokio::select! {

@@ -14,9 +14,9 @@ use centrifuge_server::stop::told_to_stop;
 use clap::Args;
 use tokio::net::TcpListener;
 
-use crate::Failure;
 use crate::shared::call::{CallerArgs, CallerTimes, managers};
 use crate::shared::http::{ListenArgs, say_ready};
+use crate::{Failure, Result};
 
 /// How long moving everything away may take.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -65,11 +65,7 @@ pub struct Member {
 impl Member {
     /// Listens, and joins the pool. The server's state is in `map`: it moves with its ranges, from server to
     /// server over HTTP.
-    pub async fn join<K, V>(
-        args: &MemberArgs,
-        service: &str,
-        map: &LeasedMap<K, V>,
-    ) -> Result<Member, Failure>
+    pub async fn join<K, V>(args: &MemberArgs, service: &str, map: &LeasedMap<K, V>) -> Result<Member>
     where
         K: LeasedKey + Eq + Hash + Clone + Send + Sync + 'static,
         V: Send + Sync + 'static,
@@ -93,7 +89,7 @@ impl Member {
     }
 
     /// Answers until it is told to stop; then it moves its state away, answering meanwhile, and goes.
-    pub async fn serve(self, routes: Router) -> Result<(), Failure> {
+    pub async fn serve(self, routes: Router) -> Result<()> {
         let Member { name, listener, url, owner, transfer } = self;
         let served = axum::serve(listener, routes.merge(transfer));
         say_ready(&name, &url);

@@ -7,7 +7,7 @@ use centrifuge_harness::signals::end_with;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::Failure;
+use crate::{Failure, Result};
 
 /// Runs one part of an application until it is told to stop.
 #[derive(Parser, Clone, Debug)]
@@ -22,13 +22,13 @@ pub struct Arguments<P: Subcommand> {
 
 impl<P: Subcommand> Arguments<P> {
     /// Runs the part that was asked for.
-    pub fn run(self, run: impl AsyncFnOnce(P) -> Result<(), Failure>) -> ExitCode {
+    pub fn run(self, run: impl AsyncFnOnce(P) -> Result<()>) -> ExitCode {
         play(self.parent, run(self.part))
     }
 }
 
 /// Does the work of a part, and ends with the process that started this one, if one did.
-pub fn play(parent: Option<u32>, work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+pub fn play(parent: Option<u32>, work: impl Future<Output = Result<()>>) -> ExitCode {
     let ended = parent.map_or(Ok(()), end_with).map_err(Failure::from).and_then(|()| {
         log_to_stderr();
         tokio::runtime::Runtime::new()?.block_on(work)
@@ -43,7 +43,7 @@ pub fn log_to_stderr() {
 }
 
 /// The exit code of a program, and what is said about it.
-pub fn conclude(ended: Result<(), Failure>) -> ExitCode {
+pub fn conclude(ended: Result<()>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

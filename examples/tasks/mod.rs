@@ -31,7 +31,7 @@ use tokio::task::AbortHandle;
 use self::plan::Task;
 use self::runner::Runner;
 use self::sink::Sink;
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::duration;
 use crate::shared::member::{Member, MemberArgs};
 
@@ -61,7 +61,7 @@ pub struct TasksArgs {
 type Finished = LeasedMap<String, u64>;
 
 /// Serves until it is told to stop.
-pub async fn run(args: TasksArgs) -> Result<(), Failure> {
+pub async fn run(args: TasksArgs) -> Result<()> {
     let tasks: Arc<[Task]> = match &args.tasks {
         Some(file) => plan::read(&std::fs::read_to_string(file)?)?.into(),
         None => plan::make_up(args.count, args.period).into(),

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use centrifuge::Key;
 
-use crate::Failure;
 use crate::shared::call::duration;
+use crate::{Failure, Result};
 
 /// Something to be done once in every period.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) fn now() -> Duration {
 }
 
 /// Reads a name and a period from every line.
-pub(super) fn read(text: &str) -> Result<Vec<Task>, Failure> {
+pub(super) fn read(text: &str) -> Result<Vec<Task>> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.map(|line| read_line(line).ok_or_else(|| complaint(line))).collect()
 }

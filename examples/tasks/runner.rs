@@ -7,7 +7,7 @@ use centrifuge::Owner;
 use super::Finished;
 use super::plan::{Task, now};
 use super::sink::{Begun, Said, Sink};
-use crate::Failure;
+use crate::Result;
 
 /// How long after a failure a run is tried again, if its period is not over by then.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ impl Runner {
         }
     }
 
-    async fn run_once(&self, task: &Task, period: u64) -> Result<(), Failure> {
+    async fn run_once(&self, task: &Task, period: u64) -> Result<()> {
         // While it lives a drain waits for this run.
         let guard = self.owner.begin(task.key())?;
         let lease = guard.generation();

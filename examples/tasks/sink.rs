@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use centrifuge::Generation;
@@ -16,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ledger::{Event, Ledger, Refused, Run};
-use crate::Failure;
+use crate::Result;
 use crate::shared::call::{Answer, Call};
-use crate::shared::http::{ListenArgs, Problem, lease_of};
+use crate::shared::http::{ListenArgs, Problem, Reply, lease_of};
 
 /// What a sink is told.
 #[derive(Args, Clone, Debug)]
@@ -28,11 +29,11 @@ pub struct SinkArgs {
 }
 
 /// Serves until it is told to stop.
-pub async fn run(args: SinkArgs) -> Result<(), Failure> {
+pub async fn run(args: SinkArgs) -> Result<()> {
     let routes = Router::new()
         .route("/runs", get(runs))
-        .route("/runs/{task}/begin", post(begin))
-        .route("/runs/{task}/end", post(end))
+        .route("/runs/{task}/begin", post(|run, headers, Json(said)| take(Ledger::begin, run, headers, said)))
+        .route("/runs/{task}/end", post(|run, headers, Json(said)| take(Ledger::end, run, headers, said)))
         .with_state(Arc::<Mutex<Ledger>>::default());
     args.listen.serve(routes).await
 }
@@ -56,35 +57,22 @@ pub(super) struct Said {
 
 type Shared = State<Arc<Mutex<Ledger>>>;
 
-async fn begin(
-    State(ledger): Shared,
-    Path(task): Path<String>,
+/// Tells the ledger of the beginning or the end of a run.
+async fn take(
+    deed: fn(&mut Ledger, &str, Run, &str) -> Result<(), Refused>,
+    (State(ledger), Path(task)): (Shared, Path<String>),
     headers: HeaderMap,
-    Json(said): Json<Said>,
-) -> Result<Json<Value>, Problem> {
-    let run = Run { period: said.period, lease: lease(&headers)? };
-    ledger.lock().unwrap_or_else(PoisonError::into_inner).begin(&task, run, &said.server)?;
-    Ok(Json(json!({})))
-}
-
-async fn end(
-    State(ledger): Shared,
-    Path(task): Path<String>,
-    headers: HeaderMap,
-    Json(said): Json<Said>,
-) -> Result<Json<Value>, Problem> {
-    let run = Run { period: said.period, lease: lease(&headers)? };
-    ledger.lock().unwrap_or_else(PoisonError::into_inner).end(&task, run, &said.server)?;
-    Ok(Json(json!({})))
+    said: Said,
+) -> Reply {
+    let words = "say under which lease, in the header centrifuge-lease";
+    let lease = lease_of(&headers).ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, words))?;
+    let run = Run { period: said.period, lease: lease.0 };
+    deed(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner), &task, run, &said.server)?;
+    Ok(Json(json!({})).into_response())
 }
 
 async fn runs(State(ledger): Shared) -> Json<Vec<Event>> {
     Json(ledger.lock().unwrap_or_else(PoisonError::into_inner).events.clone())
-}
-
-fn lease(headers: &HeaderMap) -> Result<u64, Problem> {
-    let words = "say under which lease, in the header centrifuge-lease";
-    lease_of(headers).map(|lease| lease.0).ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, words))
 }
 
 /// The sink as servers of the pool see it.
@@ -107,7 +95,7 @@ impl Sink {
         Sink { url: url.to_owned(), http: reqwest::Client::new() }
     }
 
-    pub(super) async fn begin(&self, task: &str, said: &Said, lease: Generation) -> Result<Begun, Failure> {
+    pub(super) async fn begin(&self, task: &str, said: &Said, lease: Generation) -> Result<Begun> {
         let answer = self.tell(format!("/runs/{task}/begin"), said, lease).await?;
         if answer.status == StatusCode::CONFLICT {
             let problem: Value = serde_json::from_slice(&answer.body)?;
@@ -118,11 +106,11 @@ impl Sink {
         answer.read::<Value>().map(|_| Begun::Yes)
     }
 
-    pub(super) async fn end(&self, task: &str, said: &Said, lease: Generation) -> Result<(), Failure> {
+    pub(super) async fn end(&self, task: &str, said: &Said, lease: Generation) -> Result<()> {
         self.tell(format!("/runs/{task}/end"), said, lease).await?.read::<Value>().map(|_| ())
     }
 
-    async fn tell(&self, path: String, said: &Said, lease: Generation) -> Result<Answer, Failure> {
+    async fn tell(&self, path: String, said: &Said, lease: Generation) -> Result<Answer> {
         let call = Call::post(path, said).under(lease);
         let unreachable = |refusal| format!("the sink at {} does not answer: {refusal:?}", self.url).into();
         call.attempt(&self.http, &self.url).await.map_err(unreachable)

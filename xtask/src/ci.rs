@@ -1,6 +1,6 @@
 //! Every check of the project, in order, each with a headline and its time.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::together::Task;
@@ -52,6 +52,7 @@ struct Step {
     work: Work,
 }
 
+#[derive(Clone, Copy)]
 enum Work {
     /// A check of this crate.
     Here(fn(&Workspace) -> Result<()>),
@@ -61,33 +62,35 @@ enum Work {
     Optional { command: &'static str, install: &'static str },
 }
 
-fn steps() -> Vec<Step> {
-    let mut steps = vec![
-        step(
-            "format",
-            Work::Optional { command: "fmt --all --check", install: "rustup component add rustfmt" },
-        ),
-        step(
-            "clippy",
-            Work::Optional {
-                command: "clippy --workspace --all-targets -- -D warnings",
-                install: "rustup component add clippy",
-            },
-        ),
-        step("walls", Work::Here(walls::run)),
-        step("product", Work::Here(product::run)),
-        step("tidy", Work::Here(tidy::run)),
-        step("tools", Work::Here(|_| tools::run())),
-        step("test", Work::Here(programs::run)),
-        step("claims", Work::Here(|workspace| claims::run(workspace, false))),
-    ];
-    steps.extend(CAMPAIGNS.iter().map(|(name, command)| step(name, Work::Cargo(command))));
-    steps.push(step("chaos-build", Work::Cargo("build --release -p centrifuge-chaos")));
-    steps.push(step("real", Work::Here(real)));
+/// A cargo command that may have to be installed, and how.
+const fn optional(command: &'static str, install: &'static str) -> Work {
+    Work::Optional { command, install }
+}
+
+/// The checks of the source.
+const SOURCE: &[(&str, Work)] = &[
+    ("format", optional("fmt --all --check", "rustup component add rustfmt")),
+    ("clippy", optional("clippy --workspace --all-targets -- -D warnings", "rustup component add clippy")),
+    ("walls", Work::Here(walls::run)),
+    ("product", Work::Here(product::run)),
+    ("tidy", Work::Here(tidy::run)),
+    ("tools", Work::Here(|_| tools::run())),
+    ("test", Work::Here(programs::run)),
+    ("claims", Work::Here(|workspace| claims::run(workspace, false))),
+];
+
+/// What takes long comes last.
+const LAST: &[(&str, Work)] = &[
+    ("chaos-build", Work::Cargo("build --release -p centrifuge-chaos")),
+    ("real", Work::Here(real)),
     // The advisories need a database that is fetched; the rest is in the lock file.
-    let command = "deny check bans licenses sources";
-    steps.push(step("deny", Work::Optional { command, install: "cargo install --locked cargo-deny" }));
-    steps
+    ("deny", optional("deny check bans licenses sources", "cargo install --locked cargo-deny")),
+];
+
+fn steps() -> Vec<Step> {
+    let campaigns = CAMPAIGNS.iter().map(|(name, command)| (*name, Work::Cargo(command)));
+    let all = SOURCE.iter().copied().chain(campaigns).chain(LAST.iter().copied());
+    all.map(|(name, work)| Step { name, work }).collect()
 }
 
 /// Runs the campaigns of real processes.
@@ -97,10 +100,6 @@ fn real(workspace: &Workspace) -> Result<()> {
         command: workspace.cargo(command.split(' ')),
     });
     together::run(tasks.collect(), 2)
-}
-
-fn step(name: &'static str, work: Work) -> Step {
-    Step { name, work }
 }
 
 /// Runs every step up to the first that fails, and prints how long each took.
@@ -145,10 +144,10 @@ impl Work {
     fn perform(&self, workspace: &Workspace) -> Result<Outcome> {
         match self {
             Work::Here(check) => check(workspace).map(|()| Outcome::Passed),
-            Work::Cargo(command) => succeed(workspace.cargo(command.split(' '))),
+            Work::Cargo(command) => workspace.run_cargo(command.split(' ')).map(|()| Outcome::Passed),
             Work::Optional { command, install } => {
                 if installed(workspace, command) {
-                    return succeed(workspace.cargo(command.split(' ')));
+                    return Work::Cargo(command).perform(workspace);
                 }
                 let why = format!("not installed; `{install}`");
                 println!("{why}");
@@ -156,11 +155,6 @@ impl Work {
             }
         }
     }
-}
-
-fn succeed(mut command: Command) -> Result<Outcome> {
-    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    if status.success() { Ok(Outcome::Passed) } else { Err(format!("{status}")) }
 }
 
 /// Whether cargo knows the command: it tells its version.

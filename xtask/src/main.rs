@@ -1,10 +1,9 @@
 //! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `picture`, `tools`, `chaos`, `failover`, `bench`, `etcd-churn`.
 
-mod bench;
-mod chaos;
 mod ci;
 mod claims;
 mod etcd_churn;
+mod lab;
 mod lines;
 mod numbers;
 mod picture;
@@ -19,7 +18,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::workspace::{Result, Workspace};
 
@@ -66,25 +65,20 @@ enum Command {
     },
     /// Runs a pool of real processes under faults and checks that every promise was kept; `--help` lists what can be set
     #[command(disable_help_flag = true)]
-    Chaos {
-        /// What the harness is told
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Chaos(Forwarded),
     /// Measures: hot-path, manager, commit, flease, isolation or joins; `--help` lists what can be set
     #[command(disable_help_flag = true)]
-    Bench {
-        /// What is measured, and how
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Bench(Forwarded),
     /// Kills the leader of real Managers again and again under load, and measures how soon another answers
     #[command(disable_help_flag = true)]
-    Failover {
-        /// What the harness is told
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Failover(Forwarded),
+}
+
+#[derive(Args)]
+struct Forwarded {
+    /// What the program of the lab is told
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -110,8 +104,8 @@ fn run(command: Command) -> Result<()> {
         Command::Lines => lines::run(&workspace),
         Command::Tools => tools::run(),
         Command::EtcdChurn { commits, json } => etcd_churn::run(&workspace, commits, json),
-        Command::Chaos { arguments } => chaos::run(&workspace, "chaos", &arguments),
-        Command::Bench { arguments } => bench::run(&workspace, &arguments),
-        Command::Failover { arguments } => chaos::run(&workspace, "failover", &arguments),
+        Command::Chaos(forwarded) => lab::chaos(&workspace, "chaos", &forwarded.arguments),
+        Command::Bench(forwarded) => lab::bench(&workspace, &forwarded.arguments),
+        Command::Failover(forwarded) => lab::chaos(&workspace, "failover", &forwarded.arguments),
     }
 }

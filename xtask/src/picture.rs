@@ -23,10 +23,7 @@ const MARGIN: f64 = 20.0;
 
 /// Builds the product, runs `dev` until its story has been told once, and draws the last screen.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let built = workspace.cargo(["build", "--package", "centrifuge-cli"]).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("cargo build failed".to_owned());
-    }
+    workspace.run_cargo(["build", "--package", "centrifuge-cli"])?;
     let program = workspace.target_directory()?.join("debug").join("centrifuge");
     let screen = last_screen(&program).map_err(|error| format!("cannot run `dev` in a terminal: {error}"))?;
     let path = workspace.locate(PICTURE);

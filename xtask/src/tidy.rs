@@ -128,11 +128,8 @@ fn prose(file: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> 
         let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         for target in targets.filter(|target| !fenced && !target.is_empty() && !target.contains("://")) {
             if !exists(&relative(directory, target)) {
-                problems.push(Problem::at(
-                    file,
-                    number,
-                    format!("links to `{target}`, which does not exist"),
-                ));
+                let what = format!("links to `{target}`, which does not exist");
+                problems.push(Problem::at(file, number, what));
             }
         }
     }
@@ -175,14 +172,8 @@ fn quoted(text: &str) -> Vec<(usize, String)> {
 fn decisions(entries: &[String]) -> Vec<Problem> {
     let numbered = entries.iter().zip(1..);
     let wrong = numbered.filter(|(path, expected)| decision_number(path) != Some(*expected));
-    wrong
-        .map(|(path, expected)| {
-            Problem::of(
-                path,
-                format!("records are `NNNN-title.md` without a gap; {expected:04} is next here"),
-            )
-        })
-        .collect()
+    let what = |expected| format!("records are `NNNN-title.md` without a gap; {expected:04} is next here");
+    wrong.map(|(path, expected)| Problem::of(path, what(expected))).collect()
 }
 
 fn decision_number(path: &str) -> Option<usize> {
@@ -195,10 +186,8 @@ fn decision_number(path: &str) -> Option<usize> {
 fn set_up(workspace: &Workspace) -> Result<Vec<Problem>> {
     let commands = set_up_commands(&workspace.read(README)?);
     let [_, tests] = &commands[..] else {
-        let what = format!(
-            "\"Set up\" has {} `sh` commands: it has two, each in a block of its own",
-            commands.len()
-        );
+        let count = commands.len();
+        let what = format!("\"Set up\" has {count} `sh` commands: it has two, each in a block of its own");
         return Ok(vec![Problem::of(README, what)]);
     };
     let mut problems: Vec<Problem> = ci_calls(&workspace.read(CI)?, tests).into_iter().collect();
@@ -252,11 +241,8 @@ fn absolute_paths(file: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for home in homes.iter().filter(|home| has_absolute(line, home)) {
-            problems.push(Problem::at(
-                file,
-                index + 1,
-                format!("`{home}`: a path of one machine; say it relative"),
-            ));
+            let what = format!("`{home}`: a path of one machine; say it relative");
+            problems.push(Problem::at(file, index + 1, what));
         }
     }
     problems

@@ -11,85 +11,66 @@ const CORE_DIRECT_DEPENDENCIES_BELOW: usize = 10;
 const CORE: &str = "centrifuge-core";
 const SIM: &str = "centrifuge-sim";
 
-/// A feature that makes something wrong, who has it or may enable it, and why nobody else.
-struct Wrong {
-    feature: &'static str,
-    manifests: &'static [&'static str],
-    why: &'static str,
-}
-
-const WRONG: &[Wrong] = &[
-    Wrong {
-        feature: "clock-rate",
-        manifests: &["crates/net/Cargo.toml", "lab/chaos/Cargo.toml"],
-        why: "only chaos is built with clocks that can be made wrong",
-    },
-    Wrong {
-        feature: "injected-bugs",
-        manifests: &[
-            "crates/core/Cargo.toml",
-            "lab/sim/Cargo.toml",
-            "crates/server/Cargo.toml",
-            "lab/chaos/Cargo.toml",
-        ],
-        why: "only sim and chaos are built with injected bugs",
-    },
+/// Features that make something wrong, who has each or may enable it, and why nobody else.
+const WRONG: &[(&str, &[&str], &str)] = &[
+    (
+        "clock-rate",
+        &["crates/net/Cargo.toml", "lab/chaos/Cargo.toml"],
+        "only chaos is built with clocks that can be made wrong",
+    ),
+    (
+        "injected-bugs",
+        &["crates/core/Cargo.toml", "lab/sim/Cargo.toml", "crates/server/Cargo.toml", "lab/chaos/Cargo.toml"],
+        "only sim and chaos are built with injected bugs",
+    ),
 ];
 
 /// Something that must not be there, and the reason.
+#[derive(Clone, Copy)]
 struct Ban {
     what: &'static str,
     why: &'static str,
 }
 
-const CLOCK: &str = "core reads no clock: take `now` as an argument";
-const IO: &str = "core does no I/O: return an action";
-const THREADS: &str = "core never waits and starts nothing: return an action";
-const AMBIENT: &str = "core reads nothing from its surroundings: take it as an argument";
-const ORDER: &str = "its order differs from run to run: use a BTreeMap, a BTreeSet or a sorted Vec";
+/// Reasons, and what each of them bans.
+type Bans = &'static [(&'static str, &'static [&'static str])];
+
 const CHANCE: &str =
     "core draws no randomness of the operating system: use the seeded generator it was given";
-const SILENT: &str = "core prints and logs nothing: give a reason in an action";
 
 /// What the code of `crates/core/src` must not mention.
-const BANNED_MENTIONS: &[Ban] = &[
-    Ban { what: "std::time::Instant", why: CLOCK },
-    Ban { what: "SystemTime", why: CLOCK },
-    Ban { what: "std::net", why: IO },
-    Ban { what: "std::fs", why: IO },
-    Ban { what: "std::io", why: IO },
-    Ban { what: "std::process", why: IO },
-    Ban { what: "std::thread", why: THREADS },
-    Ban { what: "thread_local!", why: THREADS },
-    Ban { what: "async", why: THREADS },
-    Ban { what: ".await", why: THREADS },
-    Ban { what: "std::env", why: AMBIENT },
-    Ban { what: "HashMap", why: ORDER },
-    Ban { what: "HashSet", why: ORDER },
-    Ban { what: "RandomState", why: ORDER },
-    Ban { what: "thread_rng", why: CHANCE },
-    Ban { what: "OsRng", why: CHANCE },
-    Ban { what: "from_os_rng", why: CHANCE },
-    Ban { what: "from_entropy", why: CHANCE },
-    Ban { what: "print!", why: SILENT },
-    Ban { what: "println!", why: SILENT },
-    Ban { what: "eprint!", why: SILENT },
-    Ban { what: "eprintln!", why: SILENT },
-    Ban { what: "dbg!", why: SILENT },
+const BANNED_MENTIONS: Bans = &[
+    ("core reads no clock: take `now` as an argument", &["std::time::Instant", "SystemTime"]),
+    ("core does no I/O: return an action", &["std::net", "std::fs", "std::io", "std::process"]),
+    (
+        "core never waits and starts nothing: return an action",
+        &["std::thread", "thread_local!", "async", ".await"],
+    ),
+    ("core reads nothing from its surroundings: take it as an argument", &["std::env"]),
+    (
+        "its order differs from run to run: use a BTreeMap, a BTreeSet or a sorted Vec",
+        &["HashMap", "HashSet", "RandomState"],
+    ),
+    (CHANCE, &["thread_rng", "OsRng", "from_os_rng", "from_entropy"]),
+    (
+        "core prints and logs nothing: give a reason in an action",
+        &["print!", "println!", "eprint!", "eprintln!", "dbg!"],
+    ),
 ];
 
 /// What `core` must not link, at any depth.
-const BANNED_IN_CORE: &[Ban] = &[
-    Ban { what: "tokio", why: "core never awaits" },
-    Ban { what: "mio", why: "core does no I/O" },
-    Ban { what: "socket2", why: "core does no I/O" },
-    Ban { what: "getrandom", why: CHANCE },
-    Ban { what: "rand", why: CHANCE },
+const BANNED_IN_CORE: Bans = &[
+    ("core never awaits", &["tokio"]),
+    ("core does no I/O", &["mio", "socket2"]),
+    (CHANCE, &["getrandom", "rand"]),
 ];
 
 /// What `sim` must not link, at any depth.
-const BANNED_IN_SIM: &[Ban] =
-    &[Ban { what: "tokio", why: "the simulator is the only scheduler of a simulated world" }];
+const BANNED_IN_SIM: Bans = &[("the simulator is the only scheduler of a simulated world", &["tokio"])];
+
+fn each(bans: Bans) -> Vec<Ban> {
+    bans.iter().flat_map(|(why, banned)| banned.iter().map(|what| Ban { what, why })).collect()
+}
 
 /// Checks the walls and prints every breach.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -111,7 +92,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 /// The features that are mentioned where they must not be.
 fn wrong_in(manifest: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for Wrong { feature, why, .. } in WRONG.iter().filter(|wrong| !wrong.manifests.contains(&manifest)) {
+    for (feature, _, why) in WRONG.iter().filter(|(_, manifests, _)| !manifests.contains(&manifest)) {
         let quoted = format!("\"{feature}\"");
         let is_mentioned = |line: &str| line.contains(&quoted) || line.starts_with(&format!("{feature} ="));
         let lines = text.lines().zip(1..).filter(|(line, _)| is_mentioned(line));
@@ -123,16 +104,15 @@ fn wrong_in(manifest: &str, text: &str) -> Vec<Problem> {
 
 /// The banned mentions in one source file.
 fn mentions_in(file: &str, source: &str) -> Vec<Problem> {
-    let patterns: Vec<&str> = BANNED_MENTIONS.iter().map(|ban| ban.what).collect();
-    let found = find_mentions(source, &patterns).into_iter();
+    let bans = each(BANNED_MENTIONS);
+    let patterns: Vec<&str> = bans.iter().map(|ban| ban.what).collect();
+    let found = find_mentions(source, &patterns).into_iter().map(|(line, index)| (line, bans[index]));
     // Which bug is injected is a matter of the thread that drives the machines; nobody asks without the feature.
-    let is_allowed =
-        |index: usize| file == "crates/core/src/injected_bug.rs" && patterns[index] == "thread_local!";
-    let found = found.filter(|(_, index)| !is_allowed(*index));
-    found.map(|(line, index)| breach(file, line, &BANNED_MENTIONS[index])).collect()
+    let is_allowed = |ban: Ban| file == "crates/core/src/injected_bug.rs" && ban.what == "thread_local!";
+    found.filter(|(_, ban)| !is_allowed(*ban)).map(|(line, ban)| breach(file, line, ban)).collect()
 }
 
-fn breach(file: &str, line: usize, ban: &Ban) -> Problem {
+fn breach(file: &str, line: usize, ban: Ban) -> Problem {
     Problem::at(file, line, format!("`{}`: {}", ban.what, ban.why))
 }
 
@@ -190,8 +170,8 @@ impl Manifest {
         self.text.lines().position(|line| line == "[dependencies]").map_or(1, |index| index + 1)
     }
 
-    fn banned(&self, linked: &BTreeSet<String>, bans: &[Ban]) -> Vec<Problem> {
-        let hits = bans.iter().filter(|ban| linked.contains(ban.what));
+    fn banned(&self, linked: &BTreeSet<String>, bans: Bans) -> Vec<Problem> {
+        let hits = each(bans).into_iter().filter(|ban| linked.contains(ban.what));
         hits.map(|ban| breach(self.path, self.line_of(ban.what), ban)).collect()
     }
 
@@ -239,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_ban_is_found_where_it_is_broken() {
-        for ban in BANNED_MENTIONS {
+        for ban in each(BANNED_MENTIONS) {
             let source = format!("//! About {0}.\n\nfn f() {{\n    let x = {0};\n}}\n", ban.what);
             let found = mentions_in("crates/core/src/broken.rs", &source);
             let expected = format!("crates/core/src/broken.rs:4: `{}`: {}", ban.what, ban.why);

@@ -42,6 +42,13 @@ impl Workspace {
         output_of(self.cargo(arguments))
     }
 
+    /// Runs a cargo command, which must succeed.
+    pub(crate) fn run_cargo<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        let mut command = self.cargo(arguments);
+        let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+    }
+
     fn metadata(&self) -> Result<serde_json::Value> {
         let text = self.cargo_output(["metadata", "--no-deps", "--format-version", "1"])?;
         serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))
@@ -84,25 +91,25 @@ impl Workspace {
     /// The files and directories directly in `directory`, sorted, directories with a `/` at the end; none if it is
     /// missing.
     pub(crate) fn entries(&self, directory: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.root.join(directory)) else {
-            return Vec::new();
+        let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
+        let entry = |entry: fs::DirEntry| {
+            let slash = if entry.path().is_dir() { "/" } else { "" };
+            format!("{prefix}{}{slash}", entry.file_name().to_string_lossy())
         };
-        let mut names: Vec<String> = entries.flatten().map(|entry| name_of(&entry)).collect();
+        let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(entry).collect();
         names.sort();
-        names.into_iter().map(|name| join(directory, &name)).collect()
+        names
     }
 
     /// Every file under `directory`, at any depth, sorted. Passes over what cargo and git keep for themselves.
     pub(crate) fn files_under(&self, directory: &str) -> Vec<String> {
-        let mut files = Vec::new();
-        for entry in self.entries(directory) {
-            match entry.strip_suffix('/') {
-                Some("target" | ".git") => {}
-                Some(inner) => files.extend(self.files_under(inner)),
-                None => files.push(entry),
-            }
-        }
-        files
+        let inner = |entry: String| match entry.strip_suffix('/') {
+            Some("target" | ".git") => Vec::new(),
+            Some(inner) => self.files_under(inner),
+            None => vec![entry],
+        };
+        self.entries(directory).into_iter().flat_map(inner).collect()
     }
 
     /// The Rust files under `directory`, at any depth, sorted.
@@ -142,15 +149,6 @@ pub(crate) fn replace_process(mut command: Command) -> Result<()> {
 #[cfg(not(unix))]
 pub(crate) fn replace_process(command: Command) -> Result<()> {
     Err(format!("{command:?} needs a Unix system: it starts and stops processes"))
-}
-
-fn name_of(entry: &fs::DirEntry) -> String {
-    let name = entry.file_name().to_string_lossy().into_owned();
-    if entry.path().is_dir() { name + "/" } else { name }
-}
-
-fn join(directory: &str, name: &str) -> String {
-    if directory.is_empty() { name.to_owned() } else { format!("{}/{name}", directory.trim_end_matches('/')) }
 }
 
 /// Something wrong at a place in the workspace.

@@ -2,25 +2,22 @@
 
 mod etcd;
 mod group;
-mod measure;
-mod order;
 mod peer;
 mod report;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 
 use self::etcd::Etcd;
-use self::group::Group;
-use self::measure::{Renewals, SHORTEST, Trial, count_one_cell, many_cells, one_cell, shares};
-use self::order::Times;
-pub(crate) use self::peer::run as run_peer;
-use self::report::{EtcdCost, GroupCost, Report};
+use self::group::{Group, Renewals, SHORTEST, Trial, count_one_cell, many_cells, one_cell, shares};
+use self::peer::Times;
+pub(crate) use self::peer::{PeerPart, run as run_peer};
+use self::report::{EtcdCost, GroupCost};
 use crate::output::Format;
-use crate::{Failure, duration};
+use crate::{Result, duration};
 
 /// Peers and etcd take turns, so that what else the machine does meets both.
 const ROUNDS: u32 = 3;
@@ -81,18 +78,14 @@ fn lease_length(text: &str) -> Result<Duration, String> {
     Ok(lease)
 }
 
-pub(crate) async fn run(args: FleaseBenchArgs) -> Result<(), Failure> {
-    let report = measure(&args).await?;
-    args.format.print(&report.json(), || report.words());
+pub(crate) async fn run(args: FleaseBenchArgs) -> Result<()> {
+    args.format.print(&measure(&args).await?, report::words);
     Ok(())
 }
 
 impl FleaseBenchArgs {
-    /// People see what is going on; scripts that read JSON do not.
     fn say(&self, what: &str) {
-        if !self.format.is_json() || std::io::stderr().is_terminal() {
-            eprintln!("{what}");
-        }
+        self.format.say(what);
     }
 
     fn time(&self) -> Duration {
@@ -108,19 +101,19 @@ impl FleaseBenchArgs {
     }
 }
 
-async fn measure(args: &FleaseBenchArgs) -> Result<Report, Failure> {
+async fn measure(args: &FleaseBenchArgs) -> Result<Value> {
     let times = Times::of(args.lease);
     args.say("starting three nodes of etcd");
     let etcd = Etcd::start(args.dir.as_deref()).await?;
     args.say(&format!("starting peers: they take part after their recovery of {:?}", times.recovery()));
     let mut groups = Vec::new();
     for peers in &args.peers {
-        groups.push((Group::start(*peers, times).await?, GroupCost::new(*peers)?));
+        groups.push((Group::start(*peers, times)?, GroupCost { peers: *peers, ..GroupCost::default() }));
     }
     for (group, _) in &mut groups {
         group.ready().await?;
     }
-    let mut etcd_cost = EtcdCost::new(etcd.version())?;
+    let mut etcd_cost = EtcdCost { version: etcd.version().to_owned(), ..EtcdCost::default() };
     for round in 1..=ROUNDS {
         args.say(&format!("round {round} of {ROUNDS}: etcd"));
         measure_etcd(args, &etcd, &mut etcd_cost).await?;
@@ -141,11 +134,10 @@ async fn measure(args: &FleaseBenchArgs) -> Result<Report, Failure> {
     for cost in &mut costs {
         measure_renewals(args, cost).await?;
     }
-    let (cells, in_flight, lease) = (args.cells, args.in_flight, args.lease);
-    Ok(Report { cells, in_flight, lease, groups: costs, etcd: etcd_cost })
+    Ok(report::json(args, &costs, &etcd_cost))
 }
 
-async fn measure_etcd(args: &FleaseBenchArgs, etcd: &Etcd, cost: &mut EtcdCost) -> Result<(), Failure> {
+async fn measure_etcd(args: &FleaseBenchArgs, etcd: &Etcd, cost: &mut EtcdCost) -> Result<()> {
     let time = args.time() / ROUNDS;
     etcd.cycle(time, &mut cost.one).await?;
     let leases = etcd.acquire(args.in_flight(), time, &mut cost.many).await?;
@@ -154,23 +146,18 @@ async fn measure_etcd(args: &FleaseBenchArgs, etcd: &Etcd, cost: &mut EtcdCost) 
     etcd.release(&leases).await
 }
 
-async fn measure_group(
-    args: &FleaseBenchArgs,
-    group: &mut Group,
-    cost: &mut GroupCost,
-) -> Result<(), Failure> {
+async fn measure_group(args: &FleaseBenchArgs, group: &mut Group, cost: &mut GroupCost) -> Result<()> {
     let time = args.time() / ROUNDS;
     one_cell(group, time, &mut cost.one).await?;
     many_cells(group, args.cells(), args.in_flight(), time / 2, &mut cost.many).await
 }
 
-async fn measure_renewals(args: &FleaseBenchArgs, cost: &mut GroupCost) -> Result<(), Failure> {
+async fn measure_renewals(args: &FleaseBenchArgs, cost: &mut GroupCost) -> Result<()> {
     let (peers, time) = (cost.peers, args.time());
     let say = |renewals: &Renewals| {
+        let (what, per_second) = (report::what(&renewals.json()), renewals.rate.per_second());
         args.say(&format!(
-            "{peers} peers: renewals of {}: {:.0} a second, {} lost",
-            renewals.what(),
-            renewals.rate.per_second(),
+            "{peers} peers: renewals of {what}: {per_second:.0} a second, {} lost",
             renewals.lost
         ));
     };

@@ -14,8 +14,8 @@ use centrifuge_net::clock;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::Failure;
-use crate::output::{Format, table};
+use crate::output::{Format, table_of};
+use crate::{Failure, Result};
 
 /// Centrifuge's testbed has 200 Owners with 64 ranges each: 12,800.
 const RANGES: [usize; 3] = [1_000, 12_800, 128_000];
@@ -30,6 +30,14 @@ const WALKS: usize = 8;
 const A_WHILE: Duration = Duration::from_secs(3_600);
 /// Owners of a table.
 const OWNERS: usize = 200;
+/// The columns of the table.
+const COLUMNS: [(&str, &str); 5] = [
+    ("what", "/what"),
+    ("ranges", "/ranges"),
+    ("threads", "/threads"),
+    ("ns", "/ns"),
+    ("instructions", "/instructions"),
+];
 /// Operations whose instructions are counted.
 const COUNTED: usize = 200_000;
 
@@ -68,7 +76,7 @@ struct Line {
     instructions: Option<u64>,
 }
 
-pub(crate) fn run(args: &HotPathArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &HotPathArgs) -> Result<()> {
     if let Some(only) = &args.only {
         return run_only(only);
     }
@@ -83,14 +91,11 @@ pub(crate) fn run(args: &HotPathArgs) -> Result<(), Failure> {
             }
         }
     }
-    let rows: Vec<Value> = lines.iter().map(object).collect();
-    if args.format.is_json() {
-        println!("{}", json!({ "rows": rows, "summary": summary(&lines) }));
-    } else {
-        let head = ["what", "ranges", "threads", "ns", "instructions"];
-        println!("{}", table(&head, lines.iter().map(row)));
-        println!("{:#}", summary(&lines));
-    }
+    let report = json!({ "rows": lines.iter().map(object).collect::<Vec<_>>(), "summary": summary(&lines) });
+    args.format.print(&report, |report| {
+        let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
+        format!("{}\n{:#}", table_of(&COLUMNS, rows), report["summary"])
+    });
     Ok(())
 }
 
@@ -102,16 +107,6 @@ fn object(line: &Line) -> Value {
         "ns": (line.ns * 10.0).round() / 10.0,
         "instructions": line.instructions,
     })
-}
-
-fn row(line: &Line) -> Vec<String> {
-    vec![
-        line.what.name(),
-        line.ranges.to_string(),
-        line.threads.to_string(),
-        format!("{:.1}", line.ns),
-        line.instructions.map_or_else(String::new, |count| count.to_string()),
-    ]
 }
 
 /// The ratios that matter, in percent, so that they can be compared from run to run.
@@ -193,33 +188,23 @@ impl Subject {
     /// One operation on each of the keys.
     fn operate(&self, what: What, keys: &[(Key, Generation)]) {
         match what {
-            What::Lookup => each(keys, |key, _| {
-                black_box(&self.routes.lookup(key));
-            }),
-            What::CheckLeaseNow => each(keys, |key, _| {
-                black_box(&self.leases.check_lease_now(key));
-            }),
-            What::CheckLeaseContinuous => each(keys, |key, lease| {
-                black_box(self.leases.check_lease_continuous(key, lease));
-            }),
-            What::Clock => each(keys, |_, _| {
-                black_box(clock::now());
-            }),
-            What::Hashring => each(keys, |key, _| {
-                black_box(self.hashring.get(&key.0));
-            }),
-            What::ConsistentHash => each(keys, |key, _| {
-                black_box(self.consistent.calc_candidates(&key.0).next());
-            }),
+            What::Lookup => each(keys, |key, _| self.routes.lookup(key)),
+            What::CheckLeaseNow => each(keys, |key, _| self.leases.check_lease_now(key)),
+            What::CheckLeaseContinuous => {
+                each(keys, |key, lease| self.leases.check_lease_continuous(key, lease));
+            }
+            What::Clock => each(keys, |_, _| clock::now()),
+            What::Hashring => each(keys, |key, _| self.hashring.get(&key.0)),
+            What::ConsistentHash => each(keys, |key, _| self.consistent.calc_candidates(&key.0).next()),
         }
     }
 }
 
 /// A loop of its own for each operation, so that little is measured beside it.
 #[inline(always)]
-fn each(keys: &[(Key, Generation)], operation: impl Fn(Key, Generation)) {
+fn each<T>(keys: &[(Key, Generation)], operation: impl Fn(Key, Generation) -> T) {
     for (key, lease) in keys {
-        operation(black_box(*key), *lease);
+        black_box(&operation(black_box(*key), *lease));
     }
 }
 
@@ -268,7 +253,7 @@ fn instructions(what: What, ranges: usize) -> Option<u64> {
     Some(twice.saturating_sub(once) / COUNTED as u64)
 }
 
-fn run_only(only: &[String]) -> Result<(), Failure> {
+fn run_only(only: &[String]) -> Result<()> {
     let wrong = || Failure::from("--only wants what, how many ranges and how often");
     let [what, ranges, times] = only else { return Err(wrong()) };
     let what = What::from_str(what, false).map_err(|_| wrong())?;

@@ -3,40 +3,57 @@
 
 mod hostile;
 mod lists;
-mod order;
-mod quiet;
 mod session;
-mod waits;
 mod wire;
 
-use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use centrifuge_harness::Process;
+use centrifuge_harness::{Process, Samples};
+use centrifuge_net::limits;
 use centrifuge_net::proto::v1;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 
-pub(crate) use self::hostile::{HostileArgs, run as run_hostile};
-use self::order::{Answer, Kind, Order, Pacing, name_of, wait_for};
-pub(crate) use self::quiet::{QuietArgs, run as run_quiet};
-use self::waits::Waits;
-use crate::Failure;
-use crate::output::{Format, table};
-use crate::process::{start, start_behind_others, tell};
+pub(crate) use self::hostile::{HostilePart, run as run_hostile};
+use self::session::Session;
+use crate::output::{Format, hundredths, table_of};
+use crate::process::{Orders, Part, ask};
 use crate::testbed::MeasuredManager;
-use crate::{count, hundredths};
+use crate::{Result, count};
 
 /// Where the honest Owner is.
 const QUIET: &str = "quiet";
 /// Where the hostile client is.
 const LOUD: &str = "loud";
 /// The longest that a renewal should wait because of others, at the 99th percentile.
-const MAX_ABOVE_BASELINE: Duration = Duration::from_millis(10);
+const MAX_ABOVE_BASELINE_US: u64 = 10_000;
 /// How long a child may take to prepare, and beyond the measurement to answer.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(180);
 /// The hostile client's leases outlast every measurement: it need not renew what it only keeps.
 const LOUD_LEASE: Duration = Duration::from_secs(3_600);
+/// How often the honest Owner renews.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// How many leases it has.
+const LEASES: usize = 64;
+
+/// The columns of the table.
+const COLUMNS: [(&str, &str); 12] = [
+    ("kind", "/kind"),
+    ("pacing", "/pacing"),
+    ("pieces", "/pieces"),
+    ("sent", "/hostile_messages"),
+    ("answered", "/hostile_replies"),
+    ("renewals", "/renewals"),
+    ("p50 us", "/p50_us"),
+    ("p99 us", "/p99_us"),
+    ("max us", "/max_us"),
+    ("above us", "/p99_above_baseline_us"),
+    ("within", "/within_10_ms"),
+    ("cpu s", "/cpu_seconds"),
+];
 
 pub(crate) const ABOUT: &str = "\
 What a renewal in one namespace waits for while somebody in another does the worst that is legal.
@@ -78,114 +95,148 @@ pub(crate) struct IsolationArgs {
     format: Format,
 }
 
-pub(crate) async fn run(args: IsolationArgs) -> Result<(), Failure> {
-    let kinds = if args.kinds.is_empty() { Kind::ALL.to_vec() } else { args.kinds.clone() };
-    let speaks = !args.format.is_json() && std::io::stderr().is_terminal();
-    let hostile = kinds.into_iter().flat_map(|kind| Pacing::ALL.map(|pacing| Some((kind, pacing))));
-    let mut rows: Vec<Row> = Vec::new();
+/// What the hostile client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[value(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// An Owner reports its one lease in pieces
+    HeldPieces,
+    /// An Owner gives its leases back in pieces
+    ReleasedPieces,
+    /// An Owner gives back leases that it does not have
+    ReleasedOfOthers,
+    /// An Owner refuses its leases in pieces
+    RefusedPieces,
+    /// An Owner says that it has copies of state that nobody moved
+    Imports,
+    /// An Owner renews many leases
+    Renewals,
+    /// Owners join under new names
+    Joins,
+    /// A Lookup asks for snapshots of a large table
+    Lookups,
+}
+
+impl Kind {
+    /// How many pieces, leases or ranges it has: as many as are legal, or fewer if so many are wanted. For joins, how
+    /// many Owners.
+    fn pieces(self, wanted: Option<usize>) -> usize {
+        let most = match self {
+            Kind::HeldPieces | Kind::Renewals | Kind::Lookups => limits::MOST_ITEMS,
+            Kind::ReleasedPieces | Kind::ReleasedOfOthers | Kind::RefusedPieces | Kind::Imports => {
+                limits::MOST_CHANGES
+            }
+            Kind::Joins => 500,
+        };
+        wanted.unwrap_or(most).min(most)
+    }
+}
+
+/// When the hostile client's next message goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Pacing {
+    /// When the one before is answered
+    InTurn,
+    /// As soon as the stream takes it
+    Flood,
+}
+
+/// What a client should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Order {
+    /// Say when it is prepared, and how many pieces its messages have.
+    Prepare,
+    /// The honest Owner: renew for so long, and say how long each renewal waited.
+    Measure { seconds: u64 },
+    /// The hostile client: begin.
+    Begin,
+    /// The hostile client: say how many messages it has sent, and how many answers it got.
+    End,
+}
+
+/// Gives a client an order, and waits for its answer.
+async fn ask_within<A: DeserializeOwned>(client: &mut Process, order: Order, timeout: Duration) -> Result<A> {
+    let late = |_| {
+        Err(format!("a client said nothing for {timeout:?}: the Manager may not answer it any more").into())
+    };
+    tokio::time::timeout(timeout, ask(client, &order)).await.unwrap_or_else(late)
+}
+
+/// Who does the worst that is legal, and how.
+type Case = Option<(Kind, Pacing)>;
+
+pub(crate) async fn run(args: IsolationArgs) -> Result<()> {
+    let kinds = if args.kinds.is_empty() { Kind::value_variants() } else { &args.kinds };
+    let both = [Pacing::InTurn, Pacing::Flood];
+    let hostile = kinds.iter().flat_map(|kind| both.map(|pacing| Some((*kind, pacing))));
+    let mut rows: Vec<Value> = Vec::new();
+    let mut baseline = None;
     for case in std::iter::once(None).chain(hostile) {
-        if speaks {
-            eprintln!("{}", show_case(case).join(" "));
-        }
-        let baseline = rows.first().map(|row| row.p99);
-        let row = measure(case, &args, baseline).await?;
+        let (row, p99) = measure(case, &args, baseline).await?;
+        baseline = baseline.or(Some(p99));
+        args.format.say(&format!("{} {}", row["kind"], row["pacing"]));
         if args.format.is_json() {
-            println!("{}", row.json());
+            println!("{row}");
         }
         rows.push(row);
     }
     if !args.format.is_json() {
-        println!("{}", show(&rows));
+        println!("{}", words(&rows));
     }
     Ok(())
 }
 
-type Case = Option<(Kind, Pacing)>;
-
-async fn measure(case: Case, args: &IsolationArgs, baseline: Option<Duration>) -> Result<Row, Failure> {
+/// What one case does to the honest Owner, and the 99th percentile of its waits in microseconds.
+async fn measure(case: Case, args: &IsolationArgs, baseline: Option<u64>) -> Result<(Value, u64)> {
     let mut manager = MeasuredManager::start().await?;
-    manager.create_namespace(QUIET, v1::Settings::default()).await?;
-    manager.create_namespace(LOUD, loud_settings()).await?;
-    let mut hostile = match case {
-        Some((kind, pacing)) => Some(Hostile::start(manager.address(), kind, pacing, args.pieces).await?),
-        None => None,
-    };
+    manager.create_namespace(QUIET, None).await?;
+    manager.create_namespace(LOUD, Some(loud_settings())).await?;
+    let address = || manager.address().to_owned();
+    let (mut hostile, mut pieces) = (None, 0);
+    if let Some((kind, pacing)) = case {
+        let part = HostilePart { manager: address(), kind, pacing, pieces: kind.pieces(args.pieces) };
+        let process = hostile.insert(Part::Hostile(part).start_behind_others()?);
+        pieces = ask_within(process, Order::Prepare, CHILD_TIMEOUT).await?;
+    }
     // Last, because it does not renew while it waits for the others.
-    let mut quiet = start(&["isolation-quiet", "--manager", manager.address()])?;
-    wait_for(&mut quiet, CHILD_TIMEOUT).await?;
+    let mut quiet = Part::Quiet(QuietPart { manager: address() }).start()?;
+    ask_within::<()>(&mut quiet, Order::Prepare, CHILD_TIMEOUT).await?;
 
-    let meter = manager.meter();
-    let before = meter.read().await?;
-    hostile.as_mut().map(Hostile::begin).transpose()?;
-    let waits = renew(&mut quiet, args.seconds).await?;
-    let cost = before.cost_until(&meter.read().await?);
-    let (messages, replies) = match &mut hostile {
-        Some(hostile) => hostile.end().await?,
+    let before = manager.read_meter().await?;
+    if let Some(hostile) = &mut hostile {
+        ask_within::<()>(hostile, Order::Begin, CHILD_TIMEOUT).await?;
+    }
+    let (seconds, timeout) = (args.seconds, CHILD_TIMEOUT + Duration::from_secs(args.seconds));
+    let measured: Vec<Duration> = ask_within(&mut quiet, Order::Measure { seconds }, timeout).await?;
+    let cost = before.cost_until(&manager.read_meter().await?);
+    let (messages, replies): (u64, u64) = match &mut hostile {
+        Some(hostile) => ask_within(hostile, Order::End, CHILD_TIMEOUT).await?,
         None => (0, 0),
     };
     manager.check()?;
-    let p99 = waits.percentile(99);
-    Ok(Row {
-        case,
-        pieces: hostile.map_or(0, |hostile| hostile.pieces),
-        messages,
-        replies,
-        p99,
-        above_baseline: baseline.map(|baseline| p99.saturating_sub(baseline)),
-        waits,
-        seconds: cost.seconds,
-        cpu_seconds: cost.cpu_seconds,
-    })
-}
-
-/// Lets the honest Owner renew for some time.
-async fn renew(quiet: &mut Process, seconds: u64) -> Result<Waits, Failure> {
-    tell(quiet, &Order::Measure { seconds })?;
-    match wait_for(quiet, CHILD_TIMEOUT + Duration::from_secs(seconds)).await? {
-        Answer::Waited { micros } => {
-            Ok(Waits::new(micros.into_iter().map(Duration::from_micros), quiet::INTERVAL))
-        }
-        other => Err(Failure::from(format!("the honest Owner said {other:?}"))),
-    }
-}
-
-/// The hostile client's process.
-struct Hostile {
-    process: Process,
-    pieces: usize,
-}
-
-impl Hostile {
-    /// Starts it and waits until it is prepared.
-    async fn start(
-        manager: &str,
-        kind: Kind,
-        pacing: Pacing,
-        pieces: Option<usize>,
-    ) -> Result<Hostile, Failure> {
-        let (kind_name, pacing) = (name_of(kind), name_of(pacing));
-        let pieces = kind.pieces(pieces).to_string();
-        let role = ["isolation-hostile", "--manager", manager, "--kind", &kind_name];
-        let mut process =
-            start_behind_others(&[&role[..], &["--pacing", &pacing, "--pieces", &pieces]].concat())?;
-        match wait_for(&mut process, CHILD_TIMEOUT).await? {
-            Answer::Ready { size } => Ok(Hostile { process, pieces: size }),
-            other => Err(Failure::from(format!("the hostile client said {other:?}"))),
-        }
-    }
-
-    fn begin(&mut self) -> Result<(), Failure> {
-        tell(&mut self.process, &Order::Begin)
-    }
-
-    /// How many messages it has sent, and how many answers it got.
-    async fn end(&mut self) -> Result<(u64, u64), Failure> {
-        tell(&mut self.process, &Order::End)?;
-        match wait_for(&mut self.process, CHILD_TIMEOUT).await? {
-            Answer::Sent { messages, replies } => Ok((messages, replies)),
-            other => Err(Failure::from(format!("the hostile client said {other:?}"))),
-        }
-    }
+    let waits = with_held_up(&measured, INTERVAL);
+    let times = waits.percentiles(Duration::from_micros(1));
+    let above = baseline.map(|baseline| times.p99.saturating_sub(baseline));
+    let (kind, pacing) =
+        case.map_or((json!("baseline"), json!("-")), |(kind, pacing)| (json!(kind), json!(pacing)));
+    let row = json!({
+        "kind": kind,
+        "pacing": pacing,
+        "pieces": pieces,
+        "hostile_messages": messages,
+        "hostile_replies": replies,
+        "renewals": measured.len(),
+        "p50_us": times.p50,
+        "p99_us": times.p99,
+        "max_us": times.max,
+        "p99_above_baseline_us": above,
+        "within_10_ms": above.map(|above| above <= MAX_ABOVE_BASELINE_US),
+        "seconds": hundredths(cost.seconds),
+        "cpu_seconds": hundredths(cost.cpu_seconds),
+    });
+    Ok((row, times.p99))
 }
 
 fn loud_settings() -> v1::Settings {
@@ -197,86 +248,73 @@ fn loud_settings() -> v1::Settings {
     }
 }
 
-/// What one case did to the honest Owner.
-struct Row {
-    case: Case,
-    pieces: usize,
-    /// Of the hostile client: messages, requests or joins; and how many were answered.
-    messages: u64,
-    replies: u64,
-    waits: Waits,
-    p99: Duration,
-    /// How much longer than in the baseline; nothing for the baseline.
-    above_baseline: Option<Duration>,
-    seconds: f64,
-    cpu_seconds: f64,
+/// Renewals are due at a steady interval, but no Owner sends one before the last was answered. Each that a long wait
+/// held up counts with what was left of that wait when it was due.
+fn with_held_up(measured: &[Duration], interval: Duration) -> Samples {
+    let shorter = |wait: &Duration| wait.checked_sub(interval).filter(|left| !left.is_zero());
+    measured.iter().flat_map(|wait| std::iter::successors(Some(*wait), shorter)).collect()
 }
 
-impl Row {
-    fn is_within_bound(&self) -> Option<bool> {
-        self.above_baseline.map(|above| above <= MAX_ABOVE_BASELINE)
-    }
-
-    fn json(&self) -> Value {
-        let [kind, pacing] = show_case(self.case);
-        json!({
-            "kind": kind,
-            "pacing": pacing,
-            "pieces": self.pieces,
-            "hostile_messages": self.messages,
-            "hostile_replies": self.replies,
-            "renewals": self.waits.measured(),
-            "p50_us": micros(self.waits.percentile(50)),
-            "p99_us": micros(self.p99),
-            "max_us": micros(self.waits.percentile(100)),
-            "p99_above_baseline_us": self.above_baseline.map(micros),
-            "within_10_ms": self.is_within_bound(),
-            "seconds": hundredths(self.seconds),
-            "cpu_seconds": hundredths(self.cpu_seconds),
-        })
-    }
-
-    fn cells(&self) -> Vec<String> {
-        let [kind, pacing] = show_case(self.case);
-        let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
-        let verdict = |is_within| if is_within { "yes" } else { "no" };
-        vec![
-            kind,
-            pacing,
-            self.pieces.to_string(),
-            self.messages.to_string(),
-            self.replies.to_string(),
-            self.waits.measured().to_string(),
-            micros(self.waits.percentile(50)).to_string(),
-            micros(self.p99).to_string(),
-            micros(self.waits.percentile(100)).to_string(),
-            or_dash(self.above_baseline.map(|above| micros(above).to_string())),
-            or_dash(self.is_within_bound().map(|is_within| verdict(is_within).to_owned())),
-            format!("{:.2}", self.cpu_seconds),
-        ]
-    }
-}
-
-fn show_case(case: Case) -> [String; 2] {
-    match case {
-        None => ["baseline".to_owned(), "-".to_owned()],
-        Some((kind, pacing)) => [name_of(kind), name_of(pacing)],
-    }
-}
-
-fn show(rows: &[Row]) -> String {
-    let head = [
-        "kind", "pacing", "pieces", "sent", "answered", "renewals", "p50 us", "p99 us", "max us", "above us",
-        "within", "cpu s",
-    ];
-    let outside = rows.iter().filter(|row| row.is_within_bound() == Some(false)).count();
+fn words(rows: &[Value]) -> String {
+    let outside = rows.iter().filter(|row| row["within_10_ms"] == false).count();
     let verdict = match outside {
         0 => "the 99th percentile is never more than 10 ms above the baseline's".to_owned(),
         outside => format!("in {outside} cases the 99th percentile is more than 10 ms above the baseline's"),
     };
-    format!("{}\n\n{verdict}", table(&head, rows.iter().map(Row::cells)))
+    format!("{}\n\n{verdict}", table_of(&COLUMNS, rows))
 }
 
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+/// What the honest Owner is told at its start.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct QuietPart {
+    manager: String,
+}
+
+/// The honest Owner: renews its leases at a steady pace, and notes how long each answer takes.
+pub(crate) async fn run_quiet(part: QuietPart) -> Result<()> {
+    let mut session = Session::join(&part.manager, QUIET, "honest").await?;
+    session.divide(LEASES).await?;
+    let mut orders = Orders::new();
+    while let Some(order) = orders.next().await {
+        match order {
+            Order::Measure { seconds } => {
+                orders.answer(Ok(renew(&mut session, Duration::from_secs(seconds)).await?));
+            }
+            _ => orders.answer(Ok(())),
+        }
+    }
+    Ok(())
+}
+
+async fn renew(session: &mut Session, length: Duration) -> Result<Vec<Duration>> {
+    let lists = session.renewal();
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let began = Instant::now();
+    let mut waits = Vec::new();
+    while began.elapsed() < length {
+        interval.tick().await;
+        let sent = Instant::now();
+        session.report(&lists).await?;
+        waits.push(sent.elapsed());
+    }
+    Ok(waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_long_wait_held_up_counts_too() {
+        let waits = |milliseconds: &[u64]| {
+            let measured: Vec<Duration> = milliseconds.iter().copied().map(Duration::from_millis).collect();
+            with_held_up(&measured, INTERVAL)
+        };
+        let samples = |milliseconds: &[u64]| -> Samples {
+            milliseconds.iter().copied().map(Duration::from_millis).collect()
+        };
+        assert_eq!(waits(&[35, 1]), samples(&[35, 25, 15, 5, 1]));
+        assert_eq!(waits(&[10]), samples(&[10]), "the next is due just when this one is answered");
+    }
 }

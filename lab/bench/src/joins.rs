@@ -1,6 +1,5 @@
 //! `centrifuge-bench joins`: what a storm of joins under new names costs a Manager process.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use centrifuge_net::proto::v1;
@@ -9,9 +8,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use crate::output::Format;
-use crate::testbed::{Cost, Kind, NAMESPACE, Order, Share, Testbed, namespace_status};
-use crate::{Failure, count, hundredths};
+use crate::output::{Format, hundredths};
+use crate::testbed::{Kind, Order, POLL_INTERVAL, Share, Testbed, pool_status};
+use crate::{Failure, Result, count};
 
 /// The most processor time that the Manager should need, whatever the number of Owners.
 const CPU_BOUND_SECONDS: f64 = 10.0;
@@ -42,41 +41,61 @@ pub(crate) struct JoinsArgs {
     format: Format,
 }
 
-pub(crate) async fn run(args: JoinsArgs) -> Result<(), Failure> {
-    let report = measure(&args).await?;
-    args.format.print(&report.json(), || report.words());
+pub(crate) async fn run(args: JoinsArgs) -> Result<()> {
+    args.format.print(&measure(&args).await?, words);
     Ok(())
 }
 
-async fn measure(args: &JoinsArgs) -> Result<Report, Failure> {
+async fn measure(args: &JoinsArgs) -> Result<Value> {
     let settings = v1::Settings {
         min_owners: Some(1),
         max_owners: Some(u32::try_from(args.owners.max(4_096)).unwrap_or(u32::MAX)),
         ..v1::Settings::default()
     };
     let mut testbed = Testbed::start(&shares(args.owners, args.processes), settings).await?;
-    let meter = testbed.meter();
-    let speaks = !args.format.is_json() && std::io::stderr().is_terminal();
-    let admin = testbed.admin()?;
-
-    let before = meter.read().await?;
+    let admin = testbed.manager.admin()?;
+    let before = testbed.manager.read_meter().await?;
     let joined_and_settled = async {
         testbed.order(&Order::Start { kind: Kind::Owners }).await?;
-        let all_joined = meter.read().await?;
+        let all_joined = testbed.manager.read_meter().await?;
         await_stillness(&mut testbed).await?;
         Ok::<_, Failure>(all_joined)
     };
     let all_joined = tokio::select! {
         joined = joined_and_settled => joined?,
-        failure = show_progress(admin, args.owners), if speaks => return Err(failure),
+        failure = show_progress(admin, args.owners), if args.format.speaks() => return Err(failure),
     };
-    let after = meter.read().await?;
-    Ok(Report {
-        owners: args.owners,
-        ranges: testbed.namespace().await?.ranges,
-        join_seconds: before.cost_until(&all_joined).seconds,
-        cost: before.cost_until(&after),
-    })
+    let cost = before.cost_until(&testbed.manager.read_meter().await?);
+    Ok(json!({
+        "owners": args.owners,
+        "ranges": testbed.status().await?.ranges,
+        // Until the last Owner had joined; ranges may still move then.
+        "join_seconds": hundredths(before.cost_until(&all_joined).seconds),
+        // Until nothing moved.
+        "seconds": hundredths(cost.seconds),
+        "cpu_seconds": hundredths(cost.cpu_seconds),
+        "messages_in": cost.counts.messages_in,
+        "messages_out": cost.counts.messages_out,
+        "resident_bytes": cost.resident_bytes,
+        "cpu_within_10_s": cost.cpu_seconds <= CPU_BOUND_SECONDS,
+    }))
+}
+
+fn words(report: &Value) -> String {
+    let within = if report["cpu_within_10_s"] == true { "within" } else { "more than" };
+    format!(
+        "{} Owners joined in {} s; after {} s nothing moved, and each had leases ({} ranges)\n\
+         the Manager used {} s of processor time, which is {within} {CPU_BOUND_SECONDS} s\n\
+         it received {} messages and sent {}, and has {:.1} MB in memory",
+        report["owners"],
+        report["join_seconds"],
+        report["seconds"],
+        report["ranges"],
+        report["cpu_seconds"],
+        report["messages_in"],
+        report["messages_out"],
+        report["resident_bytes"].as_f64().unwrap_or_default() / 1e6,
+    )
 }
 
 /// So many Owners, divided evenly.
@@ -92,77 +111,30 @@ fn shares(owners: usize, processes: usize) -> Vec<Share> {
 
 /// Waits until the testbed is at rest twice in a row without a change in between: the Manager may be about to move
 /// more.
-async fn await_stillness(testbed: &mut Testbed) -> Result<(), Failure> {
+async fn await_stillness(testbed: &mut Testbed) -> Result<()> {
     let mut lsn = None;
     loop {
         testbed.await_rest().await?;
-        let now = testbed.namespace().await?.lsn;
+        let now = testbed.status().await?.lsn;
         if lsn == Some(now) {
             return Ok(());
         }
         lsn = Some(now);
-        tokio::time::sleep(crate::testbed::POLL_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Prints how far it is until that fails.
-async fn show_progress(mut admin: AdminClient<Channel>, owners: usize) -> Failure {
+async fn show_progress(admin: AdminClient<Channel>, owners: usize) -> Failure {
     loop {
         tokio::time::sleep(PROGRESS_INTERVAL).await;
-        match namespace_status(&mut admin, NAMESPACE).await {
+        match pool_status(admin.clone()).await {
             Ok(space) => eprintln!(
                 "{} of {owners} Owners have joined, {} of {} ranges move",
                 space.owners, space.moving_ranges, space.ranges
             ),
             Err(failure) => return failure,
         }
-    }
-}
-
-struct Report {
-    owners: usize,
-    ranges: u32,
-    /// Until the last Owner had joined; ranges may still move then.
-    join_seconds: f64,
-    /// Until nothing moved.
-    cost: Cost,
-}
-
-impl Report {
-    fn is_within_bound(&self) -> bool {
-        self.cost.cpu_seconds <= CPU_BOUND_SECONDS
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "owners": self.owners,
-            "ranges": self.ranges,
-            "join_seconds": hundredths(self.join_seconds),
-            "seconds": hundredths(self.cost.seconds),
-            "cpu_seconds": hundredths(self.cost.cpu_seconds),
-            "messages_in": self.cost.messages_in,
-            "messages_out": self.cost.messages_out,
-            "resident_bytes": self.cost.resident_bytes,
-            "cpu_within_10_s": self.is_within_bound(),
-        })
-    }
-
-    fn words(&self) -> String {
-        let cost = &self.cost;
-        let within = if self.is_within_bound() { "within" } else { "more than" };
-        format!(
-            "{} Owners joined in {:.1} s; after {:.1} s nothing moved, and each had leases ({} ranges)\n\
-             the Manager used {:.2} s of processor time, which is {within} {CPU_BOUND_SECONDS} s\n\
-             it received {} messages and sent {}, and has {:.1} MB in memory",
-            self.owners,
-            self.join_seconds,
-            cost.seconds,
-            self.ranges,
-            cost.cpu_seconds,
-            cost.messages_in,
-            cost.messages_out,
-            cost.resident_bytes as f64 / 1e6,
-        )
     }
 }
 

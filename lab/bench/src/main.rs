@@ -13,12 +13,14 @@ mod testbed;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use centrifuge_server::config::read_duration;
+use centrifuge_server::config::{ConfigArgs, read_duration};
 use centrifuge_server::stop::told_to_stop;
 use clap::{Parser, Subcommand};
 
 /// Why a measurement came to no end.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// What comes of a part of a measurement.
+type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Measurements of Centrifuge, as ratios within one run.
 #[derive(Parser)]
@@ -37,29 +39,23 @@ enum BenchCommand {
     /// What leases among peers cost, beside leases of etcd
     #[command(long_about = flease::ABOUT)]
     Flease(flease::FleaseBenchArgs),
-    /// One peer of such a measurement
-    #[command(hide = true)]
-    FleasePeer,
     /// What a Manager costs with many Owners and Lookups, at rest and while they restart
     Manager(manager::ManagerBenchArgs),
     /// What a renewal waits for while somebody in another namespace does the worst that is legal
     #[command(long_about = isolation::ABOUT)]
     Isolation(isolation::IsolationArgs),
-    /// The honest Owner of such a measurement
-    #[command(hide = true)]
-    IsolationQuiet(isolation::QuietArgs),
-    /// The hostile client of such a measurement
-    #[command(hide = true)]
-    IsolationHostile(isolation::HostileArgs),
     /// What it costs a Manager when many Owners join under new names
     #[command(long_about = joins::ABOUT)]
     Joins(joins::JoinsArgs),
     /// The Manager that is measured
     #[command(hide = true)]
-    ManagerProcess(Box<process::ManagerProcessArgs>),
-    /// One process of clients of such measurements
+    ManagerProcess(Box<ConfigArgs>),
+    /// Another process of a measurement
     #[command(hide = true)]
-    ManagerClients(testbed::ClientsArgs),
+    Play {
+        /// What it is, as JSON
+        part: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -89,19 +85,16 @@ fn fail(failure: &Failure) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn run(command: BenchCommand) -> Result<(), Failure> {
+async fn run(command: BenchCommand) -> Result<()> {
     match command {
         BenchCommand::HotPath(args) => hot_path::run(&args),
         BenchCommand::Commit(args) => commit::run(args).await,
         BenchCommand::Flease(args) => flease::run(args).await,
-        BenchCommand::FleasePeer => flease::run_peer().await,
         BenchCommand::Manager(args) => manager::run(args).await,
         BenchCommand::Isolation(args) => isolation::run(args).await,
-        BenchCommand::IsolationQuiet(args) => isolation::run_quiet(args).await,
-        BenchCommand::IsolationHostile(args) => isolation::run_hostile(args).await,
         BenchCommand::Joins(args) => joins::run(args).await,
-        BenchCommand::ManagerClients(args) => testbed::run_clients(args).await,
         BenchCommand::ManagerProcess(args) => process::run_manager(*args).await,
+        BenchCommand::Play { part } => process::play(&part).await,
     }
 }
 
@@ -110,17 +103,8 @@ fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a number above zero".to_owned())
 }
 
-fn hundredths(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
-}
-
 /// A duration: a whole number with ms, s, m or h.
 fn duration(text: &str) -> Result<Duration, String> {
     read_duration(text)
         .ok_or_else(|| "write a whole number with ms, s, m or h, such as 500ms or 60s".to_owned())
-}
-
-/// A duration in whole milliseconds.
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

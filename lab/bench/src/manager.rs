@@ -1,18 +1,19 @@
 //! `centrifuge-bench manager`: the testbed of Centrifuge §5.2 over real connections, and what the Manager costs in it.
 
-mod propagation;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use std::io::IsTerminal;
-use std::time::Duration;
-
+use centrifuge::{Key, KeyRange};
+use centrifuge_harness::Samples;
+use centrifuge_net::clock;
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::propagation::Propagation;
-use crate::output::{Format, table};
-use crate::testbed::{Cost, Kind, Meter, Order, REST_TIMEOUT, Reading, Share, Testbed};
-use crate::{Failure, count, duration, hundredths, milliseconds};
+use crate::output::{Format, hundredths, micros, table_of};
+use crate::testbed::{
+    Cost, Kind, NAMESPACE, Order, REST_TIMEOUT, Reading, Share, Testbed, owner_name, owner_url,
+};
+use crate::{Failure, Result, count, duration};
 
 /// The paper restarts all Owners, and then all Lookups, within this time.
 const PAPER_PACE: Duration = Duration::from_secs(32 * 60);
@@ -44,51 +45,74 @@ pub(crate) struct ManagerBenchArgs {
     format: Format,
 }
 
-pub(crate) async fn run(args: ManagerBenchArgs) -> Result<(), Failure> {
-    let report = measure(&args).await?;
-    args.format.print(&report.json(), || report.words());
+pub(crate) async fn run(args: ManagerBenchArgs) -> Result<()> {
+    args.format.print(&measure(&args).await?, words);
     Ok(())
 }
 
-async fn measure(args: &ManagerBenchArgs) -> Result<Report, Failure> {
+async fn measure(args: &ManagerBenchArgs) -> Result<Value> {
     let mut testbed = Testbed::start(&shares(args), all_together(args.owners)).await?;
-    let mut phases =
-        Phases::new(testbed.meter(), !args.format.is_json() && std::io::stderr().is_terminal()).await?;
+    let mut phases = Phases { begun: testbed.manager.read_meter().await?, reports: Vec::new() };
+    let say = |what: &str| args.format.say(what);
 
-    phases.say("start: all clients join");
+    say("start: all clients join");
     testbed.order(&Order::Start { kind: Kind::Owners }).await?;
     testbed.order(&Order::Start { kind: Kind::Lookups }).await?;
     testbed.await_rest().await?;
     testbed.grant_at_once().await?;
-    phases.end("start").await?;
+    phases.end("start", &testbed).await?;
 
-    phases.say(&format!("steady: {} s", args.phase_seconds));
+    say(&format!("steady: {} s", args.phase_seconds));
     steady(&mut testbed, args).await?;
-    let bytes_per_lease_message = phases.end("steady").await?.bytes_per_lease_message;
+    let bytes_per_lease_message = phases.end("steady", &testbed).await?.bytes_per_lease_message();
 
-    phases.say("moves: an operator moves ranges");
+    say("moves: an operator moves ranges");
     testbed.await_rest().await?;
     let bytes_per_range = testbed.bytes_per_range().await?;
-    let propagation = propagation::measure(&mut testbed, args.owners, args.moves).await?;
+    let propagation = measure_moves(&mut testbed, args.owners, args.moves).await?;
     testbed.await_rest().await?;
-    let in_moves = phases.end("moves").await?.bytes_per_lease_message;
+    let in_moves = phases.end("moves", &testbed).await?.bytes_per_lease_message();
 
     for (name, kind) in [("owner_restarts", Kind::Owners), ("lookup_restarts", Kind::Lookups)] {
         let within = PAPER_PACE / args.restart_rate;
-        phases.say(&format!("{name}: all of them within {within:?}"));
-        testbed.order(&Order::Restart { kind, within_ms: milliseconds(within) }).await?;
+        say(&format!("{name}: all of them within {within:?}"));
+        testbed.order(&Order::Restart { kind, within }).await?;
         testbed.await_rest().await?;
-        phases.end(name).await?;
+        phases.end(name, &testbed).await?;
     }
-    Ok(Report {
-        owners: args.owners,
-        lookups: args.lookups,
-        ranges: testbed.namespace().await?.ranges,
-        phases: phases.costs,
-        bytes_per_range,
-        bytes_per_lease_message: bytes_per_lease_message.or(in_moves).unwrap_or_default(),
-        propagation,
-    })
+    Ok(json!({
+        "owners": args.owners,
+        "lookups": args.lookups,
+        "ranges": testbed.status().await?.ranges,
+        "phases": phases.reports,
+        "bytes_per_range": bytes_per_range,
+        "bytes_per_lease_message": bytes_per_lease_message.or(in_moves).unwrap_or_default(),
+        "propagation_us": micros(&propagation.from_commit),
+        "propagation_each_lookup_us": micros(&propagation.each_lookup),
+        "propagation_from_request_us": micros(&propagation.from_request),
+    }))
+}
+
+fn words(report: &Value) -> String {
+    let columns = [
+        ("phase", "/name"),
+        ("seconds", "/seconds"),
+        ("cpu %", "/cpu_percent"),
+        ("resident bytes", "/resident_bytes"),
+        ("in/s", "/messages_in_per_second"),
+        ("out/s", "/messages_out_per_second"),
+        ("bytes in/s", "/bytes_in_per_second"),
+        ("bytes out/s", "/bytes_out_per_second"),
+    ];
+    let phases = report["phases"].as_array().map_or(&[][..], Vec::as_slice);
+    format!(
+        "{}\n\n{} ranges, {} B a range, {} B a lease message\nfrom commit to the last Lookup, in microseconds: {}",
+        table_of(&columns, phases),
+        report["ranges"],
+        report["bytes_per_range"],
+        report["bytes_per_lease_message"],
+        report["propagation_us"],
+    )
 }
 
 /// The Owners have a process of their own, where nothing else delays their renewals.
@@ -110,113 +134,130 @@ fn shares(args: &ManagerBenchArgs) -> Vec<Share> {
 fn all_together(owners: usize) -> v1::Settings {
     v1::Settings {
         min_owners: Some(u32::try_from(owners).unwrap_or(u32::MAX)),
-        settle_ms: Some(milliseconds(REST_TIMEOUT)),
+        settle_ms: u64::try_from(REST_TIMEOUT.as_millis()).ok(),
         ..v1::Settings::default()
     }
 }
 
-async fn steady(testbed: &mut Testbed, args: &ManagerBenchArgs) -> Result<(), Failure> {
-    let length = Duration::from_secs(args.phase_seconds);
+async fn steady(testbed: &mut Testbed, args: &ManagerBenchArgs) -> Result<()> {
+    let time = Duration::from_secs(args.phase_seconds);
     match args.mean_lifetime {
-        Some(lifetime) => {
-            let order = Order::RestartAtRandom {
-                mean_lifetime_ms: milliseconds(lifetime),
-                for_ms: milliseconds(length),
-            };
-            testbed.order(&order).await?;
+        Some(mean_lifetime) => testbed.order(&Order::RestartAtRandom { mean_lifetime, time }).await,
+        None => {
+            tokio::time::sleep(time).await;
+            Ok(())
         }
-        None => tokio::time::sleep(length).await,
     }
-    Ok(())
 }
 
 /// What each phase cost; the next begins where one ends.
 struct Phases {
-    meter: Meter,
     begun: Reading,
-    costs: Vec<(&'static str, Cost)>,
-    speaks: bool,
+    reports: Vec<Value>,
 }
 
 impl Phases {
-    async fn new(meter: Meter, speaks: bool) -> Result<Phases, Failure> {
-        let begun = meter.read().await?;
-        Ok(Phases { meter, begun, costs: Vec::new(), speaks })
-    }
-
-    fn say(&self, what: &str) {
-        if self.speaks {
-            eprintln!("{what}");
-        }
-    }
-
-    async fn end(&mut self, name: &'static str) -> Result<Cost, Failure> {
-        let now = self.meter.read().await?;
+    async fn end(&mut self, name: &str, testbed: &Testbed) -> Result<Cost> {
+        let now = testbed.manager.read_meter().await?;
         let cost = self.begun.cost_until(&now);
         self.begun = now;
-        self.costs.push((name, cost));
+        self.reports.push(json!({
+            "name": name,
+            "seconds": hundredths(cost.seconds),
+            "cpu_percent": hundredths(cost.cpu_seconds / cost.seconds * 100.0),
+            "resident_bytes": cost.resident_bytes,
+            "messages_in_per_second": cost.rate(cost.counts.messages_in),
+            "messages_out_per_second": cost.rate(cost.counts.messages_out),
+            "bytes_in_per_second": cost.rate(cost.counts.bytes_in),
+            "bytes_out_per_second": cost.rate(cost.counts.bytes_out),
+        }));
         Ok(cost)
     }
 }
 
-struct Report {
-    owners: usize,
-    lookups: usize,
-    ranges: u32,
-    phases: Vec<(&'static str, Cost)>,
-    bytes_per_range: u64,
-    bytes_per_lease_message: u64,
-    propagation: Propagation,
+/// How long moves took to reach Lookups.
+#[derive(Default)]
+struct Propagation {
+    /// To the last Lookup, from the commit that gave the range to its new owner.
+    from_commit: Samples,
+    /// To the last Lookup, from before the operator's request went out: the recall from the old owner included.
+    from_request: Samples,
+    /// To every Lookup, from the commit.
+    each_lookup: Samples,
 }
 
-impl Report {
-    fn json(&self) -> Value {
-        let phase = |(name, cost): &(&str, Cost)| {
-            json!({
-                "name": name,
-                "seconds": hundredths(cost.seconds),
-                "cpu_percent": hundredths(cost.cpu_percent),
-                "resident_bytes": cost.resident_bytes,
-                "messages_in_per_second": cost.messages_in_per_second,
-                "messages_out_per_second": cost.messages_out_per_second,
-                "bytes_in_per_second": cost.bytes_in_per_second,
-                "bytes_out_per_second": cost.bytes_out_per_second,
-            })
-        };
-        json!({
-            "owners": self.owners,
-            "lookups": self.lookups,
-            "ranges": self.ranges,
-            "phases": self.phases.iter().map(phase).collect::<Vec<_>>(),
-            "bytes_per_range": self.bytes_per_range,
-            "bytes_per_lease_message": self.bytes_per_lease_message,
-            "propagation_us": self.propagation.since_commit(),
-            "propagation_each_lookup_us": self.propagation.to_each(),
-            "propagation_from_request_us": self.propagation.since_request(),
-        })
+impl Propagation {
+    fn note(&mut self, requested: u64, committed: u64, seen_at: &[u64]) {
+        let passed = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
+        self.each_lookup.extend(seen_at.iter().map(|seen| passed(committed, *seen)));
+        self.from_commit.extend(seen_at.iter().max().map(|last| passed(committed, *last)));
+        self.from_request.extend(seen_at.iter().max().map(|last| passed(requested, *last)));
     }
+}
 
-    fn words(&self) -> String {
-        let head = ["phase", "seconds", "cpu %", "resident MB", "in/s", "out/s", "KB in/s", "KB out/s"];
-        let row = |(name, cost): &(&str, Cost)| {
-            vec![
-                (*name).to_owned(),
-                format!("{:.1}", cost.seconds),
-                format!("{:.2}", cost.cpu_percent),
-                format!("{:.1}", cost.resident_bytes as f64 / 1e6),
-                cost.messages_in_per_second.to_string(),
-                cost.messages_out_per_second.to_string(),
-                format!("{:.1}", cost.bytes_in_per_second as f64 / 1e3),
-                format!("{:.1}", cost.bytes_out_per_second as f64 / 1e3),
-            ]
-        };
-        format!(
-            "{}\n\n{} ranges, {} B a range, {} B a lease message\nfrom commit to the last Lookup, in microseconds: {}",
-            table(&head, self.phases.iter().map(row)),
-            self.ranges,
-            self.bytes_per_range,
-            self.bytes_per_lease_message,
-            self.propagation.since_commit(),
-        )
+/// Moves so many ranges to another Owner, each of them back as well.
+async fn measure_moves(testbed: &mut Testbed, owners: usize, moves: usize) -> Result<Propagation> {
+    let mut propagation = Propagation::default();
+    for number in 0..moves {
+        let key = Key::of(&number.to_le_bytes());
+        let lease = lease_of(testbed, key).await?;
+        let from = lease.owner.map(|owner| owner.name).unwrap_or_default();
+        let next = (0..owners).map(owner_name).find(|name| *name != from);
+        let (Some(to), Some(range)) = (next, lease.range) else { continue };
+        move_once(testbed, &mut propagation, key, range, Some(&to), &to).await?;
+        move_once(testbed, &mut propagation, key, range, None, &from).await?;
     }
+    Ok(propagation)
+}
+
+/// Moves a range to the Owner `pinned`, or where the partitioner wants it, and waits until all Lookups see it at
+/// `owner`.
+async fn move_once(
+    testbed: &mut Testbed,
+    propagation: &mut Propagation,
+    key: Key,
+    range: v1::KeyRange,
+    pinned: Option<&str>,
+    owner: &str,
+) -> Result<()> {
+    testbed.order(&Order::Expect { key: key.0, url: owner_url(owner) }).await?;
+    let request = v1::MoveRequest {
+        namespace: NAMESPACE.to_owned(),
+        range: Some(range),
+        to: pinned.map(str::to_owned),
+        why: "measuring".to_owned(),
+    };
+    let mut admin = testbed.manager.admin()?;
+    let requested = clock::now().0;
+    admin.r#move(request).await?;
+    let seen_at: Vec<Vec<u64>> = testbed.ask(&Order::Collect).await?;
+    let committed = commit_of(testbed, key, owner).await?.max(requested);
+    propagation.note(requested, committed, &seen_at.concat());
+    Ok(())
+}
+
+async fn lease_of(testbed: &Testbed, key: Key) -> Result<v1::Lease> {
+    let request = v1::ListLeasesRequest {
+        namespace: NAMESPACE.to_owned(),
+        range: Some(KeyRange::one(key).into()),
+        owner: None,
+    };
+    let reply = testbed.manager.admin()?.list_leases(request).await?.into_inner();
+    reply.leases.into_iter().next().ok_or_else(|| Failure::from("a key is in no range"))
+}
+
+/// When the key was last granted to an Owner, by the boot-time clock in nanoseconds. The Manager's history has whole
+/// milliseconds, rounded down.
+async fn commit_of(testbed: &Testbed, key: Key, owner: &str) -> Result<u64> {
+    let request = v1::HistoryRequest { namespace: Some(NAMESPACE.to_owned()), key: Some(key.0), limit: 100 };
+    let reply = testbed.manager.admin()?.history(request).await?.into_inner();
+    let is_grant =
+        |decision: &&v1::Decision| decision.kind == "granted" && decision.owner.as_deref() == Some(owner);
+    let grant = reply.decisions.iter().rev().find(is_grant);
+    let grant = grant.ok_or_else(|| Failure::from("the Manager's history has no such move"))?;
+    let boot = clock::now().0;
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ago =
+        u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX).saturating_sub(grant.wall_time_ms * 1_000_000);
+    Ok(boot.saturating_sub(ago))
 }

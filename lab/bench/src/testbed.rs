@@ -1,28 +1,31 @@
 //! A Manager in a process of its own, and Owners and Lookups in a few others, as applications link them.
 
 mod clients;
-mod manager;
 mod meter;
-mod order;
 
 use std::time::{Duration, Instant};
 
+use centrifuge_core::id::ManagerId;
 use centrifuge_harness::Process;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 use tonic::transport::Channel;
 
-pub(crate) use self::clients::{ClientsArgs, make_room, run as run_clients};
-pub(crate) use self::manager::{MeasuredManager, POLL_INTERVAL, namespace_status};
+pub(crate) use self::clients::{ClientsPart, Counted, Kind, Order, make_room, run as run_clients};
 pub(crate) use self::meter::{Cost, Meter, Reading};
-pub(crate) use self::order::{Answer, Kind, Order};
-use crate::Failure;
-use crate::process::{hear, start, tell};
+use crate::process::{Part, ask_all, start_manager};
+use crate::{Failure, Result};
 
 /// The pool.
 pub(crate) const NAMESPACE: &str = "bench";
 /// How long it may take until everything is at rest.
 pub(crate) const REST_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often a condition is checked.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn owner_name(number: usize) -> String {
     format!("owner-{number}")
@@ -32,8 +35,72 @@ pub(crate) fn owner_url(name: &str) -> String {
     format!("http://{name}.example:8080")
 }
 
-/// The clients of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The Manager that is measured, in a process of its own; that ends, and its store is deleted, when this is dropped.
+pub(crate) struct MeasuredManager {
+    // The process goes before its directory.
+    process: Process,
+    _directory: Option<TempDir>,
+    id: ManagerId,
+    meter: Meter,
+    dialer: Dialer,
+}
+
+impl MeasuredManager {
+    /// Starts the process on a file of its own, and waits until it leads.
+    pub(crate) async fn start() -> Result<MeasuredManager> {
+        let directory = tempfile::tempdir()?;
+        let store = directory.path().join("centrifuge.db").display().to_string();
+        let manager = MeasuredManager::start_on(&["--store", &store]).await?;
+        Ok(MeasuredManager { _directory: Some(directory), ..manager })
+    }
+
+    /// The same on a store that somebody else looks after.
+    pub(crate) async fn start_on(store: &[&str]) -> Result<MeasuredManager> {
+        let (process, address, http) = start_manager(store).await?;
+        let (id, meter) = (ManagerId::from(address.as_str()), Meter { process: process.id(), http });
+        Ok(MeasuredManager { process, _directory: None, id, meter, dialer: Dialer::new() })
+    }
+
+    /// Where clients reach it.
+    pub(crate) fn address(&self) -> &str {
+        self.id.as_str()
+    }
+
+    /// An operator's connection.
+    pub(crate) fn admin(&self) -> Result<AdminClient<Channel>> {
+        Ok(self.dialer.admin(&self.id)?)
+    }
+
+    /// What it has cost by now.
+    pub(crate) async fn read_meter(&self) -> Result<Reading> {
+        self.meter.read().await
+    }
+
+    /// Fails if the process has ended by itself.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        Ok(self.process.check()?)
+    }
+
+    pub(crate) async fn create_namespace(
+        &self,
+        namespace: &str,
+        settings: Option<v1::Settings>,
+    ) -> Result<()> {
+        let request = v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings };
+        self.admin()?.create_namespace(request).await?;
+        Ok(())
+    }
+}
+
+/// What the Manager says of the pool.
+pub(crate) async fn pool_status(mut admin: AdminClient<Channel>) -> Result<v1::NamespaceStatus> {
+    let request = v1::ListNamespacesRequest { namespace: Some(NAMESPACE.to_owned()) };
+    let reply = admin.list_namespaces(request).await?.into_inner();
+    reply.namespaces.into_iter().next().ok_or_else(|| "the namespace is gone".into())
+}
+
+/// How many clients one process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Share {
     /// The number of its first Owner; the others are numbered on.
     pub(crate) first_owner: usize,
@@ -45,60 +112,44 @@ pub(crate) struct Share {
 pub(crate) struct Testbed {
     // The clients go first.
     clients: Vec<Process>,
-    manager: MeasuredManager,
+    pub(crate) manager: MeasuredManager,
     owners: usize,
     lookups: usize,
 }
 
 impl Testbed {
     /// Starts the processes and creates the namespace; clients start by an order.
-    pub(crate) async fn start(shares: &[Share], settings: v1::Settings) -> Result<Testbed, Failure> {
+    pub(crate) async fn start(shares: &[Share], settings: v1::Settings) -> Result<Testbed> {
         let manager = MeasuredManager::start().await?;
-        manager.create_namespace(NAMESPACE, settings).await?;
-        let clients = shares.iter().map(|share| start_clients(manager.address(), *share));
-        let clients = clients.collect::<Result<_, _>>()?;
+        manager.create_namespace(NAMESPACE, Some(settings)).await?;
+        let part = |share| Part::Clients(ClientsPart { manager: manager.address().to_owned(), share });
+        let clients = shares.iter().map(|share| part(*share).start()).collect::<Result<_, _>>()?;
         let owners = shares.iter().map(|share| share.owners).sum();
         let lookups = shares.iter().map(|share| share.lookups).sum();
         Ok(Testbed { clients, manager, owners, lookups })
     }
 
-    /// An operator's connection.
-    pub(crate) fn admin(&self) -> Result<AdminClient<Channel>, Failure> {
-        self.manager.admin()
+    /// Gives every process of clients an order, and waits until all have obeyed.
+    pub(crate) async fn order(&mut self, order: &Order) -> Result<()> {
+        self.ask(order).await.map(|_: Vec<()>| ())
     }
 
-    pub(crate) fn meter(&self) -> Meter {
-        self.manager.meter()
-    }
-
-    /// Gives every process of clients an order, and waits for all answers.
-    pub(crate) async fn order(&mut self, order: &Order) -> Result<Vec<Answer>, Failure> {
-        for process in &mut self.clients {
-            tell(process, order)?;
-        }
-        let mut answers = Vec::new();
-        for process in &mut self.clients {
-            match hear(process).await? {
-                Answer::Failed { why } => return Err(why.into()),
-                answer => answers.push(answer),
-            }
-        }
+    /// The same for an order that is answered.
+    pub(crate) async fn ask<A: DeserializeOwned>(&mut self, order: &Order) -> Result<Vec<A>> {
+        let answers = ask_all(&mut self.clients, |_| order).await?;
         self.manager.check()?;
         Ok(answers)
     }
 
     /// Waits until every Owner holds leases, nothing moves, and every Lookup has the latest table.
-    pub(crate) async fn await_rest(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn await_rest(&mut self) -> Result<()> {
         let since = Instant::now();
         loop {
-            let space = self.namespace().await?;
-            let is_whole = space.unowned_ranges == 0 && space.moving_ranges == 0;
-            let (mut owners, mut lookups) = (0, 0);
-            for answer in self.order(&Order::Count { lsn: space.lsn }).await? {
-                if let Answer::Counted { owners: holding, lookups: current } = answer {
-                    (owners, lookups) = (owners + holding, lookups + current);
-                }
-            }
+            let pool = self.status().await?;
+            let is_whole = pool.unowned_ranges == 0 && pool.moving_ranges == 0;
+            let counted: Vec<Counted> = self.ask(&Order::Count { lsn: pool.lsn }).await?;
+            let owners: usize = counted.iter().map(|counted| counted.owners).sum();
+            let lookups: usize = counted.iter().map(|counted| counted.lookups).sum();
             if is_whole && owners == self.owners && lookups == self.lookups {
                 return Ok(());
             }
@@ -106,32 +157,33 @@ impl Testbed {
                 return Err(Failure::from(format!(
                     "after {REST_TIMEOUT:?} {owners} of {} Owners hold leases, {lookups} of {} Lookups are up to \
                      date, {} ranges have no owner and {} move",
-                    self.owners, self.lookups, space.unowned_ranges, space.moving_ranges
+                    self.owners, self.lookups, pool.unowned_ranges, pool.moving_ranges
                 )));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    pub(crate) async fn namespace(&self) -> Result<v1::NamespaceStatus, Failure> {
-        self.manager.namespace(NAMESPACE).await
+    /// What the Manager says of the pool.
+    pub(crate) async fn status(&self) -> Result<v1::NamespaceStatus> {
+        pool_status(self.manager.admin()?).await
     }
 
     /// Unowned ranges no longer wait for anyone: the default.
-    pub(crate) async fn grant_at_once(&self) -> Result<(), Failure> {
+    pub(crate) async fn grant_at_once(&self) -> Result<()> {
         let settings = v1::Settings { min_owners: Some(1), ..v1::Settings::default() };
         let request = v1::ConfigureNamespaceRequest {
             namespace: NAMESPACE.to_owned(),
             settings: Some(settings),
             expected: None,
         };
-        self.admin()?.configure_namespace(request).await?;
+        self.manager.admin()?.configure_namespace(request).await?;
         Ok(())
     }
 
     /// Bytes of a snapshot of the table for each of its ranges.
-    pub(crate) async fn bytes_per_range(&self) -> Result<u64, Failure> {
-        let ranges = u64::from(self.namespace().await?.ranges);
+    pub(crate) async fn bytes_per_range(&self) -> Result<u64> {
+        let ranges = u64::from(self.status().await?.ranges);
         let request = v1::WatchRequest {
             namespace: NAMESPACE.to_owned(),
             lookup: vec![1; 16].into(),
@@ -139,18 +191,11 @@ impl Testbed {
             position: None,
             term: 0,
         };
-        let client = self.manager.dialer().lookup(&self.manager.id());
-        let mut client = client?;
+        let mut client = self.manager.dialer.lookup(&self.manager.id)?;
         let reply = client.watch(request).await?.into_inner().message().await?;
         match reply.and_then(|reply| reply.kind) {
             Some(v1::watch_reply::Kind::Update(update)) => Ok(update.news.len() as u64 / ranges.max(1)),
             _ => Err(Failure::from("the Manager gave no table")),
         }
     }
-}
-
-fn start_clients(manager: &str, share: Share) -> Result<Process, Failure> {
-    let [first, owners, lookups] = [share.first_owner, share.owners, share.lookups].map(|n| n.to_string());
-    let role = ["manager-clients", "--manager", manager, "--first-owner", &first];
-    start(&[&role[..], &["--owners", &owners, "--lookups", &lookups]].concat())
 }

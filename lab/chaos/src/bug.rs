@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::checker::Verdict;
-use crate::world::World;
+use crate::plan::World;
 
 /// Something that is wrong on purpose, which the checker must find. What concerns leaders needs etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -74,9 +74,10 @@ pub(crate) enum Bug {
     FleaseNeverRetries,
 }
 
-/// What happens to leaders, so that what is wrong with them has consequences.
+/// What happens to leaders or to Flease peers, so that what is wrong with them has consequences: for what the usual
+/// faults show too rarely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaderTrouble {
+pub(crate) enum Trouble {
     /// A leader is cut off from etcd, with some of the Owners on its side.
     CutOff,
     /// ... and etcd forgets its key at once, so that the next leads while it still may.
@@ -86,14 +87,9 @@ pub(crate) enum LeaderTrouble {
     /// A leader gets no answers from etcd when it has something to decide, and etcd forgets its key: it writes what
     /// it can while the next leads.
     Overwritten,
-}
-
-/// What happens to Flease peers, for what the usual faults show too rarely.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerTrouble {
-    /// Two groups hear each other only through one peer, which dies and comes back at once.
+    /// Two groups of peers hear each other only through one peer, which dies and comes back at once.
     SharedVoterDies,
-    /// A minority is cut off, and every datagram comes twice.
+    /// A minority of peers is cut off, and every datagram comes twice.
     DoubledMinority,
 }
 
@@ -116,27 +112,8 @@ impl Bug {
 
     /// What is wrong in the Managers' or the peers' machine: the simulator's bug of the same name.
     pub(crate) fn in_machine(self) -> Option<MachineBug> {
-        Some(match self {
-            Bug::DeposedLeaderRenews => MachineBug::DeposedLeaderRenews,
-            Bug::LeaderDoesNotWait => MachineBug::LeaderDoesNotWait,
-            Bug::LeaderForgetsHolds => MachineBug::LeaderForgetsHolds,
-            Bug::StandbyUsesOwnTimes => MachineBug::StandbyUsesOwnTimes,
-            Bug::GenerationReused => MachineBug::GenerationReused,
-            Bug::AnswerBeforeCommit => MachineBug::AnswerBeforeCommit,
-            Bug::UnknownThenNextIndex => MachineBug::UnknownThenNextIndex,
-            Bug::UnclaimedGrantedEarly => MachineBug::UnclaimedGrantedEarly,
-            Bug::FleaseBallotRanges => MachineBug::FleaseBallotRanges,
-            Bug::FleaseExpiryAtWrite => MachineBug::FleaseExpiryAtWrite,
-            Bug::FleaseShortRecovery => MachineBug::FleaseShortRecovery,
-            Bug::FleaseOwnVoteInRecovery => MachineBug::FleaseOwnVoteInRecovery,
-            Bug::FleaseAcksCountedTwice => MachineBug::FleaseAcksCountedTwice,
-            Bug::FleaseNackSwallowed => MachineBug::FleaseNackSwallowed,
-            Bug::FleaseNoSafetyPeriod => MachineBug::FleaseNoSafetyPeriod,
-            Bug::FleaseReleaseOfAnyLease => MachineBug::FleaseReleaseOfAnyLease,
-            Bug::FleaseEpochKept => MachineBug::FleaseEpochKept,
-            Bug::FleaseNeverRetries => MachineBug::FleaseNeverRetries,
-            _ => return None,
-        })
+        let value = self.to_possible_value()?;
+        MachineBug::ALL.iter().copied().find(|machine| machine.name() == value.get_name())
     }
 
     /// What is wrong in what drives it.
@@ -149,29 +126,22 @@ impl Bug {
         })
     }
 
-    /// What must happen to leaders for it to be seen; `None`: it does not concern them.
-    pub(crate) fn trouble(self) -> Option<LeaderTrouble> {
+    /// What must happen for it to be seen; `None`: the usual faults are enough.
+    pub(crate) fn trouble(self) -> Option<Trouble> {
         Some(match self {
             Bug::OutlivedLeader | Bug::DeposedLeaderRenews | Bug::SilenceRenews | Bug::LeaseFromAnswer => {
-                LeaderTrouble::CutOff
+                Trouble::CutOff
             }
             Bug::LeaderDoesNotWait
             | Bug::LeaderForgetsHolds
             | Bug::StandbyUsesOwnTimes
-            | Bug::GenerationReused => LeaderTrouble::Deposed,
-            Bug::AnswerBeforeCommit | Bug::UnknownThenNextIndex => LeaderTrouble::Undecided,
-            Bug::UncomparedCommit => LeaderTrouble::Overwritten,
+            | Bug::GenerationReused => Trouble::Deposed,
+            Bug::AnswerBeforeCommit | Bug::UnknownThenNextIndex => Trouble::Undecided,
+            Bug::UncomparedCommit => Trouble::Overwritten,
+            Bug::FleaseOwnVoteInRecovery | Bug::FleaseShortRecovery => Trouble::SharedVoterDies,
+            Bug::FleaseAcksCountedTwice => Trouble::DoubledMinority,
             _ => return None,
         })
-    }
-
-    /// What must happen to peers for it to be seen; `None`: the usual faults are enough.
-    pub(crate) fn peer_trouble(self) -> Option<PeerTrouble> {
-        match self {
-            Bug::FleaseOwnVoteInRecovery | Bug::FleaseShortRecovery => Some(PeerTrouble::SharedVoterDies),
-            Bug::FleaseAcksCountedTwice => Some(PeerTrouble::DoubledMinority),
-            _ => None,
-        }
     }
 
     /// Whether the checker found what it had to find, under the right name.

@@ -1,42 +1,39 @@
 //! `failover`: the leader is ended under load, again and again, and nobody loses anything.
 
-mod outcome;
-
 use std::error::Error;
 use std::io;
 use std::time::Duration;
 
 use centrifuge_core::settings::Drift;
+use centrifuge_harness::samples::{Percentiles, Samples};
 use centrifuge_harness::wait::poll;
 use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::config::{ConfigArgs, EtcdArgs};
 use centrifuge_server::store::{PeerKey, PeerOptions};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use self::outcome::{Gathering, Outcome};
-use crate::checker::{self, Percentiles};
+use crate::checker;
 use crate::lines::{HarnessLine, Nanos, true_now};
-use crate::lookup_fleet::LookupFleet;
-use crate::plan::{Sizes, Times};
-use crate::pool::{Node, Pool, PoolPlan};
-use crate::proxy::LinkFaults;
+use crate::observer::Observer;
+use crate::plan::{Sizes, Times, World};
+use crate::pool::{Node, Part, Pool, PoolPlan, Return};
 use crate::run::PlaceArgs;
-use crate::run_environment::{Place, RunEnvironment};
-use crate::world::World;
+use crate::run_environment::{Outcome, RunEnvironment, conduct};
 
 /// How long a new leader may take before the run is given up.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many Lookups one process has.
 const FLEET_SIZE: u32 = 500;
+/// How often the Managers are asked how many watch them. What comes within this time is not told apart.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the harness looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What can be asked.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FailoverArgs {
-    /// Where the Managers keep their table; on a file there is one Manager, which is started again
-    #[arg(long, value_enum, default_value = "etcd")]
-    store: StoreKind,
     /// How often the leader is ended
     #[arg(long, default_value_t = 50)]
     times: u32,
@@ -46,12 +43,6 @@ pub(crate) struct FailoverArgs {
     /// How many more Lookups watch the pool, in processes of five hundred, and must find the next leader
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4_500))]
     lookups: u32,
-    /// How many nodes of etcd; with five, another machine is killed together with the leader's
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
-    etcd: u8,
-    /// How many Managers; one on a file
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
-    managers: u8,
     /// The leader lease; the Manager's default unless given
     #[arg(long, value_name = "DURATION")]
     leader_lease: Option<String>,
@@ -61,15 +52,13 @@ pub(crate) struct FailoverArgs {
     /// What pauses are drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one line of JSON instead of a report
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     place: PlaceArgs,
 }
 
 /// How a leader is ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum Ending {
     Kill,
     Term,
@@ -85,66 +74,39 @@ struct Round {
 
 /// Runs, prints, and says whether all was good.
 pub(crate) fn run(args: &FailoverArgs) -> Result<bool, Box<dyn Error>> {
-    let environment = match RunEnvironment::find(&args.place)? {
-        Place::Here(environment) => environment,
-        Place::Done(is_good) => return Ok(is_good),
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let outcome = match runtime.block_on(perform(args, &environment)) {
-        Ok(outcome) => outcome,
-        Err(error) => return Err(environment.failed(error)),
-    };
-    let is_good = outcome.is_good();
-    let kept = environment.close(is_good);
-    if args.json {
-        println!("{}", outcome.json());
-    } else {
-        print!("{}", outcome.words());
-    }
-    if let Some(kept) = kept {
-        eprintln!("journals and logs: {}", kept.display());
-    }
-    Ok(is_good)
+    conduct(&args.place, async |environment| perform(args, environment).await)
 }
 
-async fn perform(args: &FailoverArgs, environment: &RunEnvironment) -> Result<Outcome, Box<dyn Error>> {
-    let is_file = args.store == StoreKind::File;
+/// The pool whose leader is ended.
+fn plan(args: &FailoverArgs, environment: &RunEnvironment) -> Result<PoolPlan, Box<dyn Error>> {
     let sizes = Sizes {
-        etcd: if args.store == StoreKind::Etcd { args.etcd } else { 0 },
-        managers: if is_file { 1 } else { args.managers },
         owners: 6,
-        joiners: 0,
         callers: 4,
         lookup_fleets: u8::try_from(args.lookups.div_ceil(FLEET_SIZE))?,
-        peers: 0,
         keys: 96,
+        ..args.place.leaders(args.place.store)
     };
     // Fleets have what the Manager gives by default: news when there is some, and a sign of life now and then.
     let heartbeat = if args.lookups > 0 { Duration::from_secs(5) } else { Times::LASTING.heartbeat };
-    let plan = PoolPlan {
-        world: if args.store == StoreKind::None { World::Diskless } else { World::Managers },
-        seed: args.seed,
+    let world = if args.place.store == StoreKind::None { World::Diskless } else { World::Managers };
+    let leadership = [("leader-lease", &args.leader_lease), ("campaign-interval", &args.campaign_interval)];
+    let leadership = leadership.into_iter().filter_map(|(name, time)| Some((name, time.clone()?)));
+    Ok(PoolPlan {
         sizes,
         times: Times { heartbeat, ..Times::LASTING },
-        store: args.store,
-        is_loopback: environment.is_loopback,
-        id: environment.id,
-        directory: environment.directory().to_owned(),
-        bug: None,
-        is_skewed: false,
-        link_faults: LinkFaults::NONE,
-        leader_lease: args.leader_lease.clone(),
-        campaign_interval: args.campaign_interval.clone(),
-        other_build: None,
-        is_direct: false,
+        store: args.place.store,
+        leadership: leadership.collect(),
         lookups_each: args.lookups.checked_div(u32::from(sizes.lookup_fleets)).unwrap_or(0),
-        is_planned_only: false,
-    };
+        ..PoolPlan::new(environment, world, args.seed)
+    })
+}
+
+async fn perform(args: &FailoverArgs, environment: &RunEnvironment) -> Result<Outcome, Box<dyn Error>> {
     let leader_lease = leader_lease(args)?;
     let mut rng = Rng::new(args.seed);
-    let mut pool = Pool::start(plan, rng.fork()).await?;
-    let observe = || LookupFleet::observe(pool.metrics(), environment.directory());
-    let fleet = (sizes.lookup_fleets > 0).then(observe).transpose()?;
+    let mut pool = Pool::start(plan(args, environment)?, rng.fork()).await?;
+    let observe = || Observer::start(pool.metrics(), SAMPLE_INTERVAL, environment.directory());
+    let fleet = (args.lookups > 0).then(observe).transpose()?;
     if let Some(fleet) = &fleet {
         all_watch(&mut pool, fleet, 0).await?;
     }
@@ -165,35 +127,94 @@ async fn perform(args: &FailoverArgs, environment: &RunEnvironment) -> Result<Ou
         }
         rounds.push(round);
     }
-    let gathering = fleet.map(|fleet| Gathering {
-        lookups: lookups(&pool),
-        all_watch: Percentiles::of(rounds.iter().filter_map(|round| round.watched).collect()),
-        most_requests: fleet.most_since(since),
+    let gathered = fleet.map(|fleet| {
+        let [leader, any] = fleet.most_since(since);
+        json!({
+            "lookups": lookups(&pool),
+            "all_watch_ms": percentiles(rounds.iter().filter_map(|round| round.watched)),
+            "most_requests": { "leader": leader, "any_manager": any },
+        })
     });
     pool.note(HarnessLine::Calm { at: true_now() })?;
     tokio::time::sleep(pool.plan.times.unowned_delay + Duration::from_secs(4)).await;
     pool.end().await?;
     let (leases_lost, notices) = checker::changes_since(environment.directory(), since)?;
-    Ok(Outcome {
-        store: args.store,
-        times: args.times,
-        end: args.end,
-        leader_lease,
-        gathering,
-        first_renewal: Percentiles::of(rounds.iter().map(|round| round.first).collect()),
-        all_renewed: Percentiles::of(rounds.iter().map(|round| round.last).collect()),
-        leases_lost,
-        notices,
-        verdict: checker::check(environment.directory())?,
-    })
+    let verdict = checker::check(environment.directory())?;
+    let mut json = json!({
+        "store": args.place.store,
+        "times": args.times,
+        "end": args.end,
+        "leader_lease_ms": u64::try_from(leader_lease.as_millis())?,
+        "first_renewal_ms": percentiles(rounds.iter().map(|round| round.first)),
+        "all_renewed_ms": percentiles(rounds.iter().map(|round| round.last)),
+        "leases_lost": leases_lost,
+        "false_losses": notices,
+        "violations": verdict.violations.len(),
+        "checks": verdict.checks,
+        "replies": verdict.replies,
+        "details": verdict.violations,
+    });
+    if let (Some(json), Some(Value::Object(gathered))) = (json.as_object_mut(), gathered) {
+        json.extend(gathered);
+    }
+    let is_good = leases_lost == 0 && notices == 0 && verdict.violations.is_empty();
+    Ok(Outcome { is_good, words: words(&json), json })
+}
+
+fn words(json: &Value) -> String {
+    let text = |name: &str| json[name].as_str().unwrap_or_default();
+    let times = |name: &str| {
+        let times = &json[name];
+        format!("p50 {} ms, p99 {} ms, longest {} ms", times["p50"], times["p99"], times["max"])
+    };
+    let mut words = format!(
+        "failover: the leader was ended by SIG{} {} times on store {}, {} requests were answered meanwhile\n\
+         first renewal answered by the next leader: {}; the leader lease is {} ms\n\
+         every Owner's renewal answered: {}\n\
+         leases lost: {}\nfalse losses: {}\nviolations: {}\n",
+        text("end").to_uppercase(),
+        json["times"],
+        text("store"),
+        json["replies"],
+        times("first_renewal_ms"),
+        json["leader_lease_ms"],
+        times("all_renewed_ms"),
+        json["leases_lost"],
+        json["false_losses"],
+        json["violations"],
+    );
+    if let (Some(lookups), most) = (json.get("lookups"), &json["most_requests"]) {
+        let at_most = |time: &str| {
+            format!(
+                "a leader had at most {}, any Manager {}",
+                most["leader"][time], most["any_manager"][time]
+            )
+        };
+        words.push_str(&format!(
+            "all of {lookups} Lookups watched the next leader: {}\n\
+             requests to watch in 100 ms: {}; in a second {}\n",
+            times("all_watch_ms"),
+            at_most("in_100_ms"),
+            at_most("in_1_s"),
+        ));
+    }
+    for sentence in json["details"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        words.push_str(&format!("  {sentence}\n"));
+    }
+    words
+}
+
+/// In milliseconds.
+fn percentiles(times: impl Iterator<Item = Nanos>) -> Percentiles {
+    times.map(Duration::from_nanos).collect::<Samples>().percentiles(Duration::from_millis(1))
 }
 
 /// What the Managers make of the settings.
 fn leader_lease(args: &FailoverArgs) -> Result<Duration, Box<dyn Error>> {
-    if args.store == StoreKind::None {
+    if args.place.store == StoreKind::None {
         return Ok(usual_peer().election().leader_lease(Drift::default()));
     }
-    let is_etcd = args.store == StoreKind::Etcd;
+    let is_etcd = args.place.store == StoreKind::Etcd;
     let etcd_endpoints = is_etcd.then(|| "http://127.0.0.1:2379".to_owned());
     let wanted = ConfigArgs {
         store: is_etcd.then(|| "etcd".into()),
@@ -216,17 +237,18 @@ async fn change_leader(
     pool: &mut Pool,
     rng: &mut Rng,
     end: Ending,
-    fleet: Option<&LookupFleet>,
+    fleet: Option<&Observer>,
 ) -> Result<Round, Box<dyn Error>> {
     let (leader, term) = find_leader(pool).await?;
     // So that the end meets every phase of renewals.
     tokio::time::sleep(rng.between(Duration::ZERO, Duration::from_secs(1))).await;
-    let victims = if end == Ending::Kill { victims(pool, leader, rng) } else { vec![Node::Manager(leader)] };
+    let victims =
+        if end == Ending::Kill { victims(pool, leader, rng) } else { vec![Part::Manager.node(leader)] };
     let ended_at = true_now();
     for node in &victims {
         match end {
             Ending::Kill => pool.kill(*node)?,
-            Ending::Term => pool.retire(*node)?,
+            Ending::Term => pool.ask_to_leave(*node, Return::Never)?,
         }
     }
     if pool.plan.sizes.managers == 1 {
@@ -256,9 +278,8 @@ async fn change_leader(
 /// Starts the next lives of processes, when nothing is left of the ones before.
 async fn start_again(pool: &mut Pool, nodes: &[Node]) -> Result<(), Box<dyn Error>> {
     for node in nodes {
-        let retired = async || pool.has_retired(*node).map(|has| has.then_some(())).transpose();
         let late = || format!("{node} did not end within {LEADER_TIMEOUT:?} after it was told to");
-        poll(POLL_INTERVAL, LEADER_TIMEOUT, retired).await.ok_or_else(late)??;
+        observe(pool, |pool| pool.running_life(*node).is_none().then_some(())).await?.ok_or_else(late)?;
         pool.start_process(*node)?;
     }
     Ok(())
@@ -270,7 +291,7 @@ fn lookups(pool: &Pool) -> u32 {
 }
 
 /// When every Lookup was first seen to watch a leader of a later term. The callers' are among them.
-async fn all_watch(pool: &mut Pool, fleet: &LookupFleet, term: u64) -> Result<Nanos, Box<dyn Error>> {
+async fn all_watch(pool: &mut Pool, fleet: &Observer, term: u64) -> Result<Nanos, Box<dyn Error>> {
     let wanted = u64::from(lookups(pool)) + u64::from(pool.plan.sizes.callers);
     let late = || format!("not all of {wanted} Lookups watched the leader within {LEADER_TIMEOUT:?}");
     observe(pool, |_| fleet.gathered(term, wanted)).await?.ok_or_else(|| late().into())
@@ -278,13 +299,14 @@ async fn all_watch(pool: &mut Pool, fleet: &LookupFleet, term: u64) -> Result<Na
 
 /// The leader, and with five nodes of etcd its machine and another one.
 fn victims(pool: &Pool, leader: u8, rng: &mut Rng) -> Vec<Node> {
-    let mut victims = vec![Node::Manager(leader)];
+    let mut victims = vec![Part::Manager.node(leader)];
     let etcd = pool.plan.sizes.etcd;
     if etcd >= 5 {
         let other = rng.pick((0..etcd).filter(|index| *index != leader).collect());
-        victims.push(Node::Etcd(leader));
-        victims.extend(other.map(Node::Etcd));
-        victims.extend(other.filter(|index| *index < pool.plan.sizes.managers).map(Node::Manager));
+        victims.push(Part::Etcd.node(leader));
+        victims.extend(other.map(|index| Part::Etcd.node(index)));
+        let manager = other.filter(|index| *index < pool.plan.sizes.managers);
+        victims.extend(manager.map(|index| Part::Manager.node(index)));
     }
     victims
 }

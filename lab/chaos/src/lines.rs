@@ -6,13 +6,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use centrifuge::lookup::LossReason;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::world::World;
+use crate::plan::World;
 
 /// The machine's boot-time clock in nanoseconds, which no rate makes wrong: all processes read the same one.
 pub(crate) type Nanos = u64;
@@ -46,14 +47,7 @@ impl Span {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OwnerLine {
     /// It has joined, as this session. One that does not migrate loses its state with every recall.
-    Joined {
-        session: String,
-        #[serde(default)]
-        url: String,
-        #[serde(default)]
-        migrates: bool,
-        at: Nanos,
-    },
+    Joined { session: String, url: String, migrates: bool, at: Nanos },
     /// It begins to send state of a range to the Owner at this address.
     Sends { to: String, at: Nanos },
     /// It was told to end, and leaves. Unless it was drained, what it still had is lost.
@@ -117,27 +111,27 @@ impl From<LossReason> for Why {
     }
 }
 
+/// What a run is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) world: World,
+    pub(crate) keys: u32,
+    pub(crate) contact_timeout: Nanos,
+    pub(crate) notice_bound: Nanos,
+    /// How long after its end a fault may still cost state.
+    pub(crate) aftermath: Nanos,
+    /// Pauses that add up to no more than this cost no lease.
+    pub(crate) harmless_pause: Nanos,
+    /// Nothing happens but planned operations, which lose nothing.
+    pub(crate) is_planned_only: bool,
+}
+
 /// What the harness writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum HarnessLine {
     /// What the run is about.
-    Plan {
-        #[serde(default)]
-        world: World,
-        keys: u32,
-        contact_timeout: Nanos,
-        notice_bound: Nanos,
-        /// How long after its end a fault may still cost state.
-        #[serde(default)]
-        aftermath: Nanos,
-        /// Pauses that add up to no more than this cost no lease.
-        #[serde(default)]
-        harmless_pause: Nanos,
-        /// Nothing happens but planned operations, which lose nothing.
-        #[serde(default)]
-        is_planned_only: bool,
-    },
+    Plan(Plan),
     /// A process was started; `life` counts the processes of a name.
     Started { name: String, life: u32, ppm: i32, at: Nanos },
     /// The clock of a process will be further from true time than any may be, and when it is right again.
@@ -161,20 +155,18 @@ pub(crate) enum HarnessLine {
     /// ... and does again.
     Healed { from: String, to: String, at: Nanos },
     /// Messages between the two are lost, delayed, doubled and overtake each other, more than usual.
-    Storm {
-        #[serde(alias = "client")]
-        from: String,
-        #[serde(alias = "manager")]
-        to: String,
-        at: Nanos,
-        until: Nanos,
-    },
+    Storm { from: String, to: String, at: Nanos, until: Nanos },
     /// etcd is told to forget who leads.
     Deposed { at: Nanos },
     /// No more faults; every process runs.
     Calm { at: Nanos },
     /// The processes are told to end.
     Over { at: Nanos },
+}
+
+/// A length of time as the clock counts it.
+pub(crate) fn nanos(time: Duration) -> Nanos {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Appends lines to a file.
@@ -190,10 +182,7 @@ impl Journal {
     }
 
     /// Writes some lines in one call.
-    pub(crate) fn write<'a, L: Serialize + 'a>(
-        &self,
-        lines: impl IntoIterator<Item = &'a L>,
-    ) -> io::Result<()> {
+    pub(crate) fn write<L: Serialize>(&self, lines: &[L]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for line in lines {
             serde_json::to_writer(&mut bytes, line)?;

@@ -7,7 +7,7 @@ mod bug;
 mod checker;
 mod failover;
 mod lines;
-mod lookup_fleet;
+mod observer;
 mod plan;
 mod pool;
 mod proxy;
@@ -15,7 +15,6 @@ mod report;
 mod roles;
 mod run;
 mod run_environment;
-mod world;
 
 use std::error::Error;
 use std::path::PathBuf;

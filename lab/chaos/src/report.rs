@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::bug::Bug;
-use crate::checker::{Percentiles, Verdict};
-use crate::world::World;
+use crate::checker::Verdict;
+use crate::plan::World;
 
 /// How many sentences of each kind are shown.
 const SHOWN: usize = 20;
@@ -26,8 +25,6 @@ pub(crate) struct Report {
     pub(crate) operations: BTreeMap<String, u64>,
     pub(crate) race_drops: u64,
     pub(crate) verdict: Verdict,
-    /// Where the journals are, if they were kept.
-    pub(crate) kept: Option<PathBuf>,
 }
 
 impl Report {
@@ -50,56 +47,47 @@ impl Report {
             "checks": verdict.checks,
             "leases": verdict.leases,
             "violations": verdict.violations.len(),
-            "unavailable_ms": percentiles(&verdict.unavailable_ms),
+            "unavailable_ms": verdict.unavailable_ms,
             "details": self.sentences(),
         });
-        match self.world {
-            World::Managers | World::Diskless => self.add_managers(&mut value),
-            World::Flease => self.add_peers(&mut value),
+        let peers = &verdict.peers;
+        let more = match self.world {
+            World::Managers | World::Diskless => json!({
+                "store": self.store,
+                "operations": self.operations,
+                "replies": verdict.replies,
+                "losses": verdict.losses,
+                "notices": verdict.notices,
+                "missed_losses": verdict.missed_losses.len(),
+                "false_losses": verdict.false_losses.len(),
+                "race_drops": self.race_drops,
+            }),
+            World::Flease => json!({
+                "acquired": peers.acquired,
+                "lost": peers.lost,
+                "clocks_astray": peers.astray,
+                "stepped_down": peers.stepped_down,
+            }),
+        };
+        if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
+            value.extend(more);
         }
         if let Some(bug) = self.bug {
             value["bug"] = json!(bug);
             value["found"] = json!(bug.is_found(verdict));
         }
-        if let Some(kept) = &self.kept {
-            value["kept"] = json!(kept);
-        }
         value
-    }
-
-    fn add_managers(&self, value: &mut Value) {
-        let verdict = &self.verdict;
-        value["store"] = json!(self.store);
-        value["operations"] = json!(self.operations);
-        value["replies"] = json!(verdict.replies);
-        value["losses"] = json!(verdict.losses);
-        value["notices"] = json!(verdict.notices);
-        value["missed_losses"] = json!(verdict.missed_losses.len());
-        value["false_losses"] = json!(verdict.false_losses.len());
-        value["race_drops"] = json!(self.race_drops);
-    }
-
-    fn add_peers(&self, value: &mut Value) {
-        let peers = &self.verdict.peers;
-        value["acquired"] = json!(peers.acquired);
-        value["lost"] = json!(peers.lost);
-        value["clocks_astray"] = json!(peers.astray);
-        value["stepped_down"] = json!(peers.stepped_down);
     }
 
     pub(crate) fn words(&self) -> String {
         let gaps = &self.verdict.unavailable_ms;
         let mut text = format!("chaos: {} s, seed {}, network {}", self.seconds, self.seed, self.network);
-        text.push_str(&match self.world {
-            World::Managers | World::Diskless => self.words_of_managers(),
-            World::Flease => self.words_of_peers(),
-        });
-        let whose = match self.world {
-            World::Managers | World::Diskless => "an owner",
-            World::Flease => "a holder",
+        let (seen, whose) = match self.world {
+            World::Managers | World::Diskless => (self.words_of_managers(), "an owner"),
+            World::Flease => (self.words_of_peers(), "a holder"),
         };
         text.push_str(&format!(
-            "without {whose}: {} times, p50 {} ms, p99 {} ms, longest {} ms\n",
+            "{seen}without {whose}: {} times, p50 {} ms, p99 {} ms, longest {} ms\n",
             gaps.count, gaps.p50, gaps.p99, gaps.max
         ));
         for sentence in self.sentences() {
@@ -108,9 +96,6 @@ impl Report {
         if let Some(bug) = self.bug {
             let outcome = if bug.is_found(&self.verdict) { "found" } else { "NOT found" };
             text.push_str(&format!("injected bug: {bug:?}: {outcome}\n"));
-        }
-        if let Some(kept) = &self.kept {
-            text.push_str(&format!("journals and logs: {}\n", kept.display()));
         }
         text
     }
@@ -163,9 +148,4 @@ impl Report {
 /// What there was, and how often.
 fn list<K: Display>(counts: &BTreeMap<K, u64>) -> String {
     counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
-}
-
-/// As JSON.
-pub(crate) fn percentiles(times: &Percentiles) -> Value {
-    json!({ "count": times.count, "p50": times.p50, "p99": times.p99, "max": times.max })
 }

@@ -3,25 +3,23 @@
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::stop::told_to_stop;
 use clap::{Args, ValueEnum};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::bug::Bug;
 use crate::checker;
 use crate::lines::{HarnessLine, true_now};
-use crate::plan::{NetworkKind, Sizes};
-use crate::pool::{Faults, Operations, Pool, PoolPlan, RaceDrops};
+use crate::observer::Observer;
+use crate::plan::{NetworkKind, Sizes, World};
+use crate::pool::{Faults, Operations, Pool, PoolPlan};
 use crate::proxy::LinkFaults;
 use crate::report::Report;
-use crate::run_environment::{Place, RunEnvironment};
-use crate::world::World;
+use crate::run_environment::{Outcome, RunEnvironment, conduct};
 
 /// How long faults go on unless somebody says otherwise.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
@@ -33,6 +31,8 @@ const PLANNED_CALM: Duration = Duration::from_secs(5);
 const JOINERS: u8 = 3;
 /// How often the harness looks whether something is due.
 const TICK: Duration = Duration::from_millis(20);
+/// How often the Managers' metrics are read.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -49,18 +49,6 @@ pub(crate) struct RunArgs {
     /// What everything is drawn from; another each time unless given
     #[arg(long)]
     seed: Option<u64>,
-    /// Print one line of JSON instead of a report
-    #[arg(long)]
-    json: bool,
-    /// Where the Managers keep their table
-    #[arg(long, value_enum, default_value = "etcd")]
-    store: StoreKind,
-    /// How many nodes of etcd; with five, any two machines are killed at a time
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
-    etcd: u8,
-    /// How many Managers; one on a file
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
-    managers: u8,
     /// How many Owners; three more come and go in join storms
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=27))]
     owners: u8,
@@ -95,9 +83,21 @@ pub(crate) struct RunArgs {
     place: PlaceArgs,
 }
 
-/// Where a run takes place and what stays of it.
+/// What every run is told: its Managers, where it takes place and what stays of it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlaceArgs {
+    /// Where the Managers keep their table; on a file there is one Manager
+    #[arg(long, value_enum, default_value = "etcd")]
+    pub(crate) store: StoreKind,
+    /// How many nodes of etcd; with five, two machines are killed at a time
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub(crate) etcd: u8,
+    /// How many Managers; one on a file
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub(crate) managers: u8,
+    /// Print one line of JSON instead of a report
+    #[arg(long)]
+    pub(crate) json: bool,
     /// How processes reach each other
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) network: NetworkKind,
@@ -109,6 +109,17 @@ pub(crate) struct PlaceArgs {
     pub(crate) inside: Option<u32>,
 }
 
+impl PlaceArgs {
+    /// How many processes lead, and how many keep their table.
+    pub(crate) fn leaders(&self, store: StoreKind) -> Sizes {
+        Sizes {
+            etcd: if store == StoreKind::Etcd { self.etcd } else { 0 },
+            managers: if store == StoreKind::File { 1 } else { self.managers },
+            ..Sizes::default()
+        }
+    }
+}
+
 impl RunArgs {
     fn length(&self) -> Duration {
         let usual = if self.bug.is_some() { DEFAULT_LENGTH_WITH_BUG } else { DEFAULT_LENGTH };
@@ -116,20 +127,17 @@ impl RunArgs {
     }
 
     fn store(&self) -> StoreKind {
-        if self.world == World::Diskless { StoreKind::None } else { self.store }
+        if self.world == World::Diskless { StoreKind::None } else { self.place.store }
     }
 
     fn sizes(&self) -> Sizes {
-        let is_file = self.store == StoreKind::File;
         match self.world {
             World::Managers | World::Diskless => Sizes {
-                etcd: if self.store() == StoreKind::Etcd { self.etcd } else { 0 },
-                managers: if is_file { 1 } else { self.managers },
                 owners: self.owners,
                 joiners: if self.has_operations() { JOINERS } else { 0 },
                 callers: self.callers,
                 keys: self.keys,
-                ..Sizes::default()
+                ..self.place.leaders(self.store())
             },
             World::Flease => Sizes { peers: self.peers, keys: self.cells, ..Sizes::default() },
         }
@@ -149,7 +157,7 @@ impl RunArgs {
             return Err("there are no planned operations among Flease peers, nor where something else is wrong on purpose"
                 .to_owned());
         }
-        if self.store == StoreKind::None && self.world != World::Diskless {
+        if self.place.store == StoreKind::None && self.world != World::Diskless {
             return Err(
                 "Managers without a store are a world of their own: add `--world diskless`".to_owned()
             );
@@ -168,52 +176,33 @@ impl RunArgs {
 /// Runs, prints, and says whether all was good.
 pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
     args.check()?;
-    let environment = match RunEnvironment::find(&args.place)? {
-        Place::Here(environment) => environment,
-        Place::Done(is_good) => return Ok(is_good),
-    };
     let seed = args.seed.unwrap_or_else(|| true_now() % 1_000_000);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut report = match runtime.block_on(perform(args, &environment, seed)) {
-        Ok(report) => report,
-        Err(error) => return Err(environment.failed(error)),
-    };
-    let is_good = report.is_good();
-    report.kept = environment.close(is_good);
-    if args.json {
-        println!("{}", report.json());
-    } else {
-        print!("{}", report.words());
-    }
-    Ok(is_good)
+    conduct(&args.place, async |environment| {
+        let report = perform(args, environment, seed).await?;
+        Ok(Outcome { is_good: report.is_good(), json: report.json(), words: report.words() })
+    })
 }
 
 async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Result<Report, Box<dyn Error>> {
     let mut rng = Rng::new(seed);
+    // Without a store it follows from Flease's times.
+    let leadership = [("leader-lease", leader_lease(args.bug)), ("campaign-interval", "500ms")];
+    let leadership = leadership.into_iter().filter(|_| args.world != World::Diskless);
     let plan = PoolPlan {
-        world: args.world,
-        seed,
         sizes: args.sizes(),
-        times: args.world.times(),
         store: args.store(),
-        is_loopback: environment.is_loopback,
-        id: environment.id,
-        directory: environment.directory().to_owned(),
         bug: args.bug,
         is_skewed: true,
         link_faults: if args.is_planned_only() { LinkFaults::NONE } else { LinkFaults::USUAL },
-        // Without a store it follows from Flease's times.
-        leader_lease: (args.world != World::Diskless).then(|| leader_lease(args.bug).to_owned()),
-        campaign_interval: (args.world != World::Diskless).then(|| "500ms".to_owned()),
+        leadership: leadership.map(|(name, time)| (name, time.to_owned())).collect(),
         other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
         is_direct: args.direct,
-        lookups_each: 0,
         is_planned_only: args.is_planned_only(),
+        ..PoolPlan::new(environment, args.world, seed)
     };
     eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
     let mut pool = Pool::start(plan, rng.fork()).await?;
-    let races = Arc::new(Mutex::new(RaceDrops::default()));
-    let looking = tokio::spawn(look(Arc::clone(&races), pool.metrics()));
+    let observer = Observer::start(pool.metrics(), LOOK_INTERVAL, environment.directory())?;
     let mut faults = Faults::new(rng.fork(), &pool);
     let mut operations = Operations::new(rng.fork(), &pool);
     let began = Instant::now();
@@ -224,13 +213,11 @@ async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Res
     if !ended {
         settle(&mut pool).await?;
     }
-    looking.abort();
     let seconds = began.elapsed().as_secs();
     let counted = counts(&faults, &pool);
     pool.end().await?;
     eprintln!("checking the journals");
     let verdict = checker::check(environment.directory())?;
-    let race_drops = races.lock().await.total();
     Ok(Report {
         world: args.world,
         seed,
@@ -240,9 +227,8 @@ async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Res
         bug: args.bug,
         faults: counted,
         operations: operations.counts().clone(),
-        race_drops,
+        race_drops: observer.races(),
         verdict,
-        kept: None,
     })
 }
 
@@ -295,14 +281,6 @@ async fn settle(pool: &mut Pool) -> io::Result<()> {
         tokio::time::sleep(TICK).await;
     }
     Ok(())
-}
-
-/// Reads the Managers' metrics now and then.
-async fn look(races: Arc<Mutex<RaceDrops>>, managers: Vec<std::net::SocketAddr>) {
-    loop {
-        races.lock().await.look(&managers).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
 }
 
 fn counts(faults: &Faults, pool: &Pool) -> std::collections::BTreeMap<String, u64> {

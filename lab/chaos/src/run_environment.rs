@@ -10,6 +10,7 @@ use centrifuge_harness::Process;
 use centrifuge_harness::signals::end_with;
 use centrifuge_harness::wait::POLL_INTERVAL;
 use centrifuge_server::stop::told_to_stop;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::plan::NetworkKind;
@@ -20,7 +21,7 @@ use crate::run::PlaceArgs;
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A run happens here, or has happened in a process inside namespaces.
-pub(crate) enum Place {
+enum Place {
     Here(RunEnvironment),
     Done(bool),
 }
@@ -36,7 +37,7 @@ pub(crate) struct RunEnvironment {
 
 impl RunEnvironment {
     /// Finds a place. If that is inside namespaces, runs this very command there and cleans up after it.
-    pub(crate) fn find(args: &PlaceArgs) -> io::Result<Place> {
+    fn find(args: &PlaceArgs) -> io::Result<Place> {
         let id = std::process::id();
         if let Some(outer) = args.inside {
             end_with(outer)?;
@@ -75,22 +76,49 @@ impl RunEnvironment {
         &self.directory
     }
 
-    /// Keeps everything, and adds to what went wrong where it is.
-    pub(crate) fn failed(self, error: Box<dyn Error>) -> Box<dyn Error> {
-        match self.close(false) {
-            Some(kept) => format!("{error}; journals and logs: {}", kept.display()).into(),
-            None => error,
-        }
-    }
-
     /// Removes what nobody needs, and says where the rest is.
-    pub(crate) fn close(self, is_good: bool) -> Option<PathBuf> {
+    fn close(self, is_good: bool) -> Option<PathBuf> {
         match self.temporary {
             Some(temporary) if !is_good => Some(temporary.keep()),
             Some(_) => None,
             None => Some(self.directory),
         }
     }
+}
+
+/// What came out of a run.
+pub(crate) struct Outcome {
+    pub(crate) is_good: bool,
+    pub(crate) json: Value,
+    pub(crate) words: String,
+}
+
+/// Performs a run where it takes place, prints what came out, and says whether that is good.
+pub(crate) fn conduct(
+    args: &PlaceArgs,
+    perform: impl AsyncFnOnce(&RunEnvironment) -> Result<Outcome, Box<dyn Error>>,
+) -> Result<bool, Box<dyn Error>> {
+    let environment = match RunEnvironment::find(args)? {
+        Place::Here(environment) => environment,
+        Place::Done(is_good) => return Ok(is_good),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let outcome = runtime.block_on(perform(&environment));
+    let kept = environment.close(outcome.as_ref().is_ok_and(|outcome| outcome.is_good));
+    let place = kept.as_ref().map(|kept| format!("journals and logs: {}", kept.display()));
+    let mut outcome = match (outcome, place.as_ref()) {
+        (Err(error), Some(place)) => return Err(format!("{error}; {place}").into()),
+        (outcome, _) => outcome?,
+    };
+    if let Some(kept) = kept.filter(|_| args.json) {
+        outcome.json["kept"] = serde_json::json!(kept);
+    }
+    match place {
+        _ if args.json => println!("{}", outcome.json),
+        Some(place) => println!("{}{place}", outcome.words),
+        None => print!("{}", outcome.words),
+    }
+    Ok(outcome.is_good)
 }
 
 /// Runs this command again, inside. Ends it when told to, and in any case with this process.

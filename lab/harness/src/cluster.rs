@@ -7,7 +7,7 @@ use std::time::Duration;
 use centrifuge_net::proto::v1;
 use tempfile::TempDir;
 
-use crate::managers::{Failure, ManagerProcesses, StoreKind, is_whole, until};
+use crate::managers::{ManagerProcesses, Result, StoreKind, is_whole, until};
 use crate::service::{Program, Service};
 
 /// Managers and whatever is started beside them. Everything ends when it is dropped.
@@ -29,7 +29,7 @@ impl Cluster {
         store: StoreKind,
         pools: &[&str],
         lease: Duration,
-    ) -> Result<Cluster, Failure> {
+    ) -> Result<Cluster> {
         let directory = tempfile::tempdir()?;
         let settings = settings(lease);
         let managers = ManagerProcesses::start(&program, store, pools, &settings, directory.path()).await?;
@@ -46,14 +46,14 @@ impl Cluster {
         program: Program,
         pools: &[&str],
         lease: Duration,
-    ) -> Result<Cluster, Failure> {
+    ) -> Result<Cluster> {
         let (managers, directory) = (ManagerProcesses::running_at(address)?, tempfile::tempdir()?);
         let cluster = Cluster { program, lease, managers, _here: Box::new(manager), directory };
         cluster.create(pools).await?;
         Ok(cluster)
     }
 
-    async fn create(&self, pools: &[&str]) -> Result<(), Failure> {
+    async fn create(&self, pools: &[&str]) -> Result<()> {
         for pool in pools {
             let settings = Some(settings(self.lease));
             let request = v1::CreateNamespaceRequest { namespace: (*pool).to_owned(), settings };
@@ -90,33 +90,27 @@ impl Cluster {
     }
 
     /// Starts a server of a pool: `role` is its part, `more` what it is told beyond its name and its Managers.
-    pub async fn serve(&self, role: &str, name: &str, more: &[&str]) -> Result<Service, Failure> {
+    pub async fn serve(&self, role: &str, name: &str, more: &[&str]) -> Result<Service> {
         self.run(role, name, &[&["--managers", self.managers()], more].concat()).await
     }
 
     /// Starts a caller of pools, be it a server of another, which finds the Managers at `address`: they, or something
     /// between.
-    pub async fn call(
-        &self,
-        role: &str,
-        name: &str,
-        address: &str,
-        more: &[&str],
-    ) -> Result<Service, Failure> {
+    pub async fn call(&self, role: &str, name: &str, address: &str, more: &[&str]) -> Result<Service> {
         let flags = self.caller_flags(address);
         let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         self.run(role, name, &flags).await
     }
 
     /// Starts any part.
-    pub async fn run(&self, role: &str, name: &str, arguments: &[&str]) -> Result<Service, Failure> {
+    pub async fn run(&self, role: &str, name: &str, arguments: &[&str]) -> Result<Service> {
         let words: Vec<&str> =
             role.split(' ').chain(["--name", name]).chain(arguments.iter().copied()).collect();
         Ok(Service::start(self.program.command(&words), name, self.directory.path()).await?)
     }
 
     /// How a caller in this process is told to find the pools: as one in another process.
-    pub fn caller<A: clap::Args>(&self) -> Result<A, Failure> {
+    pub fn caller<A: clap::Args>(&self) -> Result<A> {
         let command = A::augment_args(clap::Command::new("caller").no_binary_name(true));
         let matches = command.try_get_matches_from(self.caller_flags(self.managers()))?;
         Ok(A::from_arg_matches(&matches)?)
@@ -137,7 +131,7 @@ impl Cluster {
     }
 
     /// What the leading Manager says of a pool.
-    pub async fn status(&self, pool: &str) -> Result<v1::NamespaceStatus, Failure> {
+    pub async fn status(&self, pool: &str) -> Result<v1::NamespaceStatus> {
         let request = v1::ListNamespacesRequest { namespace: Some(pool.to_owned()) };
         let reply = self
             .managers
@@ -147,7 +141,7 @@ impl Cluster {
     }
 
     /// The servers of a pool, as the Manager knows them.
-    pub async fn owners(&self, pool: &str) -> Result<Vec<v1::OwnerStatus>, Failure> {
+    pub async fn owners(&self, pool: &str) -> Result<Vec<v1::OwnerStatus>> {
         let request = v1::ListOwnersRequest { namespace: pool.to_owned() };
         let reply = self
             .managers
@@ -157,7 +151,7 @@ impl Cluster {
     }
 
     /// Waits until so many servers of a pool have every key and nothing moves.
-    pub async fn at_rest(&self, pool: &str, servers: u32) -> Result<(), Failure> {
+    pub async fn at_rest(&self, pool: &str, servers: u32) -> Result<()> {
         let what = format!("{servers} servers of {pool} have every key, and nothing moves");
         until(&what, async || {
             let status = self.status(pool).await?;

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use crate::ports::free_addresses_on;
 use crate::process::{Process, command, log_to};
 
@@ -105,7 +106,7 @@ impl EtcdNodes {
 
     /// Kills a node, as a failing machine would.
     pub fn kill(&self, number: usize) {
-        self.nodes[number].process().take();
+        lock(&self.nodes[number].process).take();
     }
 
     /// Starts a node that was killed, on its data, and does not wait for it. One that runs goes on.
@@ -115,12 +116,12 @@ impl EtcdNodes {
 
     /// Stops a node where it is: connections stay open and nothing is answered.
     pub fn pause(&self, number: usize) -> io::Result<()> {
-        self.nodes[number].process().as_ref().map_or_else(|| Err(dead(number)), Process::pause)
+        lock(&self.nodes[number].process).as_ref().map_or_else(|| Err(dead(number)), Process::pause)
     }
 
     /// Lets a node that was stopped go on.
     pub fn resume(&self, number: usize) -> io::Result<()> {
-        self.nodes[number].process().as_ref().map_or_else(|| Err(dead(number)), Process::resume)
+        lock(&self.nodes[number].process).as_ref().map_or_else(|| Err(dead(number)), Process::resume)
     }
 
     /// Waits until a node that was started answers.
@@ -132,7 +133,7 @@ impl EtcdNodes {
 
 impl Node {
     fn start(&self) -> io::Result<()> {
-        let mut process = self.process();
+        let mut process = lock(&self.process);
         if process.as_mut().is_none_or(|process| process.check().is_err()) {
             let mut etcd = command("etcd");
             *process =
@@ -144,7 +145,7 @@ impl Node {
     /// Waits until it answers; false if it has ended or the time is up.
     fn becomes_healthy(&self, until: Instant) -> bool {
         while !self.is_healthy() {
-            let has_ended = self.process().as_mut().is_none_or(|process| process.check().is_err());
+            let has_ended = lock(&self.process).as_mut().is_none_or(|process| process.check().is_err());
             if has_ended || Instant::now() >= until {
                 return false;
             }
@@ -164,10 +165,6 @@ impl Node {
             Ok(answer)
         };
         ask().is_ok_and(|answer| answer.contains("\"true\""))
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -24,6 +24,9 @@ use crate::wait::{POLL_INTERVAL, TIMEOUT, poll};
 /// Why Managers do not do what they should.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
+/// What comes of asking them for something.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// How many Managers there are where one can follow another.
 const SEVERAL: usize = 3;
 /// How many nodes of etcd.
@@ -34,9 +37,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const FLEASE_LEASE: Duration = Duration::from_millis(2_000);
 const FLEASE_EPSILON: Duration = Duration::from_millis(200);
 const FLEASE_ROUND: Duration = Duration::from_millis(500);
-
-/// The settings of a Manager alone on a file, which need not wait for long.
-const ALONE: &str = "leader_lease = \"2s\"\ncampaign_interval = \"500ms\"\n";
 
 /// Where Managers keep their table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
@@ -73,7 +73,7 @@ struct Place {
 }
 
 impl Place {
-    fn command(&self) -> Result<Command, Failure> {
+    fn command(&self) -> Result<Command> {
         let (program, arguments) =
             self.start.as_ref().ok_or_else(|| format!("{} was not started here", self.name))?;
         Ok(program.command(arguments))
@@ -89,7 +89,7 @@ impl ManagerProcesses {
         pools: &[&str],
         settings: &v1::Settings,
         directory: &Path,
-    ) -> Result<ManagerProcesses, Failure> {
+    ) -> Result<ManagerProcesses> {
         let etcd = match store {
             StoreKind::Etcd => Some(EtcdNodes::launch(ETCD_NODES, directory).await?),
             StoreKind::File | StoreKind::None => None,
@@ -99,20 +99,21 @@ impl ManagerProcesses {
         let mut places = Vec::new();
         for (number, address) in listed.iter().enumerate() {
             let name = if listed.len() == 1 { "manager".to_owned() } else { format!("manager-{number}") };
-            let (store, config) = match (store, &etcd) {
-                (StoreKind::Etcd, Some(nodes)) => ("etcd".to_owned(), etcd_config(nodes)),
-                (StoreKind::None, _) => (
-                    "none".to_owned(),
-                    diskless_config(number, &numbered(&listen), pools, settings, directory)?,
-                ),
-                _ => (path_text(&directory.join("centrifuge.db"))?, ALONE.to_owned()),
-            };
-            let file = directory.join(format!("{name}.toml"));
-            fs::write(&file, config)?;
-            let (file, http) = (path_text(&file)?, "127.0.0.1:0");
-            let told =
-                ["--grpc-listen", address, "--http-listen", http, "--store", &store, "--config", &file];
-            let arguments = ["manager"].iter().chain(&told).map(|&word| word.to_owned()).collect();
+            let mut told = vec![("grpc-listen", address.clone()), ("http-listen", "127.0.0.1:0".to_owned())];
+            told.extend(match (store, &etcd) {
+                (StoreKind::Etcd, Some(nodes)) => {
+                    vec![("store", "etcd".to_owned()), ("etcd-endpoints", nodes.endpoints().join(","))]
+                }
+                (StoreKind::None, _) => diskless(number, &numbered(&listen), pools, settings, directory)?,
+                // It need not wait for long.
+                _ => vec![
+                    ("store", path_text(&directory.join("centrifuge.db"))?),
+                    ("leader-lease", "2s".to_owned()),
+                    ("campaign-interval", "500ms".to_owned()),
+                ],
+            });
+            let told = told.into_iter().map(|(name, value)| format!("--{name}={value}"));
+            let arguments = ["manager".to_owned()].into_iter().chain(told).collect();
             let start = Some((program.clone(), arguments));
             places.push(Place { name, start, admin: admin(address)? });
         }
@@ -129,7 +130,7 @@ impl ManagerProcesses {
     }
 
     /// One on a file that runs already, in this process for example. It can be asked, and not be restarted.
-    pub fn running_at(address: &str) -> Result<ManagerProcesses, Failure> {
+    pub fn running_at(address: &str) -> Result<ManagerProcesses> {
         let place = Place { name: "manager".to_owned(), start: None, admin: admin(address)? };
         Ok(ManagerProcesses {
             store: StoreKind::File,
@@ -142,7 +143,7 @@ impl ManagerProcesses {
     }
 
     /// All at once: without a store none of them is ready before the others are there.
-    async fn start_all(&self) -> Result<(), Failure> {
+    async fn start_all(&self) -> Result<()> {
         let mut starts = tokio::task::JoinSet::new();
         for (number, place) in self.places.iter().enumerate() {
             let (command, name, logs) = (place.command()?, place.name.clone(), self.logs.clone());
@@ -177,7 +178,7 @@ impl ManagerProcesses {
     /// Waits until that one is ready. Without a store it then votes: before its recovery is over it does not know who
     /// leads, and another that ended meanwhile would leave no majority. And then a leader has learned the table: if
     /// the next one ended before, what nobody claimed would wait for another hold.
-    pub async fn restart(&self, number: usize) -> Result<(), Failure> {
+    pub async fn restart(&self, number: usize) -> Result<()> {
         let place = &self.places[number];
         let old = self.processes.lock().await.get_mut(number).and_then(Option::take);
         let status = old
@@ -193,7 +194,7 @@ impl ManagerProcesses {
     }
 
     /// Waits until a leader knows every pool's table.
-    async fn until_rebuilt(&self) -> Result<(), Failure> {
+    async fn until_rebuilt(&self) -> Result<()> {
         until("a leader has learned the table from the servers", async || {
             let request = v1::ListNamespacesRequest { namespace: None };
             let list = async |mut admin: AdminClient<Channel>| admin.list_namespaces(request.clone()).await;
@@ -207,7 +208,7 @@ impl ManagerProcesses {
         &self,
         what: &str,
         call: impl AsyncFn(AdminClient<Channel>) -> Result<Response<R>, Status>,
-    ) -> Result<R, Failure> {
+    ) -> Result<R> {
         let look = async || {
             for place in &self.places {
                 match tokio::time::timeout(ANSWER_TIMEOUT, call(place.admin.clone())).await {
@@ -224,15 +225,12 @@ impl ManagerProcesses {
     }
 }
 
-fn admin(address: &str) -> Result<AdminClient<Channel>, Failure> {
+fn admin(address: &str) -> Result<AdminClient<Channel>> {
     Ok(Dialer::new().admin(&ManagerId::from(address))?)
 }
 
 /// Waits until a condition holds.
-pub async fn until(
-    what: &str,
-    mut condition: impl AsyncFnMut() -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let look = async || condition().await.map(|holds| holds.then_some(())).transpose();
     poll(POLL_INTERVAL, TIMEOUT, look).await.ok_or_else(|| format!("not within {TIMEOUT:?}: {what}"))?
 }
@@ -251,32 +249,29 @@ fn is_final(status: &Status) -> bool {
     )
 }
 
-fn etcd_config(nodes: &EtcdNodes) -> String {
-    format!("[etcd]\nendpoints = {:?}\n", nodes.endpoints().join(","))
-}
-
-fn diskless_config(
+/// What a Manager without a store is told. Its namespaces have settings, and so are in a file.
+fn diskless(
     number: usize,
     peers: &str,
     pools: &[&str],
     settings: &v1::Settings,
     directory: &Path,
-) -> Result<String, Failure> {
-    let key = directory.join("peers.key");
+) -> Result<Vec<(&'static str, String)>> {
+    let (key, file) = (directory.join("peers.key"), directory.join("namespaces.toml"));
     fs::write(&key, "the secret of this cluster")?;
-    let mut config = format!(
-        "[flease]\npeers = {:?}\npeer_id = {}\nkey_file = {:?}\nlease = \"{}ms\"\nepsilon = \"{}ms\"\nround = \"{}ms\"\n",
-        peers,
-        number + 1,
-        path_text(&key)?,
-        FLEASE_LEASE.as_millis(),
-        FLEASE_EPSILON.as_millis(),
-        FLEASE_ROUND.as_millis()
-    );
-    for pool in pools {
-        config.push_str(&format!("[namespaces.{pool}]\n{}", namespace_config(settings)));
-    }
-    Ok(config)
+    let pool = |pool: &&str| format!("[namespaces.{pool}]\n{}", namespace_config(settings));
+    fs::write(&file, pools.iter().map(pool).collect::<String>())?;
+    let ms = |time: Duration| format!("{}ms", time.as_millis());
+    Ok(vec![
+        ("store", "none".to_owned()),
+        ("config", path_text(&file)?),
+        ("peers", peers.to_owned()),
+        ("peer-id", (number + 1).to_string()),
+        ("peer-key-file", path_text(&key)?),
+        ("flease-lease", ms(FLEASE_LEASE)),
+        ("flease-epsilon", ms(FLEASE_EPSILON)),
+        ("flease-round", ms(FLEASE_ROUND)),
+    ])
 }
 
 /// The settings that this program sets, as they stand in a Manager's file.
@@ -299,6 +294,6 @@ fn namespace_config(settings: &v1::Settings) -> String {
     config
 }
 
-fn path_text(path: &Path) -> Result<String, Failure> {
+fn path_text(path: &Path) -> Result<String> {
     Ok(path.to_str().ok_or("the directory of temporary files has a strange name")?.to_owned())
 }

@@ -5,12 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use crate::lock;
 use crate::signals::{self, Signal};
 use crate::wait::{POLL_INTERVAL, TIMEOUT, until};
 
@@ -106,7 +107,7 @@ impl Process {
     /// The lines that it has printed so far.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let mut output = self.output();
+        let mut output = lock(&self.output);
         while let Ok(line) = output.incoming.try_recv() {
             output.printed.push(line);
         }
@@ -175,7 +176,7 @@ impl Process {
             }
         };
         // Its own children may have the output open.
-        while !self.output().incoming.is_closed() && since.elapsed() < timeout {
+        while !lock(&self.output).incoming.is_closed() && since.elapsed() < timeout {
             thread::sleep(Duration::from_millis(1));
         }
         Ok((status, self.lines()))
@@ -238,10 +239,6 @@ impl Process {
 
     fn does_not_end(&self, timeout: Duration) -> io::Error {
         io::Error::other(format!("process {} does not end within {timeout:?}", self.id()))
-    }
-
-    fn output(&self) -> MutexGuard<'_, Output> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

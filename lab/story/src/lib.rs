@@ -2,7 +2,6 @@
 //!
 //! [`role`] names the parts that the programs of this crate play themselves.
 
-mod manager;
 pub mod presence_eval;
 pub mod role;
 pub mod story;

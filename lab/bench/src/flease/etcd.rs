@@ -16,9 +16,9 @@ use self::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
 use self::rpc::kv_client::KvClient;
 use self::rpc::lease_client::LeaseClient;
 use self::rpc::maintenance_client::MaintenanceClient;
-use super::measure::Rate;
-use crate::Failure;
+use crate::output::Rate;
 use crate::process::start_etcd;
+use crate::{Failure, Result};
 
 /// The part of etcd's API that the store uses.
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::pedantic)]
@@ -46,7 +46,7 @@ pub(super) struct Etcd {
 
 impl Etcd {
     /// Starts the nodes with their data in a new folder in `dir`, or in the system's for such files.
-    pub(super) async fn start(dir: Option<&Path>) -> Result<Etcd, Failure> {
+    pub(super) async fn start(dir: Option<&Path>) -> Result<Etcd> {
         let (nodes, folder) = start_etcd(NODES, dir).await?;
         let (leader, version) = find_leader(&nodes).await?;
         let leader = (0..CONNECTIONS).map(|_| leader.connect_lazy()).collect();
@@ -63,11 +63,18 @@ impl Etcd {
         in_flight: usize,
         time: Duration,
         rate: &mut Rate,
-    ) -> Result<Vec<i64>, Failure> {
+    ) -> Result<Vec<i64>> {
         let since = Instant::now();
         let mut clients = JoinSet::new();
         for client in 0..in_flight {
-            clients.spawn(acquire_until(self.channel(client), Arc::clone(&self.next), since + time));
+            let (channel, next, until) = (self.channel(client), Arc::clone(&self.next), since + time);
+            clients.spawn(async move {
+                let mut acquired = Vec::new();
+                while Instant::now() < until {
+                    acquired.push(acquire_one(&channel, &next).await?);
+                }
+                Ok::<_, Failure>(acquired)
+            });
         }
         let mut leases = Vec::new();
         while let Some(client) = clients.join_next().await {
@@ -81,7 +88,7 @@ impl Etcd {
     }
 
     /// One client acquires and gives back, for some time. The time of the releases does not count.
-    pub(super) async fn cycle(&self, time: Duration, rate: &mut Rate) -> Result<(), Failure> {
+    pub(super) async fn cycle(&self, time: Duration, rate: &mut Rate) -> Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             let (lease, took) = acquire_one(&self.channel(0), &self.next).await?;
@@ -93,7 +100,7 @@ impl Etcd {
     }
 
     /// Gives leases back, as fast as it goes.
-    pub(super) async fn release(&self, leases: &[i64]) -> Result<(), Failure> {
+    pub(super) async fn release(&self, leases: &[i64]) -> Result<()> {
         let mut clients = JoinSet::new();
         let each = leases.len().div_ceil(CONNECTIONS * CONNECTIONS).max(1);
         for (number, some) in leases.chunks(each).enumerate() {
@@ -118,7 +125,7 @@ impl Etcd {
         in_flight: usize,
         time: Duration,
         rate: &mut Rate,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let since = Instant::now();
         let streams = CONNECTIONS.min(in_flight);
         let mut clients = JoinSet::new();
@@ -140,7 +147,7 @@ impl Etcd {
 }
 
 /// Where the leader is, and its version.
-async fn find_leader(nodes: &EtcdNodes) -> Result<(Endpoint, String), Failure> {
+async fn find_leader(nodes: &EtcdNodes) -> Result<(Endpoint, String)> {
     for endpoint in nodes.endpoints() {
         let endpoint = Endpoint::from_shared(endpoint)?;
         let mut client = MaintenanceClient::new(endpoint.connect_lazy());
@@ -153,7 +160,7 @@ async fn find_leader(nodes: &EtcdNodes) -> Result<(Endpoint, String), Failure> {
 }
 
 /// Grants a lease, then creates a key with it unless it exists.
-async fn acquire_one(channel: &Channel, next: &AtomicUsize) -> Result<(i64, Duration), Failure> {
+async fn acquire_one(channel: &Channel, next: &AtomicUsize) -> Result<(i64, Duration)> {
     let key = format!("cell-{}", next.fetch_add(1, Ordering::Relaxed)).into_bytes();
     let since = Instant::now();
     let request = rpc::LeaseGrantRequest { ttl: TTL, id: 0 };
@@ -175,25 +182,13 @@ async fn acquire_one(channel: &Channel, next: &AtomicUsize) -> Result<(i64, Dura
     }
 }
 
-async fn acquire_until(
-    channel: Channel,
-    next: Arc<AtomicUsize>,
-    until: Instant,
-) -> Result<Vec<(i64, Duration)>, Failure> {
-    let mut acquired = Vec::new();
-    while Instant::now() < until {
-        acquired.push(acquire_one(&channel, &next).await?);
-    }
-    Ok(acquired)
-}
-
 /// Keeps `depth` requests under way on one stream, whose answers come in their order.
 async fn keep_until(
     channel: Channel,
     leases: Vec<i64>,
     depth: usize,
     until: Instant,
-) -> Result<Vec<Duration>, Failure> {
+) -> Result<Vec<Duration>> {
     let (requests, stream) = mpsc::channel(depth.max(1));
     let mut ids = leases.iter().copied().cycle();
     let mut ask = || {

@@ -6,43 +6,135 @@ use std::time::{Duration, Instant};
 
 use centrifuge::flease::{Flease, Lease, Peers, RoundTimes};
 use centrifuge_core::random::Random;
-use centrifuge_harness::process::input_lines;
 use centrifuge_net::clock;
-use tokio::sync::mpsc::UnboundedReceiver;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::order::{Answer, Counts, Order, Times};
-use crate::Failure;
-use crate::process::say;
+use crate::process::Orders;
+use crate::{Failure, Result};
 
 /// How long one acquisition may take: the machine may be busy with all the others.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The times of a group of peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    lease: Duration,
+    epsilon: Duration,
+    round: Duration,
+}
+
+impl Times {
+    /// In the proportions of the default times, in which a lease has ten seconds.
+    pub(super) fn of(lease: Duration) -> Times {
+        Times { lease, epsilon: lease / 20, round: lease / 5 }
+    }
+
+    /// When a cell comes free, each peer that waits for it tries after a random time of at most this, by default.
+    pub(super) fn window(&self) -> Duration {
+        (self.epsilon * 2).min(self.lease / 8)
+    }
+
+    /// How long a peer takes no part after its start.
+    pub(super) fn recovery(&self) -> Duration {
+        self.lease + self.epsilon * 3 + self.round
+    }
+}
+
+/// What a peer is told at its start.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PeerPart {
+    pub(super) peers: String,
+    pub(super) me: u16,
+    pub(super) key: String,
+    pub(super) times: Times,
+}
+
+/// What a peer should do.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Say when it takes part.
+    Ready,
+    /// Acquire so many cells from this one on, some at a time, and keep them.
+    Acquire { first: usize, count: usize, in_flight: usize },
+    /// Give back all that is held.
+    Release,
+    /// Acquire the first cell and give it back, so many times.
+    Cycle { times: usize },
+    /// Want some cells again and again, for some time, with a random pause after each that was had; say how often one was.
+    Contend { cells: usize, time: Duration, pause: Duration },
+    /// Say what has been counted.
+    Count,
+}
+
+/// How long each acquisition took, and when the first began and the last ended, in nanoseconds of boot time.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Acquired {
+    pub(super) times: Vec<Duration>,
+    pub(super) from: u64,
+    pub(super) until: u64,
+}
+
+/// How long each acquisition and each release took.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Cycled {
+    pub(super) acquire: Vec<Duration>,
+    pub(super) release: Vec<Duration>,
+}
+
+/// What a peer has counted since its start; of several peers, what all have.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Counts {
+    pub(super) datagrams: u64,
+    pub(super) bytes: u64,
+    /// Requests and replies in the datagrams.
+    pub(super) messages: u64,
+    pub(super) renewed: u64,
+    pub(super) lost: u64,
+    /// Rounds that renewed a lease since this was last asked: how long they took, and how many did.
+    pub(super) renewals: Vec<(Duration, u64)>,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: Counts) {
+        self.datagrams += other.datagrams;
+        self.bytes += other.bytes;
+        self.messages += other.messages;
+        self.renewed += other.renewed;
+        self.lost += other.lost;
+        self.renewals.extend(other.renewals);
+    }
+}
+
 /// Obeys orders from its input until that ends; on a task, as an application's code is.
-pub(crate) async fn run() -> Result<(), Failure> {
-    Ok(tokio::spawn(obey_all(input_lines())).await?)
+pub(crate) async fn run(part: PeerPart) -> Result<()> {
+    tokio::spawn(obey_all(part)).await?
 }
 
-async fn obey_all(mut orders: UnboundedReceiver<String>) {
-    let mut peer = None;
-    while let Some(line) = orders.recv().await {
-        let answer = match serde_json::from_str(&line) {
-            Ok(order) => obey(&mut peer, order).await.unwrap_or_else(|why| Answer::Failed { why }),
-            Err(error) => Answer::Failed { why: format!("not an order: {error}") },
-        };
-        say(&answer);
-    }
-}
-
-async fn obey(peer: &mut Option<Peer>, order: Order) -> Result<Answer, String> {
-    match (order, peer) {
-        (Order::Start { peers, me, key, times }, peer) => {
-            *peer = Some(Peer::start(&peers, me, key, times).await?);
-            Ok(Answer::Done)
+async fn obey_all(part: PeerPart) -> Result<()> {
+    let PeerPart { peers, me, key, times } = part;
+    let peers: Peers = peers.parse()?;
+    let builder = Flease::builder(peers, me).key(key);
+    let flease = builder.lease(times.lease).epsilon(times.epsilon).round(times.round).start().await?;
+    let mut peer = Peer { flease, held: Vec::new(), told: RoundTimes::default() };
+    let mut orders = Orders::new();
+    while let Some(order) = orders.next().await {
+        match order {
+            Order::Ready => orders.answer(peer.flease.ready().await.map_err(Failure::from)),
+            Order::Acquire { first, count, in_flight } => {
+                orders.answer(peer.acquire_all(first, count, in_flight).await);
+            }
+            Order::Release => {
+                let releases: JoinSet<()> = peer.held.drain(..).map(Lease::release).collect();
+                releases.join_all().await;
+                orders.answer(Ok(()));
+            }
+            Order::Cycle { times } => orders.answer(peer.cycle(times).await),
+            Order::Contend { cells, time, pause } => orders.answer(peer.contend(cells, time, pause).await),
+            Order::Count => orders.answer(Ok(peer.count())),
         }
-        (order, Some(peer)) => peer.obey(order).await,
-        (_, None) => Err("start first".to_owned()),
     }
+    Ok(())
 }
 
 /// A peer that runs, and what it holds.
@@ -53,63 +145,36 @@ struct Peer {
 }
 
 impl Peer {
-    async fn start(peers: &str, me: u16, key: String, times: Times) -> Result<Peer, String> {
-        let peers: Peers = peers.parse().map_err(|error| format!("peers: {error}"))?;
-        let builder = Flease::builder(peers, me).key(key);
-        let builder = builder.lease(times.lease).epsilon(times.epsilon).round(times.round);
-        let flease = builder.start().await.map_err(|error| error.to_string())?;
-        Ok(Peer { flease, held: Vec::new(), told: RoundTimes::default() })
-    }
-
-    async fn obey(&mut self, order: Order) -> Result<Answer, String> {
-        match order {
-            Order::Start { .. } => Err("it was started before".to_owned()),
-            Order::Ready => {
-                self.flease.ready().await.map_err(|error| error.to_string())?;
-                Ok(Answer::Done)
-            }
-            Order::Acquire { first, count, in_flight } => self.acquire_all(first, count, in_flight).await,
-            Order::Release => {
-                let releases: JoinSet<()> = self.held.drain(..).map(Lease::release).collect();
-                releases.join_all().await;
-                Ok(Answer::Done)
-            }
-            Order::Cycle { times } => self.cycle(times).await,
-            Order::Contend { cells, time, pause } => self.contend(cells, time, pause).await,
-            Order::Count => Ok(Answer::Counted(self.count())),
-        }
-    }
-
-    async fn acquire_all(&mut self, first: usize, count: usize, in_flight: usize) -> Result<Answer, String> {
+    async fn acquire_all(&mut self, first: usize, count: usize, in_flight: usize) -> Result<Acquired> {
         let next = Arc::new(AtomicUsize::new(first));
         let from = clock::now().0;
         let mut tasks = JoinSet::new();
         for _ in 0..in_flight {
             tasks.spawn(acquire_some(self.flease.clone(), Arc::clone(&next), first + count));
         }
-        let mut nanos = Vec::with_capacity(count);
+        let mut times = Vec::with_capacity(count);
         while let Some(done) = tasks.join_next().await {
-            for (lease, time) in done.map_err(|error| error.to_string())?? {
+            for (lease, time) in done?? {
                 self.held.push(lease);
-                nanos.push(nanoseconds(time));
+                times.push(time);
             }
         }
-        Ok(Answer::Acquired { nanos, from, until: clock::now().0 })
+        Ok(Acquired { times, from, until: clock::now().0 })
     }
 
-    async fn cycle(&self, times: usize) -> Result<Answer, String> {
-        let (mut acquire, mut release) = (Vec::with_capacity(times), Vec::with_capacity(times));
+    async fn cycle(&self, times: usize) -> Result<Cycled> {
+        let mut cycled = Cycled::default();
         for _ in 0..times {
             let (lease, time) = acquire_one(&self.flease, 0).await?;
-            acquire.push(nanoseconds(time));
+            cycled.acquire.push(time);
             let since = Instant::now();
             lease.release().await;
-            release.push(nanoseconds(since.elapsed()));
+            cycled.release.push(since.elapsed());
         }
-        Ok(Answer::Cycled { acquire, release })
+        Ok(cycled)
     }
 
-    async fn contend(&self, cells: usize, time: Duration, pause: Duration) -> Result<Answer, String> {
+    async fn contend(&self, cells: usize, time: Duration, pause: Duration) -> Result<u64> {
         let until = Instant::now() + time;
         let mut tasks = JoinSet::new();
         for number in 0..cells {
@@ -119,9 +184,9 @@ impl Peer {
         }
         let mut had = 0;
         while let Some(done) = tasks.join_next().await {
-            had += done.map_err(|error| error.to_string())??;
+            had += done??;
         }
-        Ok(Answer::Contended { had })
+        Ok(had)
     }
 
     fn count(&mut self) -> Counts {
@@ -135,31 +200,21 @@ impl Peer {
             messages: counters.leases.messages,
             renewed: counters.leases.renewed,
             lost: counters.leases.lost,
-            renewals: renewals.steps().map(|(time, count)| (nanoseconds(time), count)).collect(),
+            renewals: renewals.steps().collect(),
         }
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-async fn acquire_one(flease: &Flease, number: usize) -> Result<(Lease, Duration), String> {
-    let cell = flease.cell(&format!("cell-{number}")).map_err(|error| error.to_string())?;
+async fn acquire_one(flease: &Flease, number: usize) -> Result<(Lease, Duration)> {
+    let cell = flease.cell(&format!("cell-{number}"))?;
     let since = Instant::now();
-    match tokio::time::timeout(ACQUIRE_TIMEOUT, cell.acquire()).await {
-        Ok(Ok(lease)) => Ok((lease, since.elapsed())),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("a free cell was not acquired within {ACQUIRE_TIMEOUT:?}")),
-    }
+    let acquired = tokio::time::timeout(ACQUIRE_TIMEOUT, cell.acquire()).await;
+    let late = |_| format!("a free cell was not acquired within {ACQUIRE_TIMEOUT:?}");
+    Ok((acquired.map_err(late)??, since.elapsed()))
 }
 
 /// Acquires one cell after the other, of those that nobody here has begun with.
-async fn acquire_some(
-    flease: Flease,
-    next: Arc<AtomicUsize>,
-    end: usize,
-) -> Result<Vec<(Lease, Duration)>, String> {
+async fn acquire_some(flease: Flease, next: Arc<AtomicUsize>, end: usize) -> Result<Vec<(Lease, Duration)>> {
     let mut acquired = Vec::new();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -177,14 +232,14 @@ async fn contend_for(
     until: Instant,
     pause: Duration,
     mut random: Random,
-) -> Result<u64, String> {
-    let cell = flease.cell(&format!("contended-{number}")).map_err(|error| error.to_string())?;
+) -> Result<u64> {
+    let cell = flease.cell(&format!("contended-{number}"))?;
     let mut had = 0;
     loop {
         // Whoever waits for the cell tries after such a pause when it comes free: who had it has no head start.
         tokio::time::sleep(random.between(Duration::ZERO, pause)).await;
         match tokio::time::timeout_at(until.into(), cell.acquire()).await {
-            Ok(acquired) => acquired.map_err(|error| error.to_string())?.release().await,
+            Ok(acquired) => acquired?.release().await,
             Err(_) => return Ok(had),
         }
         had += 1;

@@ -1,15 +1,14 @@
 //! What was measured, for scripts and for people.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
+use super::FleaseBenchArgs;
 use super::etcd::NODES;
-use super::measure::{Cost, Rate};
-use crate::Failure;
-use crate::output::table;
+use super::group::Cost;
+use crate::output::{Rate, micros, table_of};
 
 /// What a group of peers costs.
+#[derive(Default)]
 pub(super) struct GroupCost {
     pub(super) peers: u16,
     pub(super) one: Cost,
@@ -19,29 +18,23 @@ pub(super) struct GroupCost {
 }
 
 impl GroupCost {
-    pub(super) fn new(peers: u16) -> Result<GroupCost, Failure> {
-        Ok(GroupCost { peers, one: Cost::new()?, many: Cost::new()?, had: vec![0; usize::from(peers)] })
-    }
-
-    fn shares(&self) -> Vec<f64> {
-        let all = self.had.iter().sum::<u64>().max(1) as f64;
-        self.had.iter().map(|had| round(*had as f64 / all, 1e3)).collect()
-    }
-
     fn json(&self) -> Value {
+        let all: u64 = self.had.iter().sum();
+        let share = |had: &u64| round(*had as f64 / all.max(1) as f64, 1e3);
         json!({
             "peers": self.peers,
-            "one_cell": cost(&self.one),
-            "many_cells": cost(&self.many),
-            "contended_acquisitions": self.had.iter().sum::<u64>(),
-            "shares": self.shares(),
+            "one_cell": self.one.json(),
+            "many_cells": self.many.json(),
+            "contended_acquisitions": all,
+            "shares": self.had.iter().map(share).collect::<Vec<_>>(),
         })
     }
 }
 
 /// What etcd costs.
+#[derive(Default)]
 pub(super) struct EtcdCost {
-    version: String,
+    pub(super) version: String,
     pub(super) one: Rate,
     pub(super) many: Rate,
     pub(super) keep_one: Rate,
@@ -49,176 +42,139 @@ pub(super) struct EtcdCost {
 }
 
 impl EtcdCost {
-    pub(super) fn new(version: &str) -> Result<EtcdCost, Failure> {
-        Ok(EtcdCost {
-            version: version.to_owned(),
-            one: Rate::new()?,
-            many: Rate::new()?,
-            keep_one: Rate::new()?,
-            keep_many: Rate::new()?,
-        })
-    }
-
     fn json(&self) -> Value {
         json!({
             "nodes": NODES,
             "version": self.version,
-            "one_in_flight": acquisitions(&self.one),
-            "many_in_flight": acquisitions(&self.many),
-            "keep_alives_one_in_flight": keep_alives(&self.keep_one),
-            "keep_alives_many_in_flight": keep_alives(&self.keep_many),
+            "one_in_flight": self.one.json("acquisitions"),
+            "many_in_flight": self.many.json("acquisitions"),
+            "keep_alives_one_in_flight": self.keep_one.json("keep_alives"),
+            "keep_alives_many_in_flight": self.keep_many.json("keep_alives"),
         })
     }
 }
 
-fn times(rate: &Rate) -> Value {
-    let at = |quantile| round(rate.at(quantile), 1.0);
-    json!({ "p50": at(0.5), "p99": at(0.99), "max": at(1.0) })
+impl Cost {
+    fn json(&self) -> Value {
+        let mut value = self.acquire.json("acquisitions");
+        if self.release.count > 0 {
+            value["release_us"] = micros(&self.release.samples);
+        }
+        let each = |sent: u64| round(sent as f64 / self.sent.acquisitions.max(1) as f64, 1e2);
+        value["datagrams_per_acquisition"] = each(self.sent.datagrams).into();
+        value["bytes_per_acquisition"] = each(self.sent.bytes).into();
+        value["messages_per_acquisition"] = each(self.sent.messages).into();
+        if let Some(renewals) = &self.renewals {
+            value["renewals"] = renewals.json();
+        }
+        value
+    }
 }
 
-fn acquisitions(rate: &Rate) -> Value {
+pub(super) fn json(args: &FleaseBenchArgs, groups: &[GroupCost], etcd: &EtcdCost) -> Value {
     json!({
-        "acquisitions": rate.count,
-        "acquisitions_per_second": rate.per_second().round(),
-        "latency_us": times(rate),
+        "cells": args.cells,
+        "in_flight": args.in_flight,
+        "lease_ms": args.lease.as_millis() as u64,
+        "flease": groups.iter().map(GroupCost::json).collect::<Vec<_>>(),
+        "etcd": etcd.json(),
+        "flease_to_etcd": groups.iter().map(|group| ratios(group, etcd)).collect::<Vec<_>>(),
     })
 }
 
-fn keep_alives(rate: &Rate) -> Value {
-    json!({
-        "keep_alives": rate.count,
-        "keep_alives_per_second": rate.per_second().round(),
-        "latency_us": times(rate),
-    })
-}
-
-fn cost(cost: &Cost) -> Value {
-    let mut value = acquisitions(&cost.acquire);
-    if cost.release.count > 0 {
-        value["release_us"] = times(&cost.release);
-    }
-    let each = |sent: u64| round(sent as f64 / cost.sent.acquisitions.max(1) as f64, 1e2);
-    value["datagrams_per_acquisition"] = each(cost.sent.datagrams).into();
-    value["bytes_per_acquisition"] = each(cost.sent.bytes).into();
-    value["messages_per_acquisition"] = each(cost.sent.messages).into();
-    if let Some(renewals) = &cost.renewals {
-        value["renewals"] = json!({
-            "cells": renewals.cells,
-            "lease_ms": renewals.lease.as_millis() as u64,
-            "renewals_per_second": renewals.rate.per_second().round(),
-            "round_us": times(&renewals.rate),
-            "lost": renewals.lost,
-            "is_limit": renewals.is_limit,
-        });
-    }
-    value
-}
-
-/// All that was measured.
-pub(super) struct Report {
-    pub(super) cells: u32,
-    pub(super) in_flight: u16,
-    pub(super) lease: Duration,
-    pub(super) groups: Vec<GroupCost>,
-    pub(super) etcd: EtcdCost,
-}
-
-impl Report {
-    pub(super) fn json(&self) -> Value {
-        json!({
-            "cells": self.cells,
-            "in_flight": self.in_flight,
-            "lease_ms": self.lease.as_millis() as u64,
-            "flease": self.groups.iter().map(GroupCost::json).collect::<Vec<_>>(),
-            "etcd": self.etcd.json(),
-            "flease_to_etcd": self.groups.iter().map(|group| self.ratios(group)).collect::<Vec<_>>(),
-        })
-    }
-
-    fn ratios(&self, group: &GroupCost) -> Value {
-        let ratio = |ours: f64, theirs: f64| round(ours / theirs.max(f64::MIN_POSITIVE), 1e2);
-        let (etcd, many) = (&self.etcd, &group.many.acquire);
-        let renewals = group.many.renewals.as_ref().map_or(0.0, |renewals| renewals.rate.per_second());
-        json!({
-            "peers": group.peers,
-            "acquisitions_per_second_one_in_flight":
-                ratio(group.one.acquire.per_second(), etcd.one.per_second()),
-            "acquisitions_per_second_many_in_flight": ratio(many.per_second(), etcd.many.per_second()),
-            "latency_p50_one_in_flight": ratio(group.one.acquire.at(0.5), etcd.one.at(0.5)),
-            "latency_p99_one_in_flight": ratio(group.one.acquire.at(0.99), etcd.one.at(0.99)),
-            "renewals_per_second_many_in_flight": ratio(renewals, etcd.keep_many.per_second()),
-        })
-    }
-
-    pub(super) fn words(&self) -> String {
-        let etcd = &self.etcd;
-        let many = format!("{} at a time", self.in_flight);
-        let mut rows = Vec::new();
-        for group in &self.groups {
-            let who = format!("{} peers", group.peers);
-            rows.push(acquisition_row(&who, "one cell", &group.one.acquire, Some(&group.one)));
-            let cells = format!("{} cells, {many}", self.cells);
-            rows.push(acquisition_row(&who, &cells, &group.many.acquire, Some(&group.many)));
-        }
-        let who = format!("etcd {}, {NODES} nodes", etcd.version);
-        rows.push(acquisition_row(&who, "one at a time", &etcd.one, None));
-        rows.push(acquisition_row(&who, &many, &etcd.many, None));
-        let head =
-            ["acquisitions", "", "a second", "p50 us", "p99 us", "max us", "datagrams", "bytes", "messages"];
-        let acquisitions = table(&head, rows);
-
-        let mut rows = Vec::new();
-        for group in &self.groups {
-            for renewals in [&group.one.renewals, &group.many.renewals].into_iter().flatten() {
-                rows.push(rate_row(&format!("{} peers", group.peers), &renewals.what(), &renewals.rate));
-            }
-        }
-        rows.push(rate_row(&who, "one at a time", &etcd.keep_one));
-        rows.push(rate_row(&who, &many, &etcd.keep_many));
-        let renewals = table(&["renewals", "", "a second", "p50 us", "p99 us", "max us"], rows);
-
-        let shares: Vec<String> = self.groups.iter().map(shares_in_words).collect();
-        let ratios: Vec<String> = self.groups.iter().map(|group| self.ratios_in_words(group)).collect();
-        format!("{acquisitions}\n\n{renewals}\n\n{}\n\n{}", shares.join("\n"), ratios.join("\n"))
-    }
-
-    fn ratios_in_words(&self, group: &GroupCost) -> String {
-        let ratios = self.ratios(group);
-        format!(
-            "{} peers to etcd: {} times the acquisitions a second one at a time, {} times with {} at a time, {} times the renewals",
-            group.peers,
-            ratios["acquisitions_per_second_one_in_flight"],
-            ratios["acquisitions_per_second_many_in_flight"],
-            self.in_flight,
-            ratios["renewals_per_second_many_in_flight"],
-        )
-    }
-}
-
-fn shares_in_words(group: &GroupCost) -> String {
-    let shares: Vec<String> = group.shares().iter().map(|share| format!("{:.1} %", share * 100.0)).collect();
-    let all: u64 = group.had.iter().sum();
-    format!("shares of {} peers in {all} acquisitions that all wanted: {}", group.peers, shares.join(", "))
-}
-
-fn rate_row(who: &str, what: &str, rate: &Rate) -> Vec<String> {
-    let number = |number: f64| format!("{number:.0}");
-    let mut row = vec![who.to_owned(), what.to_owned(), number(rate.per_second())];
-    row.extend([0.5, 0.99, 1.0].map(|quantile| number(rate.at(quantile))));
-    row
-}
-
-fn acquisition_row(who: &str, what: &str, rate: &Rate, cost: Option<&Cost>) -> Vec<String> {
-    let mut row = rate_row(who, what, rate);
-    let sent = cost.map(|cost| &cost.sent);
-    let each = |of: Option<u64>| match (of, sent) {
-        (Some(count), Some(sent)) => format!("{:.2}", count as f64 / sent.acquisitions.max(1) as f64),
-        _ => "-".to_owned(),
+fn ratios(group: &GroupCost, etcd: &EtcdCost) -> Value {
+    let ratio = |ours: f64, theirs: f64| round(ours / theirs.max(f64::MIN_POSITIVE), 1e2);
+    let rates = |ours: &Rate, theirs: &Rate| ratio(ours.per_second(), theirs.per_second());
+    let (ours, theirs) = (&group.one.acquire, &etcd.one);
+    let times = |percent| {
+        let at = |rate: &Rate| rate.samples.percentile(percent).as_secs_f64();
+        ratio(at(ours), at(theirs))
     };
-    row.push(each(sent.map(|sent| sent.datagrams)));
-    row.push(each(sent.map(|sent| sent.bytes)));
-    row.push(each(sent.map(|sent| sent.messages)));
+    let renewals =
+        group.many.renewals.as_ref().map_or(0.0, |renewals| rates(&renewals.rate, &etcd.keep_many));
+    json!({
+        "peers": group.peers,
+        "acquisitions_per_second_one_in_flight": rates(ours, theirs),
+        "acquisitions_per_second_many_in_flight": rates(&group.many.acquire, &etcd.many),
+        "latency_p50_one_in_flight": times(50.0),
+        "latency_p99_one_in_flight": times(99.0),
+        "renewals_per_second_many_in_flight": renewals,
+    })
+}
+
+pub(super) fn words(report: &Value) -> String {
+    let (etcd, many) = (&report["etcd"], format!("{} at a time", report["in_flight"]));
+    let (mut acquisitions, mut renewals, mut shares, mut ratios) = (vec![], vec![], vec![], vec![]);
+    for (group, ratio) in list(&report["flease"]).iter().zip(list(&report["flease_to_etcd"])) {
+        let (who, one, all) = (format!("{} peers", group["peers"]), &group["one_cell"], &group["many_cells"]);
+        acquisitions.push(named(one, &who, "one cell"));
+        acquisitions.push(named(all, &who, &format!("{} cells, {many}", report["cells"])));
+        renewals.extend([one, all].map(|cost| named(&cost["renewals"], &who, &what(&cost["renewals"]))));
+        shares.push(format!(
+            "shares of {who} in {} acquisitions that all wanted: {}",
+            group["contended_acquisitions"], group["shares"]
+        ));
+        ratios.push(format!(
+            "{who} to etcd: {} times the acquisitions a second one at a time, {} times with {many}, {} times the renewals",
+            ratio["acquisitions_per_second_one_in_flight"],
+            ratio["acquisitions_per_second_many_in_flight"],
+            ratio["renewals_per_second_many_in_flight"],
+        ));
+    }
+    let who = format!("etcd {}, {NODES} nodes", etcd["version"].as_str().unwrap_or_default());
+    for (flight, what) in [("one_in_flight", "one at a time"), ("many_in_flight", &many)] {
+        acquisitions.push(named(&etcd[flight], &who, what));
+        let kept = &etcd[format!("keep_alives_{flight}")];
+        let kept =
+            json!({ "renewals_per_second": kept["keep_alives_per_second"], "round_us": kept["latency_us"] });
+        renewals.push(named(&kept, &who, what));
+    }
+    let acquisitions = table_of(&ACQUISITIONS, &acquisitions);
+    let renewals = table_of(&RENEWALS, &renewals);
+    format!("{acquisitions}\n\n{renewals}\n\n{}\n\n{}", shares.join("\n"), ratios.join("\n"))
+}
+
+const ACQUISITIONS: [(&str, &str); 9] = [
+    ("acquisitions", "/who"),
+    ("", "/what"),
+    ("a second", "/acquisitions_per_second"),
+    ("p50 us", "/latency_us/p50"),
+    ("p99 us", "/latency_us/p99"),
+    ("max us", "/latency_us/max"),
+    ("datagrams", "/datagrams_per_acquisition"),
+    ("bytes", "/bytes_per_acquisition"),
+    ("messages", "/messages_per_acquisition"),
+];
+
+const RENEWALS: [(&str, &str); 6] = [
+    ("renewals", "/who"),
+    ("", "/what"),
+    ("a second", "/renewals_per_second"),
+    ("p50 us", "/round_us/p50"),
+    ("p99 us", "/round_us/p99"),
+    ("max us", "/round_us/max"),
+];
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A row of a table: what something costs whom.
+fn named(cost: &Value, who: &str, what: &str) -> Value {
+    let mut row = cost.clone();
+    row["who"] = who.into();
+    row["what"] = what.into();
     row
+}
+
+/// Of what renewals were.
+pub(super) fn what(renewals: &Value) -> String {
+    let cells = match renewals["cells"].as_u64() {
+        Some(1) => "one cell".to_owned(),
+        _ => format!("{} cells", renewals["cells"]),
+    };
+    let lost = if renewals["lost"].as_u64() > Some(0) { ", some lost" } else { "" };
+    format!("{cells}, leases of {} ms{lost}", renewals["lease_ms"])
 }
 
 fn round(number: f64, parts: f64) -> f64 {

@@ -7,23 +7,20 @@ use std::time::Duration;
 
 use centrifuge::{Managers, Owner};
 use centrifuge_core::id::ManagerId;
-use centrifuge_harness::process::input_lines;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
-use clap::Args;
-use tokio::sync::mpsc;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::LOUD;
 use super::lists;
-use super::order::{Answer, Kind, Order, Pacing};
 use super::session::{Did, GRANT_TIMEOUT, Session, encode};
 use super::wire::open_watch;
-use crate::Failure;
-use crate::process::say;
+use super::{Kind, LOUD, Order, Pacing};
+use crate::process::Orders;
 use crate::testbed::make_room;
+use crate::{Failure, Result};
 
 /// How many Owners join, and how many Lookups ask, at a time in a flood.
 const FLOOD: usize = 32;
@@ -32,20 +29,14 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a Lookup waits that asked too often.
 const REFUSED_PAUSE: Duration = Duration::from_millis(2);
 
-#[derive(Args)]
-pub(crate) struct HostileArgs {
-    /// The Manager
-    #[arg(long)]
-    manager: String,
-    /// What it does
-    #[arg(long, value_enum)]
-    kind: Kind,
-    /// When its next message goes out
-    #[arg(long, value_enum)]
-    pacing: Pacing,
-    /// How many pieces, leases, ranges or Owners
-    #[arg(long)]
-    pieces: usize,
+/// What the hostile client is told at its start.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct HostilePart {
+    pub(super) manager: String,
+    pub(super) kind: Kind,
+    pub(super) pacing: Pacing,
+    /// How many pieces, leases, ranges or Owners.
+    pub(super) pieces: usize,
 }
 
 /// What it has done so far.
@@ -66,61 +57,48 @@ impl Tally {
 }
 
 /// Prepares, waits for its order to begin, and goes on until it is told to end.
-pub(crate) async fn run(args: HostileArgs) -> Result<(), Failure> {
-    let mut orders = input_lines();
+pub(crate) async fn run(part: HostilePart) -> Result<()> {
     let tally = Arc::new(Tally::default());
-    match args.kind {
-        Kind::Joins => {
-            make_room(args.pieces)?;
-            begin(&mut orders, args.pieces).await;
-            until_end(&mut orders, join_all(&args, &tally)).await?;
-        }
-        Kind::Lookups => {
-            let mut session = Session::join(&args.manager, LOUD, "hostile").await?;
-            session.divide(args.pieces).await?;
-            begin(&mut orders, session.leases().len()).await;
-            until_end(&mut orders, watch_all(&args, &tally)).await?;
-        }
-        kind => {
-            let mut session = Session::join(&args.manager, LOUD, "hostile").await?;
-            session.divide(if kind == Kind::Renewals { args.pieces } else { 1 }).await?;
-            begin(&mut orders, args.pieces).await;
-            match args.pacing {
-                Pacing::InTurn => until_end(&mut orders, report_in_turn(&mut session, &args, &tally)).await?,
-                Pacing::Flood => until_end(&mut orders, flood(&mut session, &args, &tally)).await?,
-            }
+    let mut session = None;
+    let mut size = part.pieces;
+    if part.kind == Kind::Joins {
+        make_room(part.pieces)?;
+    } else {
+        let session = session.insert(Session::join(&part.manager, LOUD, "hostile").await?);
+        let is_large = matches!(part.kind, Kind::Renewals | Kind::Lookups);
+        session.divide(if is_large { part.pieces } else { 1 }).await?;
+        if part.kind == Kind::Lookups {
+            size = session.leases().len();
         }
     }
-    say(&Answer::Sent {
-        messages: tally.messages.load(Ordering::Relaxed),
-        replies: tally.replies.load(Ordering::Relaxed),
-    });
+    let mut orders: Orders<Order> = Orders::new();
+    orders.next().await;
+    orders.answer(Ok(size));
+    orders.next().await;
+    orders.answer(Ok(()));
+    let attack = async {
+        match (part.kind, part.pacing, &mut session) {
+            (Kind::Joins, ..) | (_, _, None) => join_all(&part, &tally).await,
+            (Kind::Lookups, ..) => watch_all(&part, &tally).await,
+            (_, Pacing::InTurn, Some(session)) => report_in_turn(session, &part, &tally).await,
+            (_, Pacing::Flood, Some(session)) => flood(session, &part, &tally).await,
+        }
+    };
+    tokio::select! {
+        _ = orders.next() => {}
+        ended = attack => ended?,
+    }
+    orders.answer(Ok((tally.messages.load(Ordering::Relaxed), tally.replies.load(Ordering::Relaxed))));
     // Whatever it keeps stays until the measuring process is done with it.
-    while orders.recv().await.is_some() {}
+    while orders.next().await.is_some() {}
     Ok(())
 }
 
-async fn begin(orders: &mut mpsc::UnboundedReceiver<String>, size: usize) {
-    say(&Answer::Ready { size });
-    await_order(orders, Order::Begin).await;
-}
-
-/// Goes on until it is told to end, or fails.
-async fn until_end(
-    orders: &mut mpsc::UnboundedReceiver<String>,
-    attack: impl Future<Output = Result<(), Failure>>,
-) -> Result<(), Failure> {
-    tokio::select! {
-        () = await_order(orders, Order::End) => Ok(()),
-        ended = attack => ended,
-    }
-}
-
-async fn await_order(orders: &mut mpsc::UnboundedReceiver<String>, wanted: Order) {
-    while let Some(line) = orders.recv().await {
-        if serde_json::from_str(&line).is_ok_and(|order: Order| order == wanted) {
-            return;
-        }
+/// How many do it at the same time.
+fn at_once(part: &HostilePart) -> usize {
+    match part.pacing {
+        Pacing::InTurn => 1,
+        Pacing::Flood => FLOOD,
     }
 }
 
@@ -130,17 +108,17 @@ fn changes_leases(kind: Kind) -> bool {
 }
 
 /// The next report goes out when the one before is answered.
-async fn report_in_turn(session: &mut Session, args: &HostileArgs, tally: &Tally) -> Result<(), Failure> {
-    let mut lists = encode(&lists::hostile(args.kind, session.leases(), args.pieces));
+async fn report_in_turn(session: &mut Session, part: &HostilePart, tally: &Tally) -> Result<()> {
+    let mut lists = encode(&lists::hostile(part.kind, session.leases(), part.pieces));
     loop {
         tally.sent();
-        if changes_leases(args.kind) {
+        if changes_leases(part.kind) {
             session.report_once(&lists).await?;
             if session.leases().is_empty() {
                 // Too late is no harm: then it asks.
                 let _ = tokio::time::timeout(GRANT_TIMEOUT, session.receive_leases()).await;
             }
-            lists = encode(&lists::hostile(args.kind, session.leases(), args.pieces));
+            lists = encode(&lists::hostile(part.kind, session.leases(), part.pieces));
         } else {
             session.report(&lists).await?;
         }
@@ -149,9 +127,9 @@ async fn report_in_turn(session: &mut Session, args: &HostileArgs, tally: &Tally
 }
 
 /// The next report goes out as soon as the stream takes it, and says what was heard until then.
-async fn flood(session: &mut Session, args: &HostileArgs, tally: &Tally) -> Result<(), Failure> {
-    let in_full = changes_leases(args.kind);
-    let mut lists = encode(&lists::hostile(args.kind, session.leases(), args.pieces));
+async fn flood(session: &mut Session, part: &HostilePart, tally: &Tally) -> Result<()> {
+    let in_full = changes_leases(part.kind);
+    let mut lists = encode(&lists::hostile(part.kind, session.leases(), part.pieces));
     loop {
         match session.send_or_receive(&lists, in_full).await? {
             Did::Sent => tally.sent(),
@@ -159,7 +137,7 @@ async fn flood(session: &mut Session, args: &HostileArgs, tally: &Tally) -> Resu
                 tally.answered();
                 // Until it is granted something again, it says the same again.
                 if in_full && !session.leases().is_empty() {
-                    lists = encode(&lists::hostile(args.kind, session.leases(), args.pieces));
+                    lists = encode(&lists::hostile(part.kind, session.leases(), part.pieces));
                 }
             }
         }
@@ -167,17 +145,15 @@ async fn flood(session: &mut Session, args: &HostileArgs, tally: &Tally) -> Resu
 }
 
 /// Owners join and stay: one after another, or many at a time.
-async fn join_all(args: &HostileArgs, tally: &Arc<Tally>) -> Result<(), Failure> {
-    let managers = Managers::list([&args.manager])?;
-    let at_once = match args.pacing {
-        Pacing::InTurn => 1,
-        Pacing::Flood => FLOOD,
-    };
-    let mut joined = Vec::new();
+async fn join_all(part: &HostilePart, tally: &Arc<Tally>) -> Result<()> {
+    let managers = Managers::list([&part.manager])?;
+    let mut owners = Vec::new();
     let mut joining = JoinSet::new();
-    for number in 0..args.pieces {
-        if joining.len() >= at_once {
-            joined.extend(joining.join_next().await);
+    for number in 0..part.pieces {
+        if joining.len() >= at_once(part)
+            && let Some(joined) = joining.join_next().await
+        {
+            owners.push(joined??);
         }
         let name = format!("hostile-{number}");
         let (managers, tally) = (managers.clone(), Arc::clone(tally));
@@ -192,28 +168,18 @@ async fn join_all(args: &HostileArgs, tally: &Arc<Tally>) -> Result<(), Failure>
             owner.map_err(Failure::from)
         });
     }
-    while let Some(last) = joining.join_next().await {
-        joined.push(last);
-    }
-    for owner in &joined {
-        if let Ok(Err(failure)) = owner {
-            return Err(Failure::from(failure.to_string()));
-        }
+    while let Some(joined) = joining.join_next().await {
+        owners.push(joined??);
     }
     // They live on, and give each other ranges.
     pending().await
 }
 
 /// Lookups ask for the whole table again and again: one of them, or many.
-async fn watch_all(args: &HostileArgs, tally: &Arc<Tally>) -> Result<(), Failure> {
-    let lookups = match args.pacing {
-        Pacing::InTurn => 1,
-        Pacing::Flood => FLOOD,
-    };
+async fn watch_all(part: &HostilePart, tally: &Arc<Tally>) -> Result<()> {
     let mut watching = JoinSet::new();
-    for number in 0..lookups {
-        let channel = Dialer::new().channel(&ManagerId::from(args.manager.as_str()));
-        let channel = channel?;
+    for number in 0..at_once(part) {
+        let channel = Dialer::new().channel(&ManagerId::from(part.manager.as_str()))?;
         watching.spawn(watch(channel, number, Arc::clone(tally)));
     }
     match watching.join_next().await {
@@ -222,7 +188,7 @@ async fn watch_all(args: &HostileArgs, tally: &Arc<Tally>) -> Result<(), Failure
     }
 }
 
-async fn watch(channel: Channel, number: usize, tally: Arc<Tally>) -> Result<(), Failure> {
+async fn watch(channel: Channel, number: usize, tally: Arc<Tally>) -> Result<()> {
     for seq in 1.. {
         let request = v1::WatchRequest {
             namespace: LOUD.to_owned(),

@@ -3,7 +3,7 @@
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_net::proto::v1;
 
-use super::order::Kind;
+use super::Kind;
 
 /// A lease as the Manager's latest message has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

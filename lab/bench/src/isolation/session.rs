@@ -16,7 +16,7 @@ use tonic::Streaming;
 
 use super::lists::{Lease, division, parts, renewal};
 use super::wire::{AssignHeading, Frame, Heading, open_session};
-use crate::Failure;
+use crate::{Failure, Result};
 
 /// How long an Owner waits to be granted something before it asks.
 pub(super) const GRANT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Joins a namespace on a connection of its own.
-    pub(super) async fn join(manager: &str, namespace: &str, name: &str) -> Result<Session, Failure> {
+    pub(super) async fn join(manager: &str, namespace: &str, name: &str) -> Result<Session> {
         let credential = credential::draw()?;
         let channel = Dialer::new().channel(&ManagerId::from(manager));
         let channel = channel?;
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// Sends a report with these lists, once the stream takes it, and gives its number.
-    async fn send(&mut self, lists: &Bytes) -> Result<u64, Failure> {
+    async fn send(&mut self, lists: &Bytes) -> Result<u64> {
         let frame = self.frame(lists)?;
         self.sender.send(frame).await.map_err(|_| ended())?;
         Ok(self.fields.seq)
@@ -75,7 +75,7 @@ impl Session {
     /// Sends a report with these lists until it is answered, and does not look at what the Owner should hold. A
     /// report that crosses a message does not count, and the Manager waits some time for another: like every Owner,
     /// this one sends it at once.
-    pub(super) async fn report(&mut self, lists: &Bytes) -> Result<(), Failure> {
+    pub(super) async fn report(&mut self, lists: &Bytes) -> Result<()> {
         loop {
             let number = self.send(lists).await?;
             if self.receive().await?.heard >= number {
@@ -86,14 +86,14 @@ impl Session {
 
     /// Sends a report with these lists, and takes note of what the Manager's next message lists: that is its answer,
     /// or crossed it.
-    pub(super) async fn report_once(&mut self, lists: &Bytes) -> Result<(), Failure> {
+    pub(super) async fn report_once(&mut self, lists: &Bytes) -> Result<()> {
         self.send(lists).await?;
         self.receive_leases().await?;
         Ok(())
     }
 
     /// The next message; gives its numbers.
-    async fn receive(&mut self) -> Result<AssignHeading, Failure> {
+    async fn receive(&mut self) -> Result<AssignHeading> {
         loop {
             let heading = Heading::decode(self.next().await?).map_err(unreadable)?;
             if heading.refused.is_some() || heading.unknown_conversation.is_some() {
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// The next message with what the Owner should hold; gives the number of the report that it answers.
-    pub(super) async fn receive_leases(&mut self) -> Result<u64, Failure> {
+    pub(super) async fn receive_leases(&mut self) -> Result<u64> {
         loop {
             let message = v1::ManagerMessage::decode(self.next().await?).map_err(unreadable)?;
             let Some(v1::manager_message::Kind::Assign(assign)) = message.kind else { continue };
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Waits until it has every key, and gets that in so many leases of the same size. An odd number is rounded down.
-    pub(super) async fn divide(&mut self, count: usize) -> Result<(), Failure> {
+    pub(super) async fn divide(&mut self, count: usize) -> Result<()> {
         let pieces = parts(KeyRange::ALL, (count / 2 * 2).max(1));
         let divided = tokio::time::timeout(DIVIDE_TIMEOUT, self.divide_into(&pieces)).await;
         divided.unwrap_or_else(|_| {
@@ -128,7 +128,7 @@ impl Session {
         })
     }
 
-    async fn divide_into(&mut self, pieces: &[KeyRange]) -> Result<(), Failure> {
+    async fn divide_into(&mut self, pieces: &[KeyRange]) -> Result<()> {
         loop {
             let keys: u128 = self.leases.iter().map(|lease| lease.range.key_count()).sum();
             let has_all = keys == KeyRange::ALL.key_count();
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// Sends a report if the stream takes it at once, else takes in the next message; says which.
-    pub(super) async fn send_or_receive(&mut self, lists: &Bytes, in_full: bool) -> Result<Did, Failure> {
+    pub(super) async fn send_or_receive(&mut self, lists: &Bytes, in_full: bool) -> Result<Did> {
         let room = self.sender.clone();
         tokio::select! {
             room = room.reserve() => {
@@ -163,12 +163,12 @@ impl Session {
         }
     }
 
-    async fn receive_either(&mut self, in_full: bool) -> Result<(), Failure> {
+    async fn receive_either(&mut self, in_full: bool) -> Result<()> {
         if in_full { self.receive_leases().await.map(drop) } else { self.receive().await.map(drop) }
     }
 
     /// The next report.
-    fn frame(&mut self, lists: &Bytes) -> Result<Frame, Failure> {
+    fn frame(&mut self, lists: &Bytes) -> Result<Frame> {
         self.fields.seq += 1;
         self.fields.age_nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Frame::of_report(&self.fields, lists)
@@ -179,7 +179,7 @@ impl Session {
         self.fields.applied = self.fields.heard;
     }
 
-    async fn next(&mut self) -> Result<Bytes, Failure> {
+    async fn next(&mut self) -> Result<Bytes> {
         self.answers.message().await?.ok_or_else(ended)
     }
 }

@@ -11,7 +11,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use crate::Failure;
+use crate::Result;
 
 /// What stands before a report in an Owner's message: field 2, of a length that follows.
 const REPORT_KEY: u8 = 2 << 3 | 2;
@@ -30,7 +30,7 @@ impl Frame {
 
     /// An Owner's message with a report: its single fields, and its lists as they were encoded before. Fields of a
     /// message may come in any order and in parts, so that the bytes of both are the bytes of one report.
-    pub(super) fn of_report(fields: &v1::Report, lists: &Bytes) -> Result<Frame, Failure> {
+    pub(super) fn of_report(fields: &v1::Report, lists: &Bytes) -> Result<Frame> {
         let length = fields.encoded_len() + lists.len();
         let mut head = BytesMut::with_capacity(fields.encoded_len() + 16);
         head.put_u8(REPORT_KEY);
@@ -63,21 +63,18 @@ pub(super) struct AssignHeading {
     pub(super) heard: u64,
 }
 
+/// What the Manager answers, as bytes.
+type Answers = Result<Streaming<Bytes>, Status>;
+
 /// Opens an Owner's session.
-pub(super) async fn open_session(
-    channel: Channel,
-    messages: ReceiverStream<Frame>,
-) -> Result<Streaming<Bytes>, Status> {
+pub(super) async fn open_session(channel: Channel, messages: ReceiverStream<Frame>) -> Answers {
     let mut client = ready(channel).await?;
     let path = PathAndQuery::from_static("/centrifuge.v1.Owner/Session");
     Ok(client.streaming(Request::new(messages), path, Raw).await?.into_inner())
 }
 
 /// Opens a Lookup's watch.
-pub(super) async fn open_watch(
-    channel: Channel,
-    request: &v1::WatchRequest,
-) -> Result<Streaming<Bytes>, Status> {
+pub(super) async fn open_watch(channel: Channel, request: &v1::WatchRequest) -> Answers {
     let mut client = ready(channel).await?;
     let path = PathAndQuery::from_static("/centrifuge.v1.Lookup/Watch");
     Ok(client.server_streaming(Request::new(Frame::of(request)), path, Raw).await?.into_inner())

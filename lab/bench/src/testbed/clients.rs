@@ -1,23 +1,22 @@
 //! One process of clients: Owners and Lookups as applications link them, each with a connection of its own.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge::{Key, Lookup, Managers, Owner};
 use centrifuge_core::random::Random;
-use centrifuge_harness::process::input_lines;
+use centrifuge_harness::lock;
 use centrifuge_net::clock;
 use centrifuge_server::descriptors::raise_limit;
-use clap::Args;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::order::{Answer, Kind, Order};
-use super::{NAMESPACE, owner_name, owner_url};
-use crate::Failure;
-use crate::process::say;
+use super::{NAMESPACE, Share, owner_name, owner_url};
+use crate::process::Orders;
+use crate::{Failure, Result};
 
 /// How long a client may take to start: the machine may be busy with all the others.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -26,47 +25,70 @@ const SPARE: usize = 64;
 /// How many clients start at the same time when all do.
 const MAX_STARTING: usize = 32;
 
-#[derive(Args)]
-pub(crate) struct ClientsArgs {
-    /// The Manager
-    #[arg(long)]
-    manager: String,
-    /// The number of the first Owner
-    #[arg(long, default_value_t = 0)]
-    first_owner: usize,
-    /// How many Owners
-    #[arg(long)]
-    owners: usize,
-    /// How many Lookups
-    #[arg(long)]
-    lookups: usize,
+/// What a process of clients is told at its start.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ClientsPart {
+    pub(crate) manager: String,
+    pub(crate) share: Share,
+}
+
+/// Which clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// Those that hold leases.
+    Owners,
+    /// Those that follow the table.
+    Lookups,
+}
+
+/// What a process of clients should do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Start all of a kind.
+    Start { kind: Kind },
+    /// Restart all of a kind, spread evenly over this time.
+    Restart { kind: Kind, within: Duration },
+    /// For some time, restart each client after a random lifetime.
+    RestartAtRandom { mean_lifetime: Duration, time: Duration },
+    /// Say how far the clients are; a Lookup is up to date at this position of the change log.
+    Count { lsn: u64 },
+    /// Note from now on when each Lookup routes the key to this address.
+    Expect { key: u64, url: String },
+    /// Wait until each has, and say when: nanoseconds of the boot-time clock.
+    Collect,
+}
+
+/// How many Owners hold leases, and how many Lookups are up to date.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) owners: usize,
+    pub(crate) lookups: usize,
 }
 
 /// Obeys orders from its input until that ends.
-pub(crate) async fn run(args: ClientsArgs) -> Result<(), Failure> {
-    let managers = Managers::list([&args.manager])?;
+pub(crate) async fn run(part: ClientsPart) -> Result<()> {
     let mut random = Random::from_number(u64::from(std::process::id()));
     let clients = Arc::new(Clients {
-        managers,
-        first_owner: args.first_owner,
-        owners: (0..args.owners).map(|_| Mutex::default()).collect(),
-        lookups: (0..args.lookups).map(|_| Mutex::default()).collect(),
+        managers: Managers::list([&part.manager])?,
+        first_owner: part.share.first_owner,
+        owners: (0..part.share.owners).map(|_| Mutex::default()).collect(),
+        lookups: (0..part.share.lookups).map(|_| Mutex::default()).collect(),
         expected: Arc::default(),
     });
-    make_room(args.owners + args.lookups)?;
-    let mut orders = input_lines();
-    while let Some(line) = orders.recv().await {
-        let answer = match serde_json::from_str(&line) {
-            Ok(order) => clients.obey(order, &mut random).await.unwrap_or_else(|why| Answer::Failed { why }),
-            Err(error) => Answer::Failed { why: format!("not an order: {error}") },
-        };
-        say(&answer);
+    make_room(part.share.owners + part.share.lookups)?;
+    let mut orders = Orders::new();
+    while let Some(order) = orders.next().await {
+        match order {
+            Order::Count { lsn } => orders.answer(Ok(clients.count(lsn))),
+            Order::Collect => orders.answer(clients.collect().await),
+            order => orders.answer(clients.obey(order, &mut random).await),
+        }
     }
     Ok(())
 }
 
 /// Every client has a connection, and every connection a file descriptor.
-pub(crate) fn make_room(clients: usize) -> Result<(), Failure> {
+pub(crate) fn make_room(clients: usize) -> Result<()> {
     raise_limit(clients + SPARE);
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -98,25 +120,21 @@ struct Expected {
 }
 
 impl Clients {
-    async fn obey(self: &Arc<Self>, order: Order, random: &mut Random) -> Result<Answer, String> {
+    async fn obey(self: &Arc<Self>, order: Order, random: &mut Random) -> Result<()> {
         match order {
-            Order::Start { kind } => self.start_all(kind).await?,
-            Order::Restart { kind, within_ms } => {
-                self.restart_all(kind, Duration::from_millis(within_ms)).await?;
+            Order::Start { kind } => self.start_all(kind).await,
+            Order::Restart { kind, within } => self.restart_all(kind, within).await,
+            Order::RestartAtRandom { mean_lifetime, time } => {
+                self.restart_at_random(mean_lifetime, Instant::now() + time, random).await
             }
-            Order::RestartAtRandom { mean_lifetime_ms, for_ms } => {
-                let end = Instant::now() + Duration::from_millis(for_ms);
-                self.restart_at_random(Duration::from_millis(mean_lifetime_ms), end, random).await?;
-            }
-            Order::Count { lsn } => return Ok(self.count(lsn)),
             Order::Expect { key, url } => {
                 let expected =
                     Expected { key: Key(key), url, seen_at: Mutex::default(), seen: Notify::new() };
                 *lock(&self.expected) = Some(Arc::new(expected));
+                Ok(())
             }
-            Order::Collect => return self.collect().await,
+            Order::Count { .. } | Order::Collect => Err("that is a question".into()),
         }
-        Ok(Answer::Done)
     }
 
     fn count_of(&self, kind: Kind) -> usize {
@@ -126,7 +144,7 @@ impl Clients {
         }
     }
 
-    async fn start_all(self: &Arc<Self>, kind: Kind) -> Result<(), String> {
+    async fn start_all(self: &Arc<Self>, kind: Kind) -> Result<()> {
         let turns = Arc::new(Semaphore::new(MAX_STARTING));
         let start = |number| {
             let (clients, turns) = (Arc::clone(self), Arc::clone(&turns));
@@ -138,7 +156,7 @@ impl Clients {
         all((0..self.count_of(kind)).map(start)).await
     }
 
-    async fn restart_all(self: &Arc<Self>, kind: Kind, within: Duration) -> Result<(), String> {
+    async fn restart_all(self: &Arc<Self>, kind: Kind, within: Duration) -> Result<()> {
         let (began, count) = (Instant::now(), self.count_of(kind));
         let restart = |number: usize| {
             let clients = Arc::clone(self);
@@ -156,7 +174,7 @@ impl Clients {
         mean_lifetime: Duration,
         end: Instant,
         random: &mut Random,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         let count = self.owners.len() + self.lookups.len();
         let mut restarts = JoinSet::new();
         let mut next = Instant::now();
@@ -180,17 +198,15 @@ impl Clients {
     }
 
     /// Starts one client; what ran in its place ends first, without a word.
-    async fn start(&self, kind: Kind, number: usize) -> Result<(), String> {
+    async fn start(&self, kind: Kind, number: usize) -> Result<()> {
         match kind {
             Kind::Owners => {
-                let previous = lock(&self.owners[number]).take();
-                drop(previous);
+                drop(lock(&self.owners[number]).take());
                 let owner = self.join(number).await?;
                 *lock(&self.owners[number]) = Some(owner);
             }
             Kind::Lookups => {
-                let previous = lock(&self.lookups[number]).take();
-                drop(previous);
+                drop(lock(&self.lookups[number]).take());
                 let lookup = Lookup::builder(self.managers.clone(), NAMESPACE).connect_timeout(START_TIMEOUT);
                 let lookup = lookup.connect().await.map_err(|error| format!("Lookup {number}: {error}"))?;
                 tokio::spawn(look_out(&lookup, Arc::clone(&self.expected)));
@@ -200,7 +216,7 @@ impl Clients {
         Ok(())
     }
 
-    async fn join(&self, number: usize) -> Result<Owner, String> {
+    async fn join(&self, number: usize) -> Result<Owner> {
         let name = owner_name(self.first_owner + number);
         let owner = Owner::builder(self.managers.clone(), NAMESPACE)
             .name(&name)
@@ -208,10 +224,10 @@ impl Clients {
             // The previous one was in this process, and is dropped.
             .takes_over_previous(true)
             .join_timeout(START_TIMEOUT);
-        owner.join().await.map_err(|error| format!("{name}: {error}"))
+        owner.join().await.map_err(|error| format!("{name}: {error}").into())
     }
 
-    fn count(&self, lsn: u64) -> Answer {
+    fn count(&self, lsn: u64) -> Counted {
         let holds = |owner: &&Mutex<Option<Owner>>| {
             lock(owner).as_ref().is_some_and(|owner| !owner.leases().is_empty())
         };
@@ -219,14 +235,14 @@ impl Clients {
             let position = lock(lookup).as_ref().and_then(Lookup::position);
             position.is_some_and(|position| position.lsn.0 >= lsn)
         };
-        Answer::Counted {
+        Counted {
             owners: self.owners.iter().filter(holds).count(),
             lookups: self.lookups.iter().filter(is_current).count(),
         }
     }
 
-    async fn collect(&self) -> Result<Answer, String> {
-        let Some(expected) = lock(&self.expected).clone() else { return Ok(Answer::Seen { at: Vec::new() }) };
+    async fn collect(&self) -> Result<Vec<u64>> {
+        let Some(expected) = lock(&self.expected).clone() else { return Ok(Vec::new()) };
         let all_seen = async {
             while lock(&expected.seen_at).len() < self.lookups.len() {
                 expected.seen.notified().await;
@@ -234,14 +250,10 @@ impl Clients {
         };
         let in_time = tokio::time::timeout(START_TIMEOUT, all_seen).await;
         *lock(&self.expected) = None;
-        let at = lock(&expected.seen_at).clone();
-        match in_time {
-            Ok(()) => Ok(Answer::Seen { at }),
-            Err(_) => {
-                let count = self.lookups.len();
-                Err(format!("only {} of {count} Lookups saw a move within {START_TIMEOUT:?}", at.len()))
-            }
-        }
+        let (at, count) = (lock(&expected.seen_at).clone(), self.lookups.len());
+        let late = |_| format!("only {} of {count} Lookups saw a move within {START_TIMEOUT:?}", at.len());
+        in_time.map_err(late)?;
+        Ok(at)
     }
 }
 
@@ -266,15 +278,13 @@ fn look_out(
 }
 
 /// Runs all of them at once, and gives the first failure.
-async fn all(
-    starts: impl Iterator<Item = impl Future<Output = Result<(), String>> + Send + 'static>,
-) -> Result<(), String> {
+async fn all(starts: impl Iterator<Item = impl Future<Output = Result<()>> + Send + 'static>) -> Result<()> {
     finish(starts.collect()).await
 }
 
-async fn finish(mut starts: JoinSet<Result<(), String>>) -> Result<(), String> {
+async fn finish(mut starts: JoinSet<Result<()>>) -> Result<()> {
     while let Some(started) = starts.join_next().await {
-        started.map_err(|error| error.to_string())??;
+        started??;
     }
     Ok(())
 }
@@ -282,8 +292,4 @@ async fn finish(mut starts: JoinSet<Result<(), String>>) -> Result<(), String> {
 /// A random number from 0 up to 1, without 1.
 fn share(random: &mut Random) -> f64 {
     (random.nonce().0 >> (u128::BITS - 53)) as f64 / (1_u64 << 53) as f64
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use centrifuge_harness::http::page;
 
-use crate::Failure;
+use crate::{Failure, Result};
 
 /// How many ticks of processor time Linux shows for a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Reads one Manager.
 pub(crate) struct Meter {
-    process: u32,
-    http: SocketAddr,
+    pub(super) process: u32,
+    pub(super) http: SocketAddr,
 }
 
 /// What it had cost by a moment.
@@ -26,13 +26,13 @@ pub(crate) struct Reading {
     counts: Counts,
 }
 
-/// What the Manager has counted since its start.
+/// What the Manager has counted since its start, or between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    messages_in: u64,
-    messages_out: u64,
-    bytes_in: u64,
-    bytes_out: u64,
+pub(crate) struct Counts {
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
     lease_messages: u64,
     lease_bytes: u64,
 }
@@ -42,54 +42,32 @@ struct Counts {
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
-    pub(crate) messages_in: u64,
-    pub(crate) messages_out: u64,
-    pub(crate) cpu_percent: f64,
     pub(crate) resident_bytes: u64,
-    pub(crate) messages_in_per_second: u64,
-    pub(crate) messages_out_per_second: u64,
-    pub(crate) bytes_in_per_second: u64,
-    pub(crate) bytes_out_per_second: u64,
-    /// Bytes of a message to an Owner, on average; nothing if there was none.
-    pub(crate) bytes_per_lease_message: Option<u64>,
+    pub(crate) counts: Counts,
 }
 
 impl Meter {
-    pub(crate) fn new(process: u32, http: SocketAddr) -> Meter {
-        Meter { process, http }
-    }
-
-    pub(crate) async fn read(&self) -> Result<Reading, Failure> {
-        let (_, text) = page(self.http, "/metrics").await.map_err(|error| {
-            Failure::from(format!("the Manager's metrics at {} cannot be read: {error}", self.http))
-        })?;
+    pub(crate) async fn read(&self) -> Result<Reading> {
+        let (_, text) = page(self.http, "/metrics")
+            .await
+            .map_err(|error| format!("the Manager's metrics at {} cannot be read: {error}", self.http))?;
+        // The name in parentheses may hold anything; after it come the state and numbers.
+        let stat = self.file("stat")?;
+        let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = |place: usize| numbers.split_whitespace().nth(place)?.parse::<u64>().ok();
+        let ticks = field(11).zip(field(12)).map(|(user, system)| user + system);
+        let status = self.file("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         Ok(Reading {
             at: Instant::now(),
-            ticks: self.ticks()?,
-            resident_bytes: self.resident_bytes()?,
+            ticks: ticks.ok_or_else(|| self.unreadable("stat"))?,
+            resident_bytes: kibibytes.ok_or_else(|| self.unreadable("status"))? * 1024,
             counts: Counts::parse(&text),
         })
     }
 
-    fn ticks(&self) -> Result<u64, Failure> {
-        let text = self.file("stat")?;
-        // The name in parentheses may hold anything; after it come the state and numbers.
-        let numbers = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let field = |place: usize| numbers.split_whitespace().nth(place)?.parse::<u64>().ok();
-        match (field(11), field(12)) {
-            (Some(user), Some(system)) => Ok(user + system),
-            _ => Err(self.unreadable("stat")),
-        }
-    }
-
-    fn resident_bytes(&self) -> Result<u64, Failure> {
-        let text = self.file("status")?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kibibytes.map(|count| count * 1024).ok_or_else(|| self.unreadable("status"))
-    }
-
-    fn file(&self, name: &str) -> Result<String, Failure> {
+    fn file(&self, name: &str) -> Result<String> {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.process)).map_err(|_| self.unreadable(name))
     }
 
@@ -121,24 +99,32 @@ impl Counts {
 impl Reading {
     /// What it cost from then until now.
     pub(crate) fn cost_until(&self, now: &Reading) -> Cost {
-        let seconds = now.at.duration_since(self.at).as_secs_f64().max(0.001);
         let (before, after) = (&self.counts, &now.counts);
-        let rate = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds).round() as u64;
-        let cpu_seconds = (now.ticks - self.ticks) as f64 / TICKS_PER_SECOND;
-        let lease_messages = after.lease_messages - before.lease_messages;
         Cost {
-            seconds,
-            cpu_seconds,
-            messages_in: after.messages_in.saturating_sub(before.messages_in),
-            messages_out: after.messages_out.saturating_sub(before.messages_out),
-            cpu_percent: cpu_seconds / seconds * 100.0,
+            seconds: now.at.duration_since(self.at).as_secs_f64().max(0.001),
+            cpu_seconds: (now.ticks - self.ticks) as f64 / TICKS_PER_SECOND,
             resident_bytes: now.resident_bytes,
-            messages_in_per_second: rate(before.messages_in, after.messages_in),
-            messages_out_per_second: rate(before.messages_out, after.messages_out),
-            bytes_in_per_second: rate(before.bytes_in, after.bytes_in),
-            bytes_out_per_second: rate(before.bytes_out, after.bytes_out),
-            bytes_per_lease_message: (after.lease_bytes - before.lease_bytes).checked_div(lease_messages),
+            counts: Counts {
+                messages_in: after.messages_in.saturating_sub(before.messages_in),
+                messages_out: after.messages_out.saturating_sub(before.messages_out),
+                bytes_in: after.bytes_in.saturating_sub(before.bytes_in),
+                bytes_out: after.bytes_out.saturating_sub(before.bytes_out),
+                lease_messages: after.lease_messages.saturating_sub(before.lease_messages),
+                lease_bytes: after.lease_bytes.saturating_sub(before.lease_bytes),
+            },
         }
+    }
+}
+
+impl Cost {
+    /// So many a second.
+    pub(crate) fn rate(&self, count: u64) -> u64 {
+        (count as f64 / self.seconds).round() as u64
+    }
+
+    /// Bytes of a message to an Owner, on average; nothing if there was none.
+    pub(crate) fn bytes_per_lease_message(&self) -> Option<u64> {
+        self.counts.lease_bytes.checked_div(self.counts.lease_messages)
     }
 }
 

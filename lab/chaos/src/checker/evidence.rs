@@ -4,19 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::lines::{self, CallerLine, HarnessLine, Nanos, OwnerLine, PeerLine};
-use crate::world::World;
+use crate::lines::{self, CallerLine, HarnessLine, Nanos, OwnerLine, PeerLine, Plan};
 
 /// Everything that was written.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    pub(super) world: World,
-    pub(super) keys: u32,
-    pub(super) contact_timeout: Nanos,
-    pub(super) notice_bound: Nanos,
-    pub(super) aftermath: Nanos,
-    pub(super) harmless_pause: Nanos,
-    pub(super) is_planned_only: bool,
+    pub(super) plan: Plan,
     pub(super) owners: Vec<OwnerLife>,
     pub(super) callers: Vec<CallerLife>,
     pub(super) peers: Vec<PeerLife>,
@@ -103,29 +96,10 @@ impl Evidence {
                 evidence.lookup_fleets.extend(lines::read::<CallerLine>(&entry.path())?);
             }
         }
-        evidence.take_plan();
+        let plan =
+            |line: &HarnessLine| if let HarnessLine::Plan(plan) = line { Some(plan.clone()) } else { None };
+        evidence.plan = evidence.harness.iter().find_map(plan).unwrap_or_default();
         Ok(evidence)
-    }
-
-    fn take_plan(&mut self) {
-        for line in &self.harness {
-            let HarnessLine::Plan {
-                world,
-                keys,
-                contact_timeout,
-                notice_bound,
-                aftermath,
-                harmless_pause,
-                is_planned_only,
-            } = line
-            else {
-                continue;
-            };
-            (self.world, self.keys) = (*world, *keys);
-            (self.contact_timeout, self.notice_bound) = (*contact_timeout, *notice_bound);
-            (self.aftermath, self.harmless_pause) = (*aftermath, *harmless_pause);
-            self.is_planned_only = *is_planned_only;
-        }
     }
 
     fn start_of(&self, name: &str, life: u32) -> Nanos {

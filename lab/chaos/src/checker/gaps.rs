@@ -2,35 +2,18 @@
 //! L3).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use centrifuge_harness::Samples;
 
 use super::Verdict;
 use super::evidence::Evidence;
 use crate::lines::{Nanos, OwnerLine, PeerLine};
+use crate::plan::World;
 use crate::roles::LONGEST_PAUSE;
-use crate::world::World;
 
 /// So long before the end every key was held by somebody.
 const END: Nanos = 2_000_000_000;
-
-/// The middle, the worst but a hundredth, and the worst, of some times in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Percentiles {
-    pub(crate) count: u64,
-    pub(crate) p50: u64,
-    pub(crate) p99: u64,
-    pub(crate) max: u64,
-}
-
-impl Percentiles {
-    pub(crate) fn of(mut times: Vec<Nanos>) -> Percentiles {
-        times.sort_unstable();
-        let at = |percent: usize| {
-            let place = (times.len() * percent).div_ceil(100).max(1) - 1;
-            times.get(place).map_or(0, |time| time / 1_000_000)
-        };
-        Percentiles { count: times.len() as u64, p50: at(50), p99: at(99), max: at(100) }
-    }
-}
 
 pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
     let mut held: BTreeMap<u32, Vec<(Nanos, Nanos)>> = BTreeMap::new();
@@ -49,20 +32,21 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
         spans.sort_unstable();
         gaps.extend(between(spans));
     }
-    verdict.unavailable_ms = Percentiles::of(gaps);
+    let gaps: Samples = gaps.into_iter().map(Duration::from_nanos).collect();
+    verdict.unavailable_ms = gaps.percentiles(Duration::from_millis(1));
     verdict.violations.extend(without_holder(evidence, &held));
 }
 
 /// The keys or cells that nobody held in the calm end.
 fn without_holder(evidence: &Evidence, held: &BTreeMap<u32, Vec<(Nanos, Nanos)>>) -> Vec<String> {
     let Some((calm, over)) = evidence.calm() else { return Vec::new() };
-    let rule = evidence.world.rules().held_in_the_end;
-    let (thing, whose) = match evidence.world {
+    let rule = evidence.plan.world.rules().held_in_the_end;
+    let (thing, whose) = match evidence.plan.world {
         World::Managers | World::Diskless => ("key", "owner"),
         World::Flease => ("cell", "holder"),
     };
     let mut problems = Vec::new();
-    for key in 0..evidence.keys {
+    for key in 0..evidence.plan.keys {
         let last = held.get(&key).and_then(|spans| spans.iter().map(|(_, end)| *end).max()).unwrap_or(0);
         if last + END < over {
             let seconds = (over - last.max(calm)) as f64 / 1e9;
@@ -91,19 +75,11 @@ fn between(spans: &[(Nanos, Nanos)]) -> Vec<Nanos> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
+    use super::super::tests::*;
     use super::*;
     use crate::lines::HarnessLine;
 
     const S: Nanos = 1_000_000_000;
-
-    #[test]
-    fn percentiles_are_those_of_the_times() {
-        let times: Vec<Nanos> = (1..=200).map(|milli| milli * 1_000_000).collect();
-        assert_eq!(Percentiles::of(times), Percentiles { count: 200, p50: 100, p99: 198, max: 200 });
-        assert_eq!(Percentiles::of(Vec::new()), Percentiles::default());
-        assert_eq!(Percentiles::of(vec![7_000_000]), Percentiles { count: 1, p50: 7, p99: 7, max: 7 });
-    }
 
     #[test]
     fn a_gap_is_what_no_owner_covers() {
@@ -113,7 +89,7 @@ mod tests {
     #[test]
     fn a_key_without_an_owner_in_the_end_is_a_violation_of_l1() {
         let mut evidence = owners(vec![owner("a", [held(0, 5, S, 30 * S), held(1, 5, S, 12 * S)])]);
-        evidence.keys = 2;
+        evidence.plan.keys = 2;
         evidence.harness = vec![HarnessLine::Calm { at: 10 * S }, HarnessLine::Over { at: 30 * S }];
         let mut verdict = Verdict::default();
         check(&evidence, &mut verdict);

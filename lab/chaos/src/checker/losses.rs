@@ -31,7 +31,7 @@ pub(super) fn check(evidence: &Evidence, lifetimes: &StateLifetimes, verdict: &m
     for life in &evidence.callers {
         let Some(connected_at) = connected_at(life) else { continue };
         count(life, verdict);
-        let stories = stories(life, evidence.keys);
+        let stories = stories(life, evidence.plan.keys);
         for (key, story) in (0_u32..).zip(&stories) {
             let states = lifetimes.get(&key).map_or(&[][..], Vec::as_slice);
             for (before, after) in states.iter().zip(states.iter().skip(1)) {
@@ -49,7 +49,7 @@ fn unprovoked(evidence: &Evidence, lifetimes: &StateLifetimes, verdict: &mut Ver
     let provocations = Provocations::of(evidence);
     for (key, states) in lifetimes {
         for (before, after) in states.iter().zip(states.iter().skip(1)) {
-            if evidence.is_planned_only || !provocations.explain(*key, before, after) {
+            if evidence.plan.is_planned_only || !provocations.explain(*key, before, after) {
                 verdict.false_losses.push(format!(
                     "the state {} of key {key} (lease {}) was lost between {} and {}, when {} began (lease {}), and no fault explains it",
                     before.name, before.highest, before.last.0, after.first.1, after.name, after.lowest
@@ -121,7 +121,7 @@ fn missed(
 ) -> Option<String> {
     let first_lease = story.tables.first().map_or(0, |(_, lease)| *lease);
     let knew = connected_at < before.last.0 || (first_lease > 0 && first_lease <= before.highest);
-    let due = after.first.1.max(connected_at) + evidence.notice_bound;
+    let due = after.first.1.max(connected_at) + evidence.plan.notice_bound;
     let due = due + life.stopped_within(before.last.0, due);
     if !knew || life.end <= due {
         return None;
@@ -152,7 +152,7 @@ fn without_cause(
     states: &[StateLifetime],
     notice: Notice,
 ) -> Option<String> {
-    if evidence.is_planned_only {
+    if evidence.plan.is_planned_only {
         // The first owner that a key ever has is news of a state that begins, and of none that is lost.
         let had_owner = story.tables.iter().any(|(seen, lease)| *seen < notice.at && *lease > 0);
         let words = || {
@@ -195,7 +195,7 @@ fn without_cause(
 /// Whether something happened lately that can keep a Lookup from hearing of a leader: to itself, to its way, or to
 /// those who lead.
 fn was_disturbed(evidence: &Evidence, life: &CallerLife, at: Nanos) -> bool {
-    let since = at.saturating_sub(evidence.contact_timeout * 2);
+    let since = at.saturating_sub(evidence.plan.contact_timeout * 2);
     let is_recent = |begin: Nanos, end: Nanos| begin <= at && end >= since;
     let matters = |name: &str| name == life.name || name.starts_with("manager-") || name.starts_with("etcd-");
     if life.stops.iter().any(|(begin, end)| is_recent(*begin, *end)) {
@@ -220,10 +220,11 @@ fn was_disturbed(evidence: &Evidence, life: &CallerLife, at: Nanos) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
+    use super::super::tests::*;
     use super::super::{evidence::OwnerLife, state_lifetimes};
     use super::*;
     use crate::lines::OwnerLine;
+    use crate::lines::Plan;
 
     /// Seconds.
     const S: Nanos = 1_000_000_000;
@@ -236,15 +237,8 @@ mod tests {
         let mut owner = OwnerLife::new("a".into(), owner_lines);
         owner.session = "a".into();
         let owners = vec![owner];
-        let evidence = Evidence {
-            keys: 1,
-            contact_timeout: 10 * S,
-            notice_bound: 15 * S,
-            owners,
-            callers: vec![life],
-            harness,
-            ..Evidence::default()
-        };
+        let plan = Plan { keys: 1, contact_timeout: 10 * S, notice_bound: 15 * S, ..Plan::default() };
+        let evidence = Evidence { plan, owners, callers: vec![life], harness, ..Evidence::default() };
         let mut verdict = Verdict::default();
         let lifetimes = state_lifetimes::check(&evidence, &mut verdict);
         check(&evidence, &lifetimes, &mut verdict);
@@ -343,8 +337,8 @@ mod tests {
     fn among_planned_operations_alone_every_notice_but_that_of_the_first_owner_is_false() {
         let judged = |first: u64| {
             let life = caller(vec![connected(first, S), told(Why::BeganAnew, 7, 29 * S)]);
-            let evidence =
-                Evidence { keys: 1, callers: vec![life], is_planned_only: true, ..Evidence::default() };
+            let plan = Plan { keys: 1, is_planned_only: true, ..Plan::default() };
+            let evidence = Evidence { plan, callers: vec![life], ..Evidence::default() };
             let mut verdict = Verdict::default();
             check(&evidence, &StateLifetimes::new(), &mut verdict);
             verdict.false_losses.len()

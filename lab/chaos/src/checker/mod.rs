@@ -11,17 +11,18 @@ mod peers;
 mod provocation;
 mod state_lifetimes;
 #[cfg(test)]
-mod testing;
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use centrifuge_harness::samples::Percentiles;
+
 use self::evidence::Evidence;
-pub(crate) use self::gaps::Percentiles;
 pub(crate) use self::peers::PeersSeen;
 use crate::lines::{CallerLine, Nanos, OwnerLine};
-use crate::world::World;
+use crate::plan::World;
 
 /// What came out.
 #[derive(Debug, Default)]
@@ -84,7 +85,7 @@ pub(crate) fn changes_since(directory: &Path, since: Nanos) -> io::Result<(u64, 
 
 fn judge(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
-    match evidence.world {
+    match evidence.plan.world {
         World::Managers | World::Diskless => {
             ownership::check(evidence, &mut verdict);
             let lifetimes = state_lifetimes::check(evidence, &mut verdict);

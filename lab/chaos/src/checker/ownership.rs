@@ -10,7 +10,7 @@ use std::fmt::Display;
 use super::Verdict;
 use super::evidence::Evidence;
 use crate::lines::{CallerLine, Nanos, OwnerLine, Span};
-use crate::world::{Rules, World};
+use crate::plan::{Rules, World};
 
 /// When a lease on a key was surely in use.
 #[derive(Clone, Debug)]
@@ -124,7 +124,7 @@ pub(super) fn push_once(list: &mut Vec<String>, words: String) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
+    use super::super::tests::*;
     use super::*;
 
     fn violations(evidence: &Evidence) -> Vec<String> {

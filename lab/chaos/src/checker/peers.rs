@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::Verdict;
 use super::evidence::{Evidence, PeerLife};
 use super::ownership::{Uses, push_once};
-use crate::lines::{HarnessLine, Nanos, PeerLine, Span};
-use crate::world::World;
+use crate::lines::{HarnessLine, Nanos, PeerLine};
+use crate::plan::World;
 
 /// What peers did, beside what was promised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,9 +82,7 @@ fn step_down(life: &PeerLife, astray: Astray, verdict: &mut Verdict) {
     verdict.peers.astray += 1;
     verdict.peers.stepped_down += u64::from(said);
     let holds = |line: &PeerLine| match line {
-        PeerLine::Held { cell, last, .. } if astray.from == 0 && surely_before(*last, astray.until) => {
-            Some(*cell)
-        }
+        PeerLine::Held { cell, last, .. } if astray.from == 0 && last.1 < astray.until => Some(*cell),
         _ => None,
     };
     if let Some(cell) = life.lines.iter().find_map(holds) {
@@ -95,13 +93,10 @@ fn step_down(life: &PeerLife, astray: Astray, verdict: &mut Verdict) {
     }
 }
 
-fn surely_before(span: Span, end: Nanos) -> bool {
-    span.1 < end
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::{Plan, Span};
 
     const S: Nanos = 1_000_000_000;
 
@@ -119,7 +114,8 @@ mod tests {
     }
 
     fn judged(peers: Vec<PeerLife>, harness: Vec<HarnessLine>) -> Verdict {
-        let evidence = Evidence { world: World::Flease, keys: 1, peers, harness, ..Evidence::default() };
+        let plan = Plan { world: World::Flease, keys: 1, ..Plan::default() };
+        let evidence = Evidence { plan, peers, harness, ..Evidence::default() };
         let mut verdict = Verdict::default();
         check(&evidence, &mut verdict);
         verdict

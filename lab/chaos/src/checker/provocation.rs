@@ -53,8 +53,8 @@ impl Provocations {
     pub(super) fn of(evidence: &Evidence) -> Provocations {
         let mut found = Provocations {
             faults: faults(&evidence.harness),
-            aftermath: evidence.aftermath,
-            harmless_pause: evidence.harmless_pause,
+            aftermath: evidence.plan.aftermath,
+            harmless_pause: evidence.plan.harmless_pause,
             ..Provocations::default()
         };
         let names: BTreeMap<&str, &str> =
@@ -197,7 +197,7 @@ fn leads(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::state_lifetimes;
-    use super::super::testing::*;
+    use super::super::tests::*;
     use super::super::{Verdict, losses};
     use super::*;
 
@@ -216,7 +216,7 @@ mod tests {
             owner("owner-2", [served(0, 7, "y", 1, 22 * S)]),
             owner("owner-3", []),
         ]);
-        (evidence.aftermath, evidence.harmless_pause, evidence.harness) = (10 * S, S, harness);
+        (evidence.plan.aftermath, evidence.plan.harmless_pause, evidence.harness) = (10 * S, S, harness);
         change(&mut evidence);
         let mut verdict = Verdict::default();
         let lifetimes = state_lifetimes::check(&evidence, &mut verdict);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn among_planned_operations_alone_nothing_explains_a_loss() {
-        let planned = |evidence: &mut Evidence| evidence.is_planned_only = true;
+        let planned = |evidence: &mut Evidence| evidence.plan.is_planned_only = true;
         assert_eq!(judged(killed("owner-1", 21 * S), planned), 1);
     }
 }

@@ -83,7 +83,7 @@ fn went_back(key: u32, state_id: &str, mut uses: Vec<(Span, u64)>) -> Option<Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
+    use super::super::tests::*;
     use super::*;
 
     #[test]

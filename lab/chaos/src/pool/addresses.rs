@@ -6,71 +6,83 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::plan::Sizes;
 
+/// A kind of process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Part {
+    Etcd,
+    Manager,
+    Owner,
+    Caller,
+    /// With many Lookups.
+    LookupFleet,
+    /// A Flease peer.
+    Peer,
+}
+
+impl Part {
+    /// What faults call it, and the number of the first of its kind.
+    fn label(self) -> (&'static str, u8) {
+        match self {
+            Part::Etcd => ("etcd", 1),
+            Part::Manager => ("manager", 11),
+            Part::Owner => ("owner", 31),
+            Part::Caller => ("caller", 61),
+            Part::LookupFleet => ("lookups", 91),
+            Part::Peer => ("peer", 141),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.label().0
+    }
+
+    /// The process of this kind with this index, from 0.
+    pub(crate) fn node(self, index: u8) -> Node {
+        Node { part: self, index }
+    }
+
+    /// The first so many of this kind.
+    pub(crate) fn nodes(self, count: u8) -> impl Iterator<Item = Node> {
+        (0..count).map(move |index| self.node(index))
+    }
+}
+
 /// One process of the pool, through all its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Node {
-    Etcd(u8),
-    Manager(u8),
-    Owner(u8),
-    Caller(u8),
-    /// A process with many Lookups.
-    LookupFleet(u8),
-    /// A Flease peer.
-    Peer(u8),
+pub(crate) struct Node {
+    pub(crate) part: Part,
+    /// Which of its kind it is, from 0.
+    pub(crate) index: u8,
 }
 
 impl Node {
-    /// What faults call its kind.
-    pub(crate) fn kind(self) -> &'static str {
-        match self {
-            Node::Etcd(_) => "etcd",
-            Node::Manager(_) => "manager",
-            Node::Owner(_) => "owner",
-            Node::Caller(_) => "caller",
-            Node::LookupFleet(_) => "lookups",
-            Node::Peer(_) => "peer",
-        }
-    }
-
-    /// Which of its kind it is, from 0.
-    pub(crate) fn index(self) -> u8 {
-        match self {
-            Node::Etcd(index)
-            | Node::Manager(index)
-            | Node::Owner(index)
-            | Node::Caller(index)
-            | Node::LookupFleet(index)
-            | Node::Peer(index) => index,
-        }
-    }
-
     /// A number for each, from 1.
     fn number(self) -> u8 {
-        match self {
-            Node::Etcd(index) => 1 + index,
-            Node::Manager(index) => 11 + index,
-            Node::Owner(index) => 31 + index,
-            Node::Caller(index) => 61 + index,
-            Node::LookupFleet(index) => 91 + index,
-            Node::Peer(index) => 141 + index,
-        }
+        self.part.label().1 + self.index
     }
 
     /// Every process of a pool.
     pub(crate) fn all(sizes: Sizes) -> Vec<Node> {
-        let etcd = (0..sizes.etcd).map(Node::Etcd);
-        let managers = (0..sizes.managers).map(Node::Manager);
-        let owners = (0..sizes.owners + sizes.joiners).map(Node::Owner);
-        let callers = (0..sizes.callers).map(Node::Caller);
-        let lookup_fleets = (0..sizes.lookup_fleets).map(Node::LookupFleet);
-        let peers = (0..sizes.peers).map(Node::Peer);
-        etcd.chain(managers).chain(owners).chain(callers).chain(lookup_fleets).chain(peers).collect()
+        let counts = [
+            (Part::Etcd, sizes.etcd),
+            (Part::Manager, sizes.managers),
+            (Part::Owner, sizes.owners + sizes.joiners),
+            (Part::Caller, sizes.callers),
+            (Part::LookupFleet, sizes.lookup_fleets),
+            (Part::Peer, sizes.peers),
+        ];
+        counts.into_iter().flat_map(|(part, count)| part.nodes(count)).collect()
+    }
+
+    /// Those of a kind.
+    pub(crate) fn all_of(part: Part, sizes: Sizes) -> Vec<Node> {
+        Node::all(sizes).into_iter().filter(|node| node.part == part).collect()
     }
 }
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.kind(), self.index() + 1)
+        write!(f, "{}-{}", self.part.name(), self.index + 1)
     }
 }
 
@@ -104,11 +116,11 @@ impl Addresses {
     }
 
     pub(crate) fn grpc(&self, manager: u8) -> SocketAddr {
-        SocketAddr::new(self.of(Node::Manager(manager)), 7_600)
+        SocketAddr::new(self.of(Part::Manager.node(manager)), 7_600)
     }
 
     pub(crate) fn http(&self, manager: u8) -> SocketAddr {
-        SocketAddr::new(self.of(Node::Manager(manager)), 7_601)
+        SocketAddr::new(self.of(Part::Manager.node(manager)), 7_601)
     }
 
     /// The address that stands for a Manager, at the harness.
@@ -128,7 +140,7 @@ impl Addresses {
 
     /// Where a peer listens.
     pub(crate) fn peer(&self, peer: u8) -> SocketAddr {
-        SocketAddr::new(self.of(Node::Peer(peer)), 7_700)
+        SocketAddr::new(self.of(Part::Peer.node(peer)), 7_700)
     }
 
     /// Where a peer finds another: at a way of its own.
@@ -138,7 +150,7 @@ impl Addresses {
 
     /// Where an Owner's application listens.
     pub(crate) fn application(&self, owner: u8) -> SocketAddr {
-        SocketAddr::new(self.of(Node::Owner(owner)), 8_000)
+        SocketAddr::new(self.of(Part::Owner.node(owner)), 8_000)
     }
 
     /// Where others find it.
@@ -147,11 +159,11 @@ impl Addresses {
     }
 
     pub(crate) fn etcd(&self, etcd: u8) -> SocketAddr {
-        SocketAddr::new(self.of(Node::Etcd(etcd)), 2_379)
+        SocketAddr::new(self.of(Part::Etcd.node(etcd)), 2_379)
     }
 
     pub(crate) fn etcd_peer(&self, etcd: u8) -> SocketAddr {
-        SocketAddr::new(self.of(Node::Etcd(etcd)), 2_380)
+        SocketAddr::new(self.of(Part::Etcd.node(etcd)), 2_380)
     }
 
     /// Where a Manager finds a node of etcd.

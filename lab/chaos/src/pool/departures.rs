@@ -1,20 +1,24 @@
-//! Processes that end because they are told to, in good order, and come back.
+//! Processes of the pool: started, killed, stopped and continued, each by its id; and told to end in good order, to come back.
 
+use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use centrifuge_harness::Rng;
+use centrifuge_harness::process::log_to;
+use centrifuge_harness::signals::Signal;
 use tokio::time::Instant;
 
-use super::addresses::Node;
-use super::kinds::Part;
+use super::addresses::{Node, Part};
 use super::launch::Pool;
 use crate::lines::{HarnessLine, true_now};
-use crate::plan::RECOVERY;
-use crate::world::World;
+use crate::plan::{RECOVERY, World};
 
 /// What follows when a process has ended in good order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Return {
+pub(crate) enum Return {
     /// The next process of the name is started after this.
     After(Duration),
     /// No other is started.
@@ -26,14 +30,15 @@ const SETTLED: Duration = Duration::from_millis(1_500);
 
 impl Pool {
     /// SIGTERM: an Owner drains itself, a Manager resigns. Whatever faults do to a process that leaves, they still can.
-    pub(super) fn ask_to_leave(&mut self, node: Node, next: Return) -> io::Result<()> {
-        let Some(process) = self.processes.get_mut(&node).filter(|process| process.is_running()) else {
+    pub(crate) fn ask_to_leave(&mut self, node: Node, next: Return) -> io::Result<()> {
+        let process = self.process(node);
+        if !process.is_running() {
             return Ok(());
-        };
+        }
         process.departure = Some(next);
-        let (name, life, at) = (process.name.clone(), process.life, true_now());
+        let (life, at) = (process.life, true_now());
         process.terminate()?;
-        self.note(HarnessLine::Retired { name, life, at })
+        self.note(HarnessLine::Retired { name: node.to_string(), life, at })
     }
 
     pub(super) fn comes_back(&mut self, node: Node, next: Return) {
@@ -51,25 +56,29 @@ impl Pool {
 
     /// Whether an Owner comes only in join storms.
     pub(super) fn is_joiner(&self, node: Node) -> bool {
-        matches!(node, Node::Owner(index) if index >= self.plan.sizes.owners)
+        node.part == Part::Owner && node.index >= self.plan.sizes.owners
     }
 
-    /// How many of a kind are away that are usually there.
+    /// Those of a kind that are usually there.
+    pub(super) fn usual(&self, part: Part) -> Vec<Node> {
+        Node::all_of(part, self.plan.sizes).into_iter().filter(|node| !self.is_joiner(*node)).collect()
+    }
+
+    /// How many of these are away.
     pub(super) fn away(&self, part: Part) -> usize {
-        let is_usual = |node: &Node| part.is_of(*node) && !self.is_joiner(*node);
-        let all = Node::all(self.plan.sizes).into_iter().filter(is_usual).count();
-        all - self.available().into_iter().filter(is_usual).count()
+        let here = self.available();
+        self.usual(part).into_iter().filter(|node| !here.contains(node)).count()
     }
 
-    /// Everybody of a kind that is usually there, runs, and was not told to end.
+    /// Those of these that run, and were not told to end.
     pub(super) fn staying(&self, part: Part) -> Vec<Node> {
-        let stays = |node: &Node| self.processes.get(node).is_some_and(|process| process.departure.is_none());
-        let is_usual = |node: &Node| part.is_of(*node) && !self.is_joiner(*node);
-        self.available().into_iter().filter(|node| is_usual(node) && stays(node)).collect()
+        let here = self.available();
+        let stays = |node: &Node| here.contains(node) && self.processes[node].departure.is_none();
+        self.usual(part).into_iter().filter(stays).collect()
     }
 
     /// Which of the processes of a name runs now.
-    pub(super) fn running_life(&self, node: Node) -> Option<u32> {
+    pub(crate) fn running_life(&self, node: Node) -> Option<u32> {
         self.processes.get(&node).filter(|process| process.is_running()).map(|process| process.life)
     }
 
@@ -82,5 +91,112 @@ impl Pool {
         };
         let staying = self.staying(Part::Manager);
         staying.len() == usize::from(self.plan.sizes.managers) && staying.iter().all(is_settled)
+    }
+}
+
+/// From the start of a process to the end of the next, at most.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// How long a process is away, at most.
+const MAX_AWAY: Duration = Duration::from_millis(500);
+
+/// A rolling restart: all of a kind one after the other, each told to end and waited for until the next of its name runs.
+pub(super) struct Rolling {
+    part: Part,
+    left: VecDeque<Node>,
+    /// Who was told to end, and which of its lives that was.
+    current: Option<(Node, u32)>,
+    not_before: Instant,
+}
+
+impl Rolling {
+    pub(super) fn new(part: Part, pool: &Pool) -> Rolling {
+        Rolling { part, left: pool.usual(part).into(), current: None, not_before: Instant::now() }
+    }
+
+    /// Does what is due. True when the round is over.
+    pub(super) fn step(&mut self, pool: &mut Pool, rng: &mut Rng) -> io::Result<bool> {
+        let now = Instant::now();
+        if let Some((node, life)) = self.current {
+            if pool.running_life(node).is_none_or(|running| running == life) {
+                return Ok(false);
+            }
+            self.current = None;
+            self.not_before = now + rng.between(Duration::ZERO, MAX_PAUSE);
+        }
+        let Some(node) = self.left.front().copied() else { return Ok(true) };
+        let is_safe = self.part != Part::Manager || pool.are_managers_settled();
+        if now < self.not_before || !is_safe || !pool.staying(self.part).contains(&node) {
+            return Ok(false);
+        }
+        self.left.pop_front();
+        self.current = pool.running_life(node).map(|life| (node, life));
+        pool.ask_to_leave(node, Return::After(rng.between(Duration::ZERO, MAX_AWAY)))?;
+        Ok(false)
+    }
+}
+
+/// A name whose processes come and go.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    /// How many there have been.
+    pub(super) life: u32,
+    child: Option<centrifuge_harness::Process>,
+    pub(super) is_stopped: bool,
+    /// It was told to end, and this is what follows. Faults may still hit it.
+    pub(super) departure: Option<Return>,
+    pub(super) started_at: Option<Instant>,
+}
+
+impl Process {
+    pub(super) fn new(name: String) -> Process {
+        Process { name, life: 0, child: None, is_stopped: false, departure: None, started_at: None }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Starts the next life; what it prints goes to a file.
+    ///
+    /// To be called from the harness's main thread: the kernel ends a child with the thread that started it.
+    pub(super) fn start(&mut self, mut command: Command, logs: &Path) -> io::Result<()> {
+        let log = logs.join(format!("{}.log", self.name));
+        self.child = Some(centrifuge_harness::Process::start(log_to(&mut command, &log)?)?);
+        self.started_at = Some(Instant::now());
+        self.life += 1;
+        (self.is_stopped, self.departure) = (false, None);
+        Ok(())
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        (self.is_stopped, self.departure) = (false, None);
+        self.child.take().map_or(Ok(()), centrifuge_harness::Process::kill)
+    }
+
+    /// Stops it, and waits until it stands still.
+    pub(super) fn stop(&mut self) -> io::Result<()> {
+        self.is_stopped = true;
+        self.child.as_ref().map_or(Ok(()), centrifuge_harness::Process::pause)
+    }
+
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        self.is_stopped = false;
+        self.child.as_ref().map_or(Ok(()), centrifuge_harness::Process::resume)
+    }
+
+    pub(super) fn terminate(&self) -> io::Result<()> {
+        self.child.as_ref().map_or(Ok(()), |child| child.signal(Signal::TERM))
+    }
+
+    /// How it ended, if it did by itself.
+    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        let status = child.ended()?;
+        if status.is_some() {
+            self.child = None;
+        }
+        Ok(status)
     }
 }

@@ -7,13 +7,12 @@ use std::time::Duration;
 use centrifuge_harness::Rng;
 use tokio::time::Instant;
 
-use super::addresses::Node;
-use super::kinds::{Kind, Part};
+use super::addresses::{Node, Part};
+use super::kinds::{Kind, most_away};
 use super::launch::Pool;
 use super::targeted_faults::TargetedFaults;
-use super::targeted_peer_faults::TargetedPeerFaults;
+use crate::plan::World;
 use crate::proxy::LinkFaults;
-use crate::world::World;
 
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]
@@ -26,48 +25,59 @@ pub(super) enum Cure {
     Clear(Node, Node),
 }
 
+/// What ends faults, and when.
+pub(super) type Cures = Vec<(Instant, Cure)>;
+
 /// The faults of a run.
 pub(crate) struct Faults {
     rng: Rng,
-    due: Vec<(Kind, Duration, Instant)>,
-    cures: Vec<(Instant, Cure)>,
+    due: Schedule<Kind>,
+    cures: Cures,
     counts: BTreeMap<String, u64>,
     longest_stop: Duration,
-    /// Faults aimed at leaders instead, if something is wrong with them on purpose.
+    /// Faults aimed at leaders or peers instead, if something is wrong with them on purpose.
     targeted_faults: Option<TargetedFaults>,
-    /// ... and peers.
-    targeted_peer_faults: Option<TargetedPeerFaults>,
+}
+
+/// What comes again and again, each kind after a random time around its own.
+pub(super) struct Schedule<K> {
+    due: Vec<(K, Duration, Instant)>,
+}
+
+impl<K: Copy> Schedule<K> {
+    pub(super) fn new(kinds: impl IntoIterator<Item = (K, Duration)>, rng: &mut Rng) -> Schedule<K> {
+        let now = Instant::now();
+        let first = |(kind, mean)| (kind, mean, now + rng.between(Duration::ZERO, mean));
+        Schedule { due: kinds.into_iter().map(first).collect() }
+    }
+
+    /// The kinds whose time it is.
+    pub(super) fn take_due(&mut self, now: Instant, rng: &mut Rng) -> Vec<K> {
+        let mut taken = Vec::new();
+        for (kind, mean, due) in self.due.iter_mut().filter(|(_, _, due)| *due <= now) {
+            *due = now + rng.between(*mean / 2, *mean * 3 / 2);
+            taken.push(*kind);
+        }
+        taken
+    }
 }
 
 impl Faults {
-    pub(crate) fn new(rng: Rng, pool: &Pool) -> Faults {
-        let now = Instant::now();
-        let mut faults = Faults {
+    pub(crate) fn new(mut rng: Rng, pool: &Pool) -> Faults {
+        let targeted_faults = pool.plan.bug.and_then(TargetedFaults::of);
+        // Nothing else then: whatever happens beside it only keeps leaders from leading, and peers from holding.
+        let is_usual = targeted_faults.is_none() && !pool.plan.is_planned_only;
+        let kinds = if is_usual { Kind::of(pool) } else { Vec::new() };
+        let names = kinds.iter().map(|(kind, _)| kind.name());
+        let targeted = targeted_faults.iter().map(|targeted| targeted.name().to_owned());
+        Faults {
+            counts: names.chain(targeted).map(|name| (name, 0)).collect(),
+            due: Schedule::new(kinds, &mut rng),
             rng,
-            due: Vec::new(),
             cures: Vec::new(),
-            counts: BTreeMap::new(),
             longest_stop: pool.plan.times.lease * 5 / 2,
-            targeted_faults: pool.plan.bug.and_then(TargetedFaults::of),
-            targeted_peer_faults: pool.plan.bug.and_then(TargetedPeerFaults::of),
-        };
-        let targeted_faults = faults.targeted_faults.as_ref().map(TargetedFaults::name);
-        if let Some(name) =
-            targeted_faults.or(faults.targeted_peer_faults.as_ref().map(TargetedPeerFaults::name))
-        {
-            // Nothing else then: whatever happens beside it only keeps leaders from leading, and peers from holding.
-            faults.counts.insert(name.to_owned(), 0);
-            return faults;
+            targeted_faults,
         }
-        if pool.plan.is_planned_only {
-            return faults;
-        }
-        for (kind, mean) in Kind::of(pool) {
-            let first = now + faults.rng.between(Duration::ZERO, mean);
-            faults.due.push((kind, mean, first));
-            faults.counts.insert(kind.name(), 0);
-        }
-        faults
     }
 
     /// How many of each kind there were.
@@ -84,18 +94,9 @@ impl Faults {
         {
             *self.counts.entry(targeted_faults.name().to_owned()).or_default() += 1;
         }
-        if let Some(targeted_faults) = &mut self.targeted_peer_faults
-            && targeted_faults.step(pool, &mut self.cures)?
-        {
-            *self.counts.entry(targeted_faults.name().to_owned()).or_default() += 1;
-        }
-        for place in 0..self.due.len() {
-            let (kind, mean, due) = self.due[place];
-            if due <= now {
-                self.due[place].2 = now + self.rng.between(mean / 2, mean * 3 / 2);
-                if self.inject(pool, kind, now)? {
-                    *self.counts.entry(kind.name()).or_default() += 1;
-                }
+        for kind in self.due.take_due(now, &mut self.rng) {
+            if self.inject(pool, kind, now)? {
+                *self.counts.entry(kind.name()).or_default() += 1;
             }
         }
         Ok(())
@@ -128,17 +129,9 @@ impl Faults {
                 self.cures.push((now + length, Cure::Continue(node)));
             }
             Kind::KillTwoMachines => return self.kill_two_machines(pool, now),
-            Kind::CutOneWay => {
-                let ways = self.ways(pool);
-                self.cut(pool, ways, false, now)?;
-            }
-            Kind::CutTwoWay => {
-                let ways = self.ways(pool);
-                self.cut(pool, ways, true, now)?;
-            }
-            Kind::Split => {
-                let ways = self.split(pool);
-                self.cut(pool, ways, true, now)?;
+            Kind::CutOneWay | Kind::CutTwoWay | Kind::Split => {
+                let ways = if kind == Kind::Split { self.split(pool) } else { self.ways(pool) };
+                self.cut(pool, ways, kind != Kind::CutOneWay)?;
             }
             Kind::Storm => self.storm(pool, now)?,
             Kind::Depose => pool.depose()?,
@@ -157,8 +150,8 @@ impl Faults {
 
     /// Somebody of a kind of whom not too many are away.
     fn victim(&mut self, pool: &Pool, part: Part) -> Option<Node> {
-        let here: Vec<Node> = pool.available().into_iter().filter(|node| part.is_of(*node)).collect();
-        if pool.away(part) >= part.most_away(pool) { None } else { self.rng.pick(here) }
+        let here: Vec<Node> = pool.available().into_iter().filter(|node| node.part == part).collect();
+        if pool.away(part) >= most_away(part, pool.plan.sizes) { None } else { self.rng.pick(here) }
     }
 
     fn kill(&mut self, pool: &mut Pool, node: Node, now: Instant) -> io::Result<()> {
@@ -171,7 +164,7 @@ impl Faults {
     /// Only if no other node of etcd is away: two are the most that five survive.
     fn kill_two_machines(&mut self, pool: &mut Pool, now: Instant) -> io::Result<bool> {
         let here = pool.available();
-        let etcd: Vec<Node> = here.iter().copied().filter(|node| Part::Etcd.is_of(*node)).collect();
+        let etcd: Vec<Node> = here.iter().copied().filter(|node| node.part == Part::Etcd).collect();
         if etcd.len() < usize::from(pool.plan.sizes.etcd) {
             return Ok(false);
         }
@@ -180,10 +173,9 @@ impl Faults {
         let Some(second) = self.rng.pick(others) else { return Ok(false) };
         for machine in [first, second] {
             self.kill(pool, machine, now)?;
-            if let Node::Etcd(index) = machine
-                && here.contains(&Node::Manager(index))
-            {
-                self.kill(pool, Node::Manager(index), now)?;
+            let manager = Part::Manager.node(machine.index);
+            if here.contains(&manager) {
+                self.kill(pool, manager, now)?;
             }
         }
         Ok(true)
@@ -200,13 +192,8 @@ impl Faults {
     }
 
     /// Cuts these ways, in both directions or in one.
-    fn cut(
-        &mut self,
-        pool: &mut Pool,
-        ways: Vec<(Node, Node)>,
-        is_two_way: bool,
-        now: Instant,
-    ) -> io::Result<()> {
+    fn cut(&mut self, pool: &mut Pool, ways: Vec<(Node, Node)>, is_two_way: bool) -> io::Result<()> {
+        let now = Instant::now();
         let length = self.rng.between(Duration::from_millis(300), self.longest_stop);
         let is_outward = self.rng.percent(50);
         for (one, other) in ways {
@@ -235,12 +222,13 @@ impl Faults {
 
     fn ends_among_peers(&mut self, pool: &Pool) -> (Option<Node>, Vec<Node>) {
         let peers = Node::all(pool.plan.sizes);
-        let others = if self.rng.percent(60) {
-            peers.clone()
-        } else {
-            self.rng.pick(peers.clone()).into_iter().collect()
-        };
+        let others = self.one_or_all(peers.clone(), 60);
         (self.rng.pick(peers), others)
+    }
+
+    /// All of them in so many of a hundred cases, otherwise one.
+    fn one_or_all(&mut self, nodes: Vec<Node>, share: u64) -> Vec<Node> {
+        if self.rng.percent(share) { nodes } else { self.rng.pick(nodes).into_iter().collect() }
     }
 
     /// The ways between two groups of peers.
@@ -251,17 +239,13 @@ impl Faults {
     }
 
     fn ends_in_pool(&mut self, pool: &Pool) -> (Option<Node>, Vec<Node>) {
-        let all = Node::all(pool.plan.sizes);
-        let of = |part: Part| -> Vec<Node> { all.iter().copied().filter(|node| part.is_of(*node)).collect() };
+        let of = |part: Part| Node::all_of(part, pool.plan.sizes);
         let disturbs_leaders = pool.plan.sizes.etcd > 0 && pool.plan.bug.is_none();
         // On loopback nothing of ours is between the Managers.
         let is_diskless = pool.plan.world == World::Diskless && !pool.plan.is_loopback;
         match self.rng.below(20) {
             13..16 if is_diskless => {
-                let others = match self.rng.percent(50) {
-                    true => of(Part::Manager),
-                    false => self.rng.pick(of(Part::Manager)).into_iter().collect(),
-                };
+                let others = self.one_or_all(of(Part::Manager), 50);
                 (self.rng.pick(of(Part::Manager)), others)
             }
             0..9 => (self.rng.pick(of(Part::Owner)), of(Part::Manager)),
@@ -271,8 +255,8 @@ impl Faults {
             15 if disturbs_leaders && !pool.plan.is_loopback => {
                 (self.rng.pick(of(Part::Etcd)), of(Part::Etcd))
             }
-            16..18 => (self.rng.pick(of(Part::Caller)), self.rng.pick(of(Part::Owner)).into_iter().collect()),
-            _ => (self.rng.pick(of(Part::Owner)), self.rng.pick(of(Part::Owner)).into_iter().collect()),
+            16..18 => (self.rng.pick(of(Part::Caller)), self.one_or_all(of(Part::Owner), 0)),
+            _ => (self.rng.pick(of(Part::Owner)), self.one_or_all(of(Part::Owner), 0)),
         }
     }
 
@@ -299,9 +283,9 @@ impl Faults {
 
     /// Every Manager's link to one client.
     fn links(&mut self, pool: &Pool) -> Vec<(Node, Node)> {
-        let is_client = |node: &Node| Part::Owner.is_of(*node) || Part::Caller.is_of(*node);
+        let is_client = |node: &Node| matches!(node.part, Part::Owner | Part::Caller);
         let client = self.rng.pick(Node::all(pool.plan.sizes).into_iter().filter(is_client).collect());
-        let managers = || (0..pool.plan.sizes.managers).map(Node::Manager);
+        let managers = || Part::Manager.nodes(pool.plan.sizes.managers);
         client.into_iter().flat_map(|client| managers().map(move |manager| (client, manager))).collect()
     }
 

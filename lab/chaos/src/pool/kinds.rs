@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use centrifuge_harness::StoreKind;
 
-use super::addresses::Node;
+use super::addresses::Part;
 use super::launch::Pool;
-use crate::world::World;
+use crate::plan::{Sizes, World};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,59 +26,49 @@ pub(super) enum Kind {
     KillTogether,
 }
 
-/// A kind of process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
-    Etcd,
-    Manager,
-    Owner,
-    Caller,
-    Peer,
-}
-
-/// How often each comes, on average; never less than two thirds as often, unless too many are away.
-type Table = &'static [(Kind, Duration)];
+/// How often each comes, on average in milliseconds; never less than two thirds as often, unless too many are away.
+type Table = &'static [(Kind, u64)];
 
 /// Leaders are left alone for long enough to grant something: a new one waits for a hold first.
 const OF_MANAGERS: Table = &[
-    (Kind::Kill(Part::Owner), Duration::from_millis(5_000)),
-    (Kind::Kill(Part::Manager), Duration::from_millis(20_000)),
-    (Kind::Kill(Part::Caller), Duration::from_millis(15_000)),
-    (Kind::Kill(Part::Etcd), Duration::from_millis(24_000)),
-    (Kind::Stop(Part::Owner), Duration::from_millis(3_000)),
-    (Kind::Stop(Part::Manager), Duration::from_millis(18_000)),
-    (Kind::Stop(Part::Caller), Duration::from_millis(9_000)),
-    (Kind::Stop(Part::Etcd), Duration::from_millis(24_000)),
-    (Kind::KillTwoMachines, Duration::from_millis(20_000)),
-    (Kind::Depose, Duration::from_millis(45_000)),
-    (Kind::CutOneWay, Duration::from_millis(3_500)),
-    (Kind::CutTwoWay, Duration::from_millis(5_000)),
-    (Kind::Storm, Duration::from_millis(2_500)),
+    (Kind::Kill(Part::Owner), 5_000),
+    (Kind::Kill(Part::Manager), 20_000),
+    (Kind::Kill(Part::Caller), 15_000),
+    (Kind::Kill(Part::Etcd), 24_000),
+    (Kind::Stop(Part::Owner), 3_000),
+    (Kind::Stop(Part::Manager), 18_000),
+    (Kind::Stop(Part::Caller), 9_000),
+    (Kind::Stop(Part::Etcd), 24_000),
+    (Kind::KillTwoMachines, 20_000),
+    (Kind::Depose, 45_000),
+    (Kind::CutOneWay, 3_500),
+    (Kind::CutTwoWay, 5_000),
+    (Kind::Storm, 2_500),
 ];
 
 /// A Manager that was killed takes no part for three seconds after its start.
 const OF_DISKLESS: Table = &[
-    (Kind::Kill(Part::Owner), Duration::from_millis(6_000)),
-    (Kind::Kill(Part::Manager), Duration::from_millis(16_000)),
-    (Kind::Kill(Part::Caller), Duration::from_millis(15_000)),
-    (Kind::KillTogether, Duration::from_millis(25_000)),
-    (Kind::Stop(Part::Owner), Duration::from_millis(4_000)),
-    (Kind::Stop(Part::Manager), Duration::from_millis(16_000)),
-    (Kind::Stop(Part::Caller), Duration::from_millis(9_000)),
-    (Kind::CutOneWay, Duration::from_millis(4_000)),
-    (Kind::CutTwoWay, Duration::from_millis(6_000)),
-    (Kind::Storm, Duration::from_millis(3_000)),
+    (Kind::Kill(Part::Owner), 6_000),
+    (Kind::Kill(Part::Manager), 16_000),
+    (Kind::Kill(Part::Caller), 15_000),
+    (Kind::KillTogether, 25_000),
+    (Kind::Stop(Part::Owner), 4_000),
+    (Kind::Stop(Part::Manager), 16_000),
+    (Kind::Stop(Part::Caller), 9_000),
+    (Kind::CutOneWay, 4_000),
+    (Kind::CutTwoWay, 6_000),
+    (Kind::Storm, 3_000),
 ];
 
 /// A peer that was killed takes no part for three seconds after its start. There are times with a majority between
 /// the times without: what is never acquired cannot be lost.
 const OF_PEERS: Table = &[
-    (Kind::Kill(Part::Peer), Duration::from_millis(7_000)),
-    (Kind::Stop(Part::Peer), Duration::from_millis(4_500)),
-    (Kind::CutOneWay, Duration::from_millis(6_000)),
-    (Kind::CutTwoWay, Duration::from_millis(7_000)),
-    (Kind::Split, Duration::from_millis(18_000)),
-    (Kind::Storm, Duration::from_millis(5_000)),
+    (Kind::Kill(Part::Peer), 7_000),
+    (Kind::Stop(Part::Peer), 4_500),
+    (Kind::CutOneWay, 6_000),
+    (Kind::CutTwoWay, 7_000),
+    (Kind::Split, 18_000),
+    (Kind::Storm, 5_000),
 ];
 
 impl Kind {
@@ -89,7 +79,8 @@ impl Kind {
             World::Diskless => OF_DISKLESS,
             World::Flease => OF_PEERS,
         };
-        table.iter().copied().filter(|(kind, _)| kind.is_possible(pool)).collect()
+        let possible = table.iter().filter(|(kind, _)| kind.is_possible(pool));
+        possible.map(|(kind, mean)| (*kind, Duration::from_millis(*mean))).collect()
     }
 
     pub(super) fn name(self) -> String {
@@ -129,30 +120,14 @@ impl Kind {
     }
 }
 
-impl Part {
-    fn name(self) -> &'static str {
-        match self {
-            Part::Etcd => "etcd",
-            Part::Manager => "manager",
-            Part::Owner => "owner",
-            Part::Caller => "caller",
-            Part::Peer => "peer",
-        }
-    }
-
-    pub(super) fn is_of(self, node: Node) -> bool {
-        node.kind() == self.name()
-    }
-
-    /// How many may be away at once. Peers that were started again and have not recovered come on top.
-    pub(super) fn most_away(self, pool: &Pool) -> usize {
-        let sizes = pool.plan.sizes;
-        usize::from(match self {
-            Part::Etcd => sizes.etcd.saturating_sub(1) / 2,
-            Part::Manager => sizes.managers.saturating_sub(1).max(1),
-            Part::Owner => sizes.owners / 2,
-            Part::Caller => sizes.callers / 2,
-            Part::Peer => sizes.peers / 2,
-        })
-    }
+/// How many of a kind may be away at once. Peers that were started again and have not recovered come on top.
+pub(super) fn most_away(part: Part, sizes: Sizes) -> usize {
+    usize::from(match part {
+        Part::Etcd => sizes.etcd.saturating_sub(1) / 2,
+        Part::Manager => sizes.managers.saturating_sub(1).max(1),
+        Part::Owner => sizes.owners / 2,
+        Part::Caller => sizes.callers / 2,
+        Part::LookupFleet => 0,
+        Part::Peer => sizes.peers / 2,
+    })
 }

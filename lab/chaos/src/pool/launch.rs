@@ -14,18 +14,18 @@ use centrifuge_harness::signals::Signal;
 use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::store::etcd::DEFAULT_PREFIX;
 
-use super::addresses::{Addresses, Node};
+use super::addresses::{Addresses, Node, Part};
+use super::departures::Process;
 use super::namespaces;
 use super::network::Network;
-use super::node::Process;
 use super::operator::Operator;
 use super::parts::concerns;
 use crate::bug::Bug;
-use crate::lines::{HarnessLine, Journal, Nanos, true_now};
-use crate::plan::{Sizes, Times};
+use crate::lines::{HarnessLine, Journal, Nanos, Plan, nanos, true_now};
+use crate::plan::{Sizes, Times, World};
 use crate::proxy::{Counts, LinkFaults, Renewals};
-use crate::roles::Part;
-use crate::world::World;
+use crate::roles;
+use crate::run_environment::RunEnvironment;
 
 /// How long the pool has to come about.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,8 +49,8 @@ pub(crate) struct PoolPlan {
     /// Whether clocks are wrong.
     pub(crate) is_skewed: bool,
     pub(crate) link_faults: LinkFaults,
-    pub(crate) leader_lease: Option<String>,
-    pub(crate) campaign_interval: Option<String>,
+    /// What Managers are told of how they lead, beside the defaults.
+    pub(crate) leadership: Vec<(&'static str, String)>,
     /// What every second process is a build of.
     pub(crate) other_build: Option<PathBuf>,
     /// Whether clients reach Managers without links.
@@ -59,6 +59,30 @@ pub(crate) struct PoolPlan {
     pub(crate) lookups_each: u32,
     /// Whether nothing happens but planned operations.
     pub(crate) is_planned_only: bool,
+}
+
+impl PoolPlan {
+    /// A pool in which nothing goes wrong, unless somebody says otherwise.
+    pub(crate) fn new(environment: &RunEnvironment, world: World, seed: u64) -> PoolPlan {
+        PoolPlan {
+            world,
+            seed,
+            sizes: Sizes::default(),
+            times: world.times(),
+            store: StoreKind::default(),
+            is_loopback: environment.is_loopback,
+            id: environment.id,
+            directory: environment.directory().to_owned(),
+            bug: None,
+            is_skewed: false,
+            link_faults: LinkFaults::NONE,
+            leadership: Vec::new(),
+            other_build: None,
+            is_direct: false,
+            lookups_each: 0,
+            is_planned_only: false,
+        }
+    }
 }
 
 /// A pool of processes. They end with it.
@@ -107,9 +131,8 @@ impl Pool {
     }
 
     async fn come_up(&mut self) -> io::Result<()> {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (sizes, times) = (self.plan.sizes, self.plan.times);
-        self.note(HarnessLine::Plan {
+        self.note(HarnessLine::Plan(Plan {
             world: self.plan.world,
             keys: sizes.keys,
             contact_timeout: nanos(times.contact),
@@ -117,7 +140,7 @@ impl Pool {
             aftermath: nanos(times.aftermath()),
             harmless_pause: nanos(times.harmless_pause()),
             is_planned_only: self.plan.is_planned_only,
-        })?;
+        }))?;
         match self.plan.world {
             World::Managers | World::Diskless => self.managers_come_up().await,
             World::Flease => self.peers_come_up(START_TIMEOUT).await,
@@ -127,7 +150,7 @@ impl Pool {
     async fn managers_come_up(&mut self) -> io::Result<()> {
         let (sizes, times) = (self.plan.sizes, self.plan.times);
         let (servers, clients): (Vec<Node>, Vec<Node>) =
-            Node::all(sizes).into_iter().partition(|node| matches!(node, Node::Etcd(_) | Node::Manager(_)));
+            Node::all(sizes).into_iter().partition(|node| matches!(node.part, Part::Etcd | Part::Manager));
         std::fs::write(self.key_file(), "the secret of this run")?;
         for node in servers {
             self.start_process(node)?;
@@ -150,19 +173,20 @@ impl Pool {
     /// Starts the next life of a process.
     pub(crate) fn start_process(&mut self, node: Node) -> io::Result<()> {
         let (ppm, wander) = (self.clock_of(node), self.wander_of(node));
-        let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
-        process.life += 1;
-        let life = process.life;
-        let part = Part {
+        let life = self.processes[&node].life + 1;
+        let part = roles::Part {
             parent: std::process::id(),
+            name: node.to_string(),
+            managers: self.network.managers_of(node, self.plan.sizes),
+            keys: self.plan.sizes.keys,
+            journal: self.plan.directory.join(format!("{node}.{life}.jsonl")),
             ppm,
             wander,
             times: self.plan.times,
             bug: self.plan.bug.filter(|bug| concerns(*bug, node)),
             role: self.role(node, life),
         };
-        let text = serde_json::to_string(&part)?;
-        let command = self.command(node, life, &text)?;
+        let command = self.command(node, life, &serde_json::to_string(&part)?)?;
         let name = node.to_string();
         self.note(HarnessLine::Started { name: name.clone(), life, ppm, at: true_now() })?;
         if let Some(astray) = wander.and_then(|wander| wander.astray) {
@@ -170,66 +194,53 @@ impl Pool {
             self.note(HarnessLine::Astray { name, life, from, until, over, ahead })?;
         }
         self.skewed += u64::from(ppm != 0 || wander.is_some());
-        match self.processes.get_mut(&node) {
-            Some(process) => process.start(command, &self.plan.directory),
-            None => Ok(()),
-        }
+        let directory = self.plan.directory.clone();
+        self.process(node).start(command, &directory)
+    }
+
+    pub(super) fn process(&mut self, node: Node) -> &mut Process {
+        self.processes.get_mut(&node).expect("every node of a pool has its processes")
     }
 
     fn command(&self, node: Node, life: u32, text: &str) -> io::Result<Command> {
-        let is_other = (u32::from(node.index()) + life).is_multiple_of(2);
+        let is_other = (u32::from(node.index) + life).is_multiple_of(2);
         let program = match &self.plan.other_build {
             Some(other) if is_other => other.clone(),
             _ => std::env::current_exe()?,
         };
-        if self.plan.is_loopback {
-            let mut command = process::command(program);
-            command.args(["play", text]);
-            return Ok(command);
-        }
-        let mut command = process::command("ip");
-        command.args(["netns", "exec", &namespaces::name_of(self.plan.id, node)]).arg(program);
+        let mut command = if self.plan.is_loopback {
+            process::command(program)
+        } else {
+            let mut command = process::command("ip");
+            command.args(["netns", "exec", &namespaces::name_of(self.plan.id, node)]).arg(program);
+            command
+        };
         command.args(["play", text]);
         Ok(command)
     }
 
     /// `kill -9`.
     pub(crate) fn kill(&mut self, node: Node) -> io::Result<()> {
-        let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
-        let (name, life, at) = (process.name.clone(), process.life, true_now());
+        let (at, process) = (true_now(), self.process(node));
+        let life = process.life;
         process.kill()?;
-        self.note(HarnessLine::Killed { name, life, at })
-    }
-
-    /// SIGTERM: it ends when it has done what it has to.
-    pub(crate) fn retire(&mut self, node: Node) -> io::Result<()> {
-        let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
-        let (name, life, at) = (process.name.clone(), process.life, true_now());
-        process.retire()?;
-        self.note(HarnessLine::Retired { name, life, at })
-    }
-
-    /// Whether nothing is left of a process that was told to end.
-    pub(crate) fn has_retired(&mut self, node: Node) -> io::Result<bool> {
-        self.processes.get_mut(&node).map_or(Ok(true), Process::has_retired)
+        self.note(HarnessLine::Killed { name: node.to_string(), life, at })
     }
 
     /// SIGSTOP.
     pub(crate) fn stop(&mut self, node: Node) -> io::Result<()> {
-        let Some(process) = self.processes.get_mut(&node) else { return Ok(()) };
-        let (name, at) = (process.name.clone(), true_now());
-        process.stop()?;
-        self.note(HarnessLine::Stopped { name, at })
+        let at = true_now();
+        self.process(node).stop()?;
+        self.note(HarnessLine::Stopped { name: node.to_string(), at })
     }
 
     /// SIGCONT.
     pub(crate) fn go_on(&mut self, node: Node) -> io::Result<()> {
-        let Some(process) = self.processes.get_mut(&node).filter(|process| process.is_stopped) else {
+        if !self.process(node).is_stopped {
             return Ok(());
-        };
-        process.go_on()?;
-        let name = process.name.clone();
-        self.note(HarnessLine::Continued { name, at: true_now() })
+        }
+        self.process(node).go_on()?;
+        self.note(HarnessLine::Continued { name: node.to_string(), at: true_now() })
     }
 
     /// Cuts a way, however many faults want it cut.
@@ -282,7 +293,7 @@ impl Pool {
             return Ok(());
         }
         let at = true_now();
-        let until = at + u64::try_from(length.as_nanos()).unwrap_or(0);
+        let until = at + nanos(length);
         let (from, to) = (from.to_string(), to.to_string());
         self.note(HarnessLine::Storm { from, to, at, until })
     }
@@ -339,7 +350,7 @@ impl Pool {
     /// Ends everything; callers are told to, and end by themselves.
     pub(crate) async fn end(mut self) -> io::Result<()> {
         self.note(HarnessLine::Over { at: true_now() })?;
-        self.processes.retain(|node, _| matches!(node, Node::Caller(_)));
+        self.processes.retain(|node, _| node.part == Part::Caller);
         for process in self.processes.values() {
             process.terminate()?;
         }

@@ -8,7 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use super::addresses::{Addresses, Node};
+use super::addresses::{Addresses, Node, Part};
 use crate::plan::Sizes;
 
 /// The router's address, the same on every cable.
@@ -85,7 +85,7 @@ pub(super) fn connect(id: u32, addresses: &Addresses, sizes: Sizes) -> io::Resul
         inside(&["route", "add", ROUTER, "dev", "eth0", "scope", "link"])?;
         inside(&["route", "add", "default", "via", ROUTER, "dev", "eth0"])?;
     }
-    let client = Node::all(sizes).into_iter().find(|node| matches!(node, Node::Owner(_) | Node::Peer(_)));
+    let client = Node::all(sizes).into_iter().find(|node| matches!(node.part, Part::Owner | Part::Peer));
     let target = if sizes.managers > 0 { addresses.stand_in(0) } else { addresses.peer_stand_in(1) };
     client.map_or(Ok(()), |client| prove_cuts(addresses.of(client), target, &format!("v-{client}")))
 }
@@ -114,15 +114,19 @@ pub(super) fn set_cut(from: IpAddr, to: IpAddr, is_cut: bool) -> io::Result<()> 
 
 /// Removes what belongs to harnesses that are gone.
 fn sweep() {
-    let Ok(listing) = Command::new("ip").args(["netns", "list"]).stderr(Stdio::null()).output() else {
-        return;
-    };
-    let text = String::from_utf8_lossy(&listing.stdout).into_owned();
-    for id in text.lines().filter_map(id_of) {
+    for id in names().iter().filter_map(|name| id_of(name)) {
         if !std::path::Path::new(&format!("/proc/{id}")).exists() {
             remove(id);
         }
     }
+}
+
+/// The namespaces of this machine; none if they cannot be listed.
+fn names() -> Vec<String> {
+    let listing = Command::new("ip").args(["netns", "list"]).stderr(Stdio::null()).output();
+    let text =
+        listing.map_or_else(|_| String::new(), |listing| String::from_utf8_lossy(&listing.stdout).into());
+    text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 /// The harness that a namespace belongs to.
@@ -132,12 +136,7 @@ fn id_of(line: &str) -> Option<u32> {
 }
 
 fn remove(id: u32) {
-    let Ok(listing) = Command::new("ip").args(["netns", "list"]).stderr(Stdio::null()).output() else {
-        return;
-    };
-    let text = String::from_utf8_lossy(&listing.stdout).into_owned();
-    for name in text.lines().filter(|line| id_of(line) == Some(id)) {
-        let name = name.split_whitespace().next().unwrap_or_default();
+    for name in names().iter().filter(|name| id_of(name) == Some(id)) {
         if let Err(error) = ip(&["netns", "del", name]) {
             eprintln!("a namespace stays behind: {error}");
         }

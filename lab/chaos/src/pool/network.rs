@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use centrifuge_harness::Rng;
+use centrifuge_net::dial::Dialer;
 
-use super::addresses::{Addresses, Node};
+use super::addresses::{Addresses, Node, Part};
 use super::namespaces;
 use crate::plan::Sizes;
-use crate::proxy::{Counts, DatagramWay, Link, LinkFaults, LinkPlan, Relay, Renewals, Sender};
+use crate::proxy::{Counts, Link, LinkFaults, Relay, Renewals, Sender, Way, carry_datagrams};
 
 /// Links to Managers for every client, ways between peers, and either namespaces or relays for the rest.
 pub(super) struct Network {
     addresses: Addresses,
-    links: BTreeMap<(Node, u8), Link>,
-    /// From the first peer to the second.
-    ways: BTreeMap<(u8, u8), DatagramWay>,
+    /// From the first process to the second, one message at a time.
+    ways: BTreeMap<(Node, Node), Way>,
     relay: Relay,
     usual: LinkFaults,
     is_direct: bool,
@@ -35,7 +35,6 @@ impl Network {
     ) -> io::Result<Network> {
         let mut network = Network {
             addresses,
-            links: BTreeMap::new(),
             ways: BTreeMap::new(),
             relay: Relay::new(),
             usual,
@@ -53,49 +52,56 @@ impl Network {
         Ok(network)
     }
 
+    fn way(&self, rng: &mut Rng) -> Way {
+        Way::new(rng.fork(), self.usual, &self.counts)
+    }
+
     async fn start_links(&mut self, sizes: Sizes, rng: &mut Rng) -> io::Result<()> {
-        let clients = Node::all(sizes).into_iter().filter(|node| is_client(*node));
-        for client in clients {
+        for client in Node::all(sizes).into_iter().filter(|node| is_client(*node)) {
             let name = |manager: u8| {
                 (self.addresses.grpc(manager).to_string(), self.addresses.link(client, manager).to_string())
             };
-            for manager in 0..sizes.managers {
-                let plan = LinkPlan {
-                    listen: self.addresses.link(client, manager),
-                    client: client.to_string(),
-                    manager: self.addresses.grpc(manager).to_string(),
-                    names: (0..sizes.managers).map(name).collect(),
-                    link_faults: self.usual,
-                    seeds: [rng.fork(), rng.fork()],
+            let names: Arc<[(String, String)]> = (0..sizes.managers).map(name).collect();
+            for manager in Part::Manager.nodes(sizes.managers) {
+                let (up, down) = (self.way(rng), self.way(rng));
+                self.ways.extend([((client, manager), up.clone()), ((manager, client), down.clone())]);
+                let link = Link {
+                    up,
+                    down,
+                    client: client.to_string().into(),
+                    manager: self.addresses.grpc(manager.index).to_string().as_str().into(),
+                    names: Arc::clone(&names),
+                    dialer: Dialer::new(),
+                    renewals: Arc::clone(&self.renewals),
                 };
-                let link = Link::start(plan, &self.counts, &self.renewals).await?;
-                self.links.insert((client, manager), link);
+                link.listen(self.addresses.link(client, manager.index)).await?;
             }
         }
         Ok(())
     }
 
     async fn start_ways(&mut self, sizes: Sizes, rng: &mut Rng) -> io::Result<()> {
-        for from in 0..sizes.peers {
-            for to in (0..sizes.peers).filter(|to| *to != from) {
-                let (listen, address) = (self.addresses.peer_way(from, to), self.addresses.peer(to));
-                let way = DatagramWay::start(listen, address, self.usual, rng.fork(), &self.counts).await?;
-                self.ways.insert((from, to), way);
+        for from in Part::Peer.nodes(sizes.peers) {
+            for to in Part::Peer.nodes(sizes.peers).filter(|to| *to != from) {
+                let way = self.way(rng);
+                self.ways.insert((from, to), way.clone());
+                let listen = self.addresses.peer_way(from.index, to.index);
+                carry_datagrams(listen, self.addresses.peer(to.index), way).await?;
             }
         }
         Ok(())
     }
 
     async fn start_relays(&self, sizes: Sizes) -> io::Result<()> {
-        for owner in 0..sizes.owners + sizes.joiners {
-            let (listen, to) = (self.addresses.url(owner), self.addresses.application(owner));
-            self.relay.listen(listen, Sender::Named, Node::Owner(owner).to_string(), to).await?;
+        for owner in Part::Owner.nodes(sizes.owners + sizes.joiners) {
+            let (listen, to) = (self.addresses.url(owner.index), self.addresses.application(owner.index));
+            self.relay.listen(listen, Sender::Named, owner.to_string(), to).await?;
         }
-        for manager in 0..sizes.managers {
-            for etcd in 0..sizes.etcd {
-                let (listen, to) = (self.addresses.etcd_for(manager, etcd), self.addresses.etcd(etcd));
-                let sender = Sender::Known(Node::Manager(manager).to_string());
-                self.relay.listen(listen, sender, Node::Etcd(etcd).to_string(), to).await?;
+        for manager in Part::Manager.nodes(sizes.managers) {
+            for etcd in Part::Etcd.nodes(sizes.etcd) {
+                let listen = self.addresses.etcd_for(manager.index, etcd.index);
+                let sender = Sender::Known(manager.to_string());
+                self.relay.listen(listen, sender, etcd.to_string(), self.addresses.etcd(etcd.index)).await?;
             }
         }
         Ok(())
@@ -103,62 +109,38 @@ impl Network {
 
     /// Lets nothing get from one to the other, or lets it again.
     pub(super) fn set_cut(&self, from: Node, to: Node, is_cut: bool) -> io::Result<()> {
-        match (from, to) {
+        match self.ways.get(&(from, to)) {
             _ if !self.addresses.is_loopback => {
                 namespaces::set_cut(self.source(from, to), self.destination(from, to), is_cut)?;
             }
-            (client, Node::Manager(manager)) if is_client(client) => {
-                if let Some(link) = self.links.get(&(client, manager)) {
-                    link.set_cut(true, is_cut);
-                }
-            }
-            (Node::Manager(manager), client) if is_client(client) => {
-                if let Some(link) = self.links.get(&(client, manager)) {
-                    link.set_cut(false, is_cut);
-                }
-            }
-            (Node::Peer(from), Node::Peer(to)) => {
-                if let Some(way) = self.ways.get(&(from, to)) {
-                    way.set_cut(is_cut);
-                }
-            }
-            _ => self.relay.set_cut(&from.to_string(), &to.to_string(), is_cut),
+            Some(way) => way.set_cut(is_cut),
+            None => self.relay.set_cut(&from.to_string(), &to.to_string(), is_cut),
         }
         Ok(())
     }
 
     /// What the packets from one process to another come from: clients see of a Manager only what stands for it.
-    fn source(&self, from: Node, to: Node) -> std::net::IpAddr {
-        match from {
-            Node::Manager(manager) if is_client(to) && !self.is_direct => self.addresses.stand_in(manager),
+    fn source(&self, from: Node, to: Node) -> IpAddr {
+        match from.part {
+            Part::Manager if is_client(to) && !self.is_direct => self.addresses.stand_in(from.index),
             _ => self.addresses.of(from),
         }
     }
 
     /// ... and where they go. What stands for a peer only receives.
-    fn destination(&self, from: Node, to: Node) -> std::net::IpAddr {
-        match to {
-            Node::Manager(manager) if is_client(from) && !self.is_direct => self.addresses.stand_in(manager),
-            Node::Peer(peer) if !self.is_direct => self.addresses.peer_stand_in(peer),
+    fn destination(&self, from: Node, to: Node) -> IpAddr {
+        match to.part {
+            Part::Manager if is_client(from) && !self.is_direct => self.addresses.stand_in(to.index),
+            Part::Peer if !self.is_direct => self.addresses.peer_stand_in(to.index),
             _ => self.addresses.of(to),
         }
     }
 
     /// Sets the link faults between a client and a Manager, or from one peer to another; without, the usual ones.
     pub(super) fn set_link_faults(&self, from: Node, to: Node, link_faults: Option<LinkFaults>) {
-        let link_faults = link_faults.unwrap_or(self.usual);
-        match (from, to) {
-            (Node::Peer(from), Node::Peer(to)) => {
-                if let Some(way) = self.ways.get(&(from, to)) {
-                    way.set_link_faults(link_faults);
-                }
-            }
-            (client, Node::Manager(manager)) => {
-                if let Some(link) = self.links.get(&(client, manager)) {
-                    link.set_link_faults(link_faults);
-                }
-            }
-            _ => {}
+        let back = Some((to, from)).filter(|_| to.part == Part::Manager);
+        for way in [(from, to)].iter().chain(&back).filter_map(|way| self.ways.get(way)) {
+            way.set_link_faults(link_faults.unwrap_or(self.usual));
         }
     }
 
@@ -192,5 +174,5 @@ pub(super) fn peer_id(peer: u8) -> u16 {
 /// Whether a process has links to the Managers. Fleets of Lookups have none: the harness would be busy with nothing
 /// else.
 fn is_client(node: Node) -> bool {
-    matches!(node, Node::Owner(_) | Node::Caller(_))
+    matches!(node.part, Part::Owner | Part::Caller)
 }

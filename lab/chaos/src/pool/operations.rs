@@ -9,16 +9,15 @@ use centrifuge_harness::Rng;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::addresses::Node;
-use super::departures::Return;
-use super::kinds::Part;
+use super::addresses::{Node, Part};
+use super::departures::{Return, Rolling};
+use super::faults::Schedule;
 use super::launch::Pool;
 use super::operator::{Operator, Wish};
-use super::rolling::Rolling;
 use crate::bug::Bug;
 use crate::lines::{HarnessLine, true_now};
+use crate::plan::World;
 use crate::roles::set_weight;
-use crate::world::World;
 
 /// A kind of planned operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,27 +39,18 @@ enum Operation {
     JoinStorm,
 }
 
-/// How often each comes, on average.
-const TABLE: &[(Operation, Duration)] = &[
-    (Operation::DrainRestart, Duration::from_millis(6_000)),
-    (Operation::OperatorDrain, Duration::from_millis(11_000)),
-    (Operation::Move, Duration::from_millis(3_000)),
-    (Operation::Weight, Duration::from_millis(5_000)),
-    (Operation::Freeze, Duration::from_millis(10_000)),
-    (Operation::ResignLeader, Duration::from_millis(13_000)),
-    (Operation::RollingOwners, Duration::from_millis(25_000)),
-    (Operation::RollingManagers, Duration::from_millis(30_000)),
-    (Operation::JoinStorm, Duration::from_millis(16_000)),
+/// How often each comes, on average, in milliseconds, and the names under which it is counted.
+const TABLE: &[(Operation, u64, &[&str])] = &[
+    (Operation::DrainRestart, 6_000, &["drain-restart"]),
+    (Operation::OperatorDrain, 11_000, &["operator-drain"]),
+    (Operation::Move, 3_000, &["operator-move", "cancel-move"]),
+    (Operation::Weight, 5_000, &["set-weight"]),
+    (Operation::Freeze, 10_000, &["freeze", "unfreeze"]),
+    (Operation::ResignLeader, 13_000, &["resign-leader"]),
+    (Operation::RollingOwners, 25_000, &["rolling-owners"]),
+    (Operation::RollingManagers, 30_000, &["rolling-managers"]),
+    (Operation::JoinStorm, 16_000, &["join-storm"]),
 ];
-
-/// Names under which operations are counted.
-const MOVE: &str = "operator-move";
-const CANCEL: &str = "cancel-move";
-const FREEZE: &str = "freeze";
-const UNFREEZE: &str = "unfreeze";
-const DRAIN: &str = "operator-drain";
-const WEIGHT: &str = "set-weight";
-const RESIGN: &str = "resign-leader";
 
 /// How long an operator tries to be heard.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -82,7 +72,7 @@ enum Answer {
 /// The planned operations of a run.
 pub(crate) struct Operations {
     rng: Rng,
-    due: Vec<(Operation, Duration, Instant)>,
+    due: Schedule<Operation>,
     counts: BTreeMap<String, u64>,
     answers: mpsc::UnboundedReceiver<Answer>,
     answer_to: mpsc::UnboundedSender<Answer>,
@@ -93,29 +83,24 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    pub(crate) fn new(rng: Rng, pool: &Pool) -> Operations {
+    pub(crate) fn new(mut rng: Rng, pool: &Pool) -> Operations {
         let (answer_to, answers) = mpsc::unbounded_channel();
-        let mut operations = Operations {
+        // What is wrong on purpose is looked for where nothing else happens.
+        let is_on =
+            pool.plan.world != World::Flease && pool.plan.bug.is_none_or(|bug| bug == Bug::HastyOwner);
+        let table = if is_on { TABLE } else { &[] };
+        let names = table.iter().flat_map(|(_, _, names)| *names);
+        let means = table.iter().map(|(operation, mean, _)| (*operation, Duration::from_millis(*mean)));
+        Operations {
+            counts: names.map(|name| ((*name).to_owned(), 0)).collect(),
+            due: Schedule::new(means, &mut rng),
             rng,
-            due: Vec::new(),
-            counts: BTreeMap::new(),
             answers,
             answer_to,
             leaving: Vec::new(),
             owners: None,
             managers: None,
-        };
-        // What is wrong on purpose is looked for where nothing else happens.
-        let is_on = pool.plan.bug.is_none_or(|bug| bug == Bug::HastyOwner);
-        if pool.plan.world == World::Flease || !is_on {
-            return operations;
         }
-        for (operation, mean) in TABLE {
-            let first = Instant::now() + operations.rng.between(Duration::ZERO, *mean);
-            operations.due.push((*operation, *mean, first));
-            operations.counts.extend(operation.counted().iter().map(|name| ((*name).to_owned(), 0)));
-        }
-        operations
     }
 
     /// How many of each there were.
@@ -130,12 +115,8 @@ impl Operations {
             self.take(pool, answer)?;
         }
         self.leave(pool, now)?;
-        for place in 0..self.due.len() {
-            let (operation, mean, due) = self.due[place];
-            if due <= now {
-                self.due[place].2 = now + self.rng.between(mean / 2, mean * 3 / 2);
-                self.begin(pool, operation, now)?;
-            }
+        for operation in self.due.take_due(now, &mut self.rng) {
+            self.begin(pool, operation, now)?;
         }
         self.roll(pool)
     }
@@ -159,9 +140,9 @@ impl Operations {
                 pool.note(HarnessLine::Operated { what, at: true_now() })
             }
             Answer::Leader(manager) if pool.are_managers_settled() => {
-                self.count(RESIGN);
+                self.count("resign-leader");
                 let away = self.rng.between(Duration::ZERO, Duration::from_secs(1));
-                pool.ask_to_leave(Node::Manager(manager), Return::After(away))
+                pool.ask_to_leave(Part::Manager.node(manager), Return::After(away))
             }
             Answer::Leader(_) => Ok(()),
         }
@@ -227,7 +208,8 @@ impl Operations {
         self.leaving.push((restart_at, owner, Return::After(Duration::ZERO)));
         let (operator, answer_to) = (pool.operator.clone(), self.answer_to.clone());
         tokio::spawn(async move {
-            ask(&operator, DRAIN, &Wish::Drain(owner.to_string()), REQUEST_TIMEOUT, &answer_to).await;
+            ask(&operator, "operator-drain", &Wish::Drain(owner.to_string()), REQUEST_TIMEOUT, &answer_to)
+                .await;
         });
     }
 
@@ -240,12 +222,12 @@ impl Operations {
         // Some are cancelled while the range still moves.
         let longest = if self.rng.percent(50) { 400 } else { 6_000 };
         let stay = self.rng.between(Duration::ZERO, Duration::from_millis(longest));
-        self.there_and_back(pool, [(MOVE, there), (CANCEL, back)], stay);
+        self.there_and_back(pool, [("operator-move", there), ("cancel-move", back)], stay);
     }
 
     fn freeze(&mut self, pool: &Pool) {
         let stay = self.rng.between(Duration::from_millis(300), Duration::from_secs(3));
-        self.there_and_back(pool, [(FREEZE, Wish::Freeze), (UNFREEZE, Wish::Unfreeze)], stay);
+        self.there_and_back(pool, [("freeze", Wish::Freeze), ("unfreeze", Wish::Unfreeze)], stay);
     }
 
     /// Asks for something, and some time later that it be undone.
@@ -265,13 +247,13 @@ impl Operations {
         else {
             return;
         };
-        let (address, answer_to) = (pool.addresses.application(owner.index()), self.answer_to.clone());
+        let (address, answer_to) = (pool.addresses.application(owner.index), self.answer_to.clone());
         tokio::spawn(async move {
             let weighed = tokio::time::timeout(REQUEST_TIMEOUT, set_weight(address, percent)).await;
             if matches!(weighed, Ok(Ok(()))) {
                 let what = format!("weight of {owner}: {percent} %");
                 // The harness may be at its end.
-                let _ = answer_to.send(Answer::Done { name: WEIGHT, what });
+                let _ = answer_to.send(Answer::Done { name: "set-weight", what });
             }
         });
     }
@@ -287,7 +269,8 @@ impl Operations {
 
     fn join_storm(&mut self, pool: &mut Pool, now: Instant) -> io::Result<()> {
         let sizes = pool.plan.sizes;
-        let joiners: Vec<Node> = (sizes.owners..sizes.owners + sizes.joiners).map(Node::Owner).collect();
+        let joiners: Vec<Node> =
+            (sizes.owners..sizes.owners + sizes.joiners).map(|index| Part::Owner.node(index)).collect();
         let here: Vec<Node> =
             joiners.iter().copied().filter(|node| pool.running_life(*node).is_some()).collect();
         if !here.is_empty() {
@@ -314,22 +297,5 @@ async fn ask(
 ) {
     if operator.perform(wish, patience).await {
         let _ = answer_to.send(Answer::Done { name, what: wish.to_string() });
-    }
-}
-
-impl Operation {
-    /// What the report calls it, and what belongs to it.
-    fn counted(self) -> &'static [&'static str] {
-        match self {
-            Operation::DrainRestart => &["drain-restart"],
-            Operation::OperatorDrain => &[DRAIN],
-            Operation::Move => &[MOVE, CANCEL],
-            Operation::Weight => &[WEIGHT],
-            Operation::Freeze => &[FREEZE, UNFREEZE],
-            Operation::ResignLeader => &[RESIGN],
-            Operation::RollingOwners => &["rolling-owners"],
-            Operation::RollingManagers => &["rolling-managers"],
-            Operation::JoinStorm => &["join-storm"],
-        }
     }
 }

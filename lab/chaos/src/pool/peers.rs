@@ -2,20 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use centrifuge_harness::Rng;
 use centrifuge_harness::wait::poll;
 use centrifuge_net::clock::{Astray, Wander};
 
-use super::addresses::Node;
+use super::addresses::{Node, Part};
 use super::launch::Pool;
 use super::network::peer_id;
-use crate::lines::{self, PeerLine, true_now};
-use crate::plan::{EPSILON, ROUND};
+use crate::lines::{self, PeerLine, nanos, true_now};
+use crate::plan::{EPSILON, ROUND, World};
 use crate::roles::PeerRole;
-use crate::world::World;
 
 /// The pause before the harness looks again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -54,7 +52,7 @@ impl Pool {
         Ok(held)
     }
 
-    pub(super) fn peer_role(&self, index: u8, life: u32, journal: PathBuf) -> PeerRole {
+    pub(super) fn peer_role(&self, index: u8, life: u32) -> PeerRole {
         let (sizes, id) = (self.plan.sizes, peer_id(index));
         let members = |cell: u32| (cell, members_of(cell, sizes.peers));
         let is_mine = |(_, members): &(u32, Vec<u16>)| members.is_empty() || members.contains(&id);
@@ -63,16 +61,15 @@ impl Pool {
             peers: self.network.peers_of(index, sizes),
             cells: (0..sizes.keys).map(members).filter(is_mine).collect(),
             seed: self.plan.seed << 32 | u64::from(id) << 16 | u64::from(life),
-            journal,
         }
     }
 
     /// How the clock of a peer's next life wanders. Any two are within epsilon, unless one is astray.
     pub(super) fn wander_of(&mut self, node: Node) -> Option<Wander> {
-        if self.plan.world == World::Diskless && self.plan.is_skewed && matches!(node, Node::Manager(_)) {
+        if self.plan.world == World::Diskless && self.plan.is_skewed && node.part == Part::Manager {
             return Some(within_epsilon(&mut self.rng));
         }
-        if !matches!(node, Node::Peer(_)) {
+        if node.part != Part::Peer {
             return None;
         }
         let mut wander = within_epsilon(&mut self.rng);
@@ -125,10 +122,6 @@ fn astray(rng: &mut Rng, now: u64, recovery: Duration) -> Astray {
     }
     let from = now + nanos(rng.between(recovery, recovery + ASTRAY_FOR));
     Astray { from, until: from + length, ahead: by }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,10 +1,14 @@
-//! What happens to single messages on a link: lost, delayed, doubled, overtaken, or nothing at all.
+//! What happens to single messages on a link: lost, delayed, doubled, overtaken, or nothing at all. Datagrams are carried
+//! here, one by one; services carry the messages of streams.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_harness::Rng;
+use centrifuge_harness::{Rng, lock};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
 /// How often a message is lost, doubled or delayed, in percent.
@@ -37,7 +41,7 @@ pub(crate) struct Counts {
 
 /// One direction of a link.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(crate) struct Way {
     state: Arc<Mutex<State>>,
     counts: Arc<Counts>,
 }
@@ -53,17 +57,17 @@ struct State {
 }
 
 impl Way {
-    pub(super) fn new(rng: Rng, link_faults: LinkFaults, counts: &Arc<Counts>) -> Way {
+    pub(crate) fn new(rng: Rng, link_faults: LinkFaults, counts: &Arc<Counts>) -> Way {
         let state = State { rng, link_faults, is_cut: false, came: 0, left: 0 };
         Way { state: Arc::new(Mutex::new(state)), counts: Arc::clone(counts) }
     }
 
-    pub(super) fn set_link_faults(&self, link_faults: LinkFaults) {
-        self.lock().link_faults = link_faults;
+    pub(crate) fn set_link_faults(&self, link_faults: LinkFaults) {
+        lock(&self.state).link_faults = link_faults;
     }
 
-    pub(super) fn set_cut(&self, is_cut: bool) {
-        self.lock().is_cut = is_cut;
+    pub(crate) fn set_cut(&self, is_cut: bool) {
+        lock(&self.state).is_cut = is_cut;
     }
 
     /// Carries a message, with the link's faults. False if the receiver is gone.
@@ -90,7 +94,7 @@ impl Way {
 
     /// Numbers a message and decides how often it arrives, and how late.
     fn draw(&self) -> (u64, Vec<Duration>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.came += 1;
         let (number, link_faults) = (state.came, state.link_faults);
         add(&self.counts.carried);
@@ -106,29 +110,21 @@ impl Way {
             add(&self.counts.doubled);
         }
         let fate = |_| {
-            let is_late = state.rng.percent(link_faults.delayed);
-            if is_late {
-                add(&self.counts.delayed);
+            if !state.rng.percent(link_faults.delayed) {
+                return Duration::ZERO;
             }
-            if is_late {
-                state.rng.between(Duration::from_millis(1), link_faults.longest_delay)
-            } else {
-                Duration::ZERO
-            }
+            add(&self.counts.delayed);
+            state.rng.between(Duration::from_millis(1), link_faults.longest_delay)
         };
         (number, (0..copies).map(fate).collect())
     }
 
     fn leaves(&self, number: u64) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if number < state.left {
             add(&self.counts.overtaken);
         }
         state.left = state.left.max(number);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,9 +132,44 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The longest datagram there is.
+const MAX_DATAGRAM_LEN: usize = 1 << 16;
+/// How many wait to be sent on; a network drops what is more, and so does the system's buffer before this.
+const QUEUE: usize = 1_024;
+
+/// Carries what arrives at `listen` to another address, for as long as the harness lives.
+pub(crate) async fn carry_datagrams(listen: SocketAddr, to: SocketAddr, way: Way) -> io::Result<()> {
+    let socket = Arc::new(UdpSocket::bind(listen).await?);
+    let (sender, leaving) = mpsc::channel(QUEUE);
+    tokio::spawn(send_on(Arc::clone(&socket), to, leaving));
+    tokio::spawn(carry(socket, way, sender));
+    Ok(())
+}
+
+async fn carry(socket: Arc<UdpSocket>, way: Way, to: mpsc::Sender<Vec<u8>>) {
+    let mut buffer = vec![0; MAX_DATAGRAM_LEN];
+    loop {
+        // What cannot be received is lost, as datagrams are.
+        let Ok((length, _)) = socket.recv_from(&mut buffer).await else { continue };
+        if !way.carry(buffer[..length].to_vec(), &to).await {
+            return;
+        }
+    }
+}
+
+async fn send_on(socket: Arc<UdpSocket>, to: SocketAddr, mut leaving: mpsc::Receiver<Vec<u8>>) {
+    while let Some(datagram) = leaving.recv().await {
+        // The receiver may be dead, or its network cut.
+        let _ = socket.send_to(&datagram, to).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::link_faults::{Counts, LinkFaults};
     use super::*;
+    use centrifuge_harness::Rng;
+    use std::time::Duration;
 
     async fn carried(link_faults: LinkFaults, is_cut: bool) -> (Vec<u64>, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
@@ -171,5 +202,41 @@ mod tests {
         assert!(lost > 5 && doubled > 5, "{counts:?}");
         assert_eq!(arrived.len() as u64, 100 - lost + doubled);
         assert!(!arrived.is_sorted() && counts.overtaken.load(Ordering::Relaxed) > 0);
+    }
+
+    async fn received(socket: &UdpSocket) -> Option<u8> {
+        let mut buffer = [0; 16];
+        let bound = Duration::from_secs(20);
+        let (length, _) = tokio::time::timeout(bound, socket.recv_from(&mut buffer)).await.ok()?.ok()?;
+        (length == 1).then_some(buffer[0])
+    }
+
+    #[tokio::test]
+    async fn datagrams_get_through_unless_the_way_is_cut() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let to = receiver.local_addr().expect("an address");
+        let spare = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let listen = spare.local_addr().expect("an address");
+        drop(spare);
+        let counts = Arc::<Counts>::default();
+        let way = Way::new(Rng::new(1), LinkFaults::NONE, &counts);
+        carry_datagrams(listen, to, way.clone()).await.expect("it listens");
+        let sender = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let send = async |byte: u8| {
+            sender.send_to(&[byte], listen).await.expect("sent");
+        };
+        send(1).await;
+        assert_eq!(received(&receiver).await, Some(1));
+        way.set_cut(true);
+        send(2).await;
+        while counts.carried.load(std::sync::atomic::Ordering::Relaxed) < 2 {
+            tokio::task::yield_now().await;
+        }
+        way.set_cut(false);
+        send(3).await;
+        assert_eq!(received(&receiver).await, Some(3), "the second was lost");
+        way.set_link_faults(LinkFaults { doubled: 100, ..LinkFaults::NONE });
+        send(4).await;
+        assert_eq!([received(&receiver).await, received(&receiver).await], [Some(4), Some(4)]);
     }
 }

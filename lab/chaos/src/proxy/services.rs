@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use centrifuge_core::id::ManagerId;
-use centrifuge_harness::Rng;
+use centrifuge_harness::lock;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::lookup_server::{Lookup, LookupServer};
@@ -18,34 +18,24 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::link_faults::{Counts, LinkFaults, Way};
+use super::link_faults::Way;
 use crate::lines::{Nanos, true_now};
 
 /// How many messages wait on a link.
 const QUEUE: usize = 256;
 
-/// What a link is told at its start.
-pub(crate) struct LinkPlan {
-    pub(crate) listen: SocketAddr,
-    pub(crate) client: String,
-    /// The Manager, as it calls itself.
-    pub(crate) manager: String,
-    /// What each Manager calls itself, and where this client finds it.
-    pub(crate) names: Vec<(String, String)>,
-    pub(crate) link_faults: LinkFaults,
-    pub(crate) seeds: [Rng; 2],
-}
-
 /// One client's way to one Manager. Lives as long as the harness.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    up: Way,
-    down: Way,
-    client: Arc<str>,
-    manager: ManagerId,
-    names: Arc<[(String, String)]>,
-    dialer: Dialer,
-    renewals: Arc<Renewals>,
+    pub(crate) up: Way,
+    pub(crate) down: Way,
+    pub(crate) client: Arc<str>,
+    /// The Manager, as it calls itself.
+    pub(crate) manager: ManagerId,
+    /// What each Manager calls itself, and where this client finds it.
+    pub(crate) names: Arc<[(String, String)]>,
+    pub(crate) dialer: Dialer,
+    pub(crate) renewals: Arc<Renewals>,
 }
 
 /// When a leader of the latest term first answered each Owner's report, over all links.
@@ -57,7 +47,7 @@ pub(crate) struct Renewals {
 impl Renewals {
     /// When leaders of terms after this one first answered, for each client that was answered.
     pub(crate) fn after(&self, term: u64) -> Vec<Nanos> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = lock(&self.first);
         first.values().filter(|(later, _)| *later > term).map(|(_, at)| *at).collect()
     }
 
@@ -66,7 +56,7 @@ impl Renewals {
         if assign.heard == 0 {
             return;
         }
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = lock(&self.first);
         if first.get(client).is_none_or(|(term, _)| *term < assign.term) {
             first.insert(client.to_owned(), (assign.term, true_now()));
         }
@@ -75,45 +65,19 @@ impl Renewals {
 
 impl Link {
     /// Listens for the client.
-    pub(crate) async fn start(
-        plan: LinkPlan,
-        counts: &Arc<Counts>,
-        renewals: &Arc<Renewals>,
-    ) -> std::io::Result<Link> {
-        let listener = TcpListener::bind(plan.listen).await?;
-        let [up, down] = plan.seeds.map(|seed| Way::new(seed, plan.link_faults, counts));
-        let link = Link {
-            up,
-            down,
-            client: plan.client.into(),
-            manager: ManagerId::from(plan.manager.as_str()),
-            names: plan.names.into(),
-            dialer: Dialer::new(),
-            renewals: Arc::clone(renewals),
-        };
-        let owner = OwnerServer::new(link.clone());
-        let lookup = LookupServer::new(link.clone());
+    pub(crate) async fn listen(self, address: SocketAddr) -> std::io::Result<()> {
+        let listener = TcpListener::bind(address).await?;
         let serving = tonic::transport::Server::builder()
             .tcp_nodelay(true)
-            .add_service(owner)
-            .add_service(lookup)
+            .add_service(OwnerServer::new(self.clone()))
+            .add_service(LookupServer::new(self))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(async move {
             if let Err(error) = serving.await {
                 eprintln!("a link ended: {error}");
             }
         });
-        Ok(link)
-    }
-
-    pub(crate) fn set_link_faults(&self, link_faults: LinkFaults) {
-        self.up.set_link_faults(link_faults);
-        self.down.set_link_faults(link_faults);
-    }
-
-    /// Lets nothing through to the Manager, or to the client.
-    pub(crate) fn set_cut(&self, to_manager: bool, is_cut: bool) {
-        if to_manager { self.up.set_cut(is_cut) } else { self.down.set_cut(is_cut) }
+        Ok(())
     }
 
     /// A hint names a Manager as it calls itself; this client knows it by another address.

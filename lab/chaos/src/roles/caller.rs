@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::wire::{self, Request, Response};
-use super::{CallerRole, Part, told_to_stop};
+use super::{Part, told_to_stop};
 use crate::bug::Bug;
 use crate::lines::{CallerLine, Journal, Span, Why, true_now};
 use crate::plan::{NAMESPACE, key_name};
@@ -44,9 +44,9 @@ struct Caller {
 }
 
 /// Asks until it is told to stop.
-pub(super) async fn run(part: &Part, role: &CallerRole) -> Result<(), Box<dyn Error>> {
+pub(super) async fn run(part: &Part, writes: &[u32]) -> Result<(), Box<dyn Error>> {
     let times = part.times;
-    let lookup = Lookup::builder(Managers::list(&role.managers)?, NAMESPACE)
+    let lookup = Lookup::builder(Managers::list(&part.managers)?, NAMESPACE)
         .poll(times.poll)
         .contact_timeout(times.contact)
         .unowned_delay(times.unowned_delay)
@@ -56,11 +56,11 @@ pub(super) async fn run(part: &Part, role: &CallerRole) -> Result<(), Box<dyn Er
         .await?;
     let mut losses = lookup.losses();
     let caller = Arc::new(Caller {
-        name: role.name.clone(),
+        name: part.name.clone(),
         router: Router::new(lookup.clone()).patience(REQUEST_TIMEOUT),
         lookup,
-        places: (0..role.keys).map(|key| Key::of(key_name(key).as_bytes())).collect(),
-        journal: Journal::open(&role.journal)?,
+        places: (0..part.keys).map(|key| Key::of(key_name(key).as_bytes())).collect(),
+        journal: Journal::open(&part.journal)?,
         bug: part.bug,
         requests: AtomicU64::new(0),
     });
@@ -72,7 +72,7 @@ pub(super) async fn run(part: &Part, role: &CallerRole) -> Result<(), Box<dyn Er
         Err::<(), io::Error>(io::Error::other("the Lookup has ended"))
     };
     for worker in 0..WORKERS {
-        let keys: Vec<u32> = role.writes.iter().copied().skip(worker).step_by(WORKERS).collect();
+        let keys: Vec<u32> = writes.iter().copied().skip(worker).step_by(WORKERS).collect();
         tokio::spawn(Arc::clone(&caller).work(keys));
     }
     tokio::select! {

@@ -10,7 +10,7 @@ use centrifuge_server::descriptors::raise_limit;
 use centrifuge_server::stop::told_to_stop;
 use tokio::task::JoinSet;
 
-use super::LookupFleetRole;
+use super::Part;
 use crate::lines::{CallerLine, Journal, true_now};
 use crate::plan::NAMESPACE;
 
@@ -18,13 +18,13 @@ use crate::plan::NAMESPACE;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Watches until it is told to stop, and writes down what it is told of losses.
-pub(super) async fn run(role: &LookupFleetRole) -> Result<(), Box<dyn Error>> {
+pub(super) async fn run(part: &Part, lookups: u32) -> Result<(), Box<dyn Error>> {
     // While it looks for a leader a Lookup may have a connection to every Manager.
-    raise_limit(role.lookups as usize * role.managers.len());
-    let journal = Arc::new(Journal::open(&role.journal)?);
+    raise_limit(lookups as usize * part.managers.len());
+    let journal = Arc::new(Journal::open(&part.journal)?);
     let mut connecting = JoinSet::new();
-    for _ in 0..role.lookups {
-        let builder = Lookup::builder(Managers::list(&role.managers)?, NAMESPACE);
+    for _ in 0..lookups {
+        let builder = Lookup::builder(Managers::list(&part.managers)?, NAMESPACE);
         let journal = Arc::clone(&journal);
         let builder = builder.connect_timeout(CONNECT_TIMEOUT).on_loss(move |loss| {
             let journal = Arc::clone(&journal);
@@ -32,12 +32,12 @@ pub(super) async fn run(role: &LookupFleetRole) -> Result<(), Box<dyn Error>> {
         });
         connecting.spawn(builder.connect());
     }
-    let mut lookups = Vec::new();
+    let mut connected_lookups = Vec::new();
     while let Some(connected) = connecting.join_next().await {
-        lookups.push(connected??);
+        connected_lookups.push(connected??);
     }
     told_to_stop().await;
-    drop(lookups);
+    drop(connected_lookups);
     Ok(())
 }
 

@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use centrifuge::owner::BoxError;
-use centrifuge::{LeasedMap, Managers, NotOwner, Owner};
+use centrifuge::{Key, LeasedMap, Managers, NotOwner, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::probe::probe;
+use super::stretch::Stretch;
 use super::wire::{self, Request, Response};
 use super::{OwnerRole, Part, told_to_stop};
 use crate::bug::Bug;
-use crate::lines::{Journal, OwnerLine, Span, true_now};
+use crate::lines::{Journal, Nanos, OwnerLine, Span, true_now};
 use crate::plan::{DRAIN, NAMESPACE, key_name};
-use crate::roles::probe::Probe;
 
 /// Nothing but the harness ends the wait for a pool.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
@@ -24,6 +25,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// With a bug: every so many requests something goes wrong.
 const WRONG_EVERY: u64 = 50;
+/// With a bug: a pause that makes the Owner careless, for as long again.
+const LONG_PAUSE: Nanos = 1_000_000_000;
 
 /// The state of a key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,24 +48,26 @@ struct Server {
 
 /// Serves until it is told to stop.
 pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Error>> {
-    let journal = Arc::new(Journal::open(&role.journal)?);
+    let journal = Arc::new(Journal::open(&part.journal)?);
     let listener = TcpListener::bind(&role.listen).await?;
     let states = LeasedMap::new();
     let mut stop = std::pin::pin!(told_to_stop());
     let owner = tokio::select! {
-        joined = join(role, &states, &journal) => joined?,
+        joined = join(part, role, &states, &journal) => joined?,
         // It has no state that could be lost.
         () = &mut stop => return Ok(()),
     };
     let (session, url) = (owner.session().to_string(), role.url.clone());
     journal.write(&[OwnerLine::Joined { session, url, migrates: role.migrates, at: true_now() }])?;
-    let probe = Probe::new(owner.hot_leases(), role.keys, Arc::clone(&journal), part.bug);
-    std::thread::spawn(move || {
-        if let Err(error) = probe.run() {
-            tracing::error!(%error, "what the Owner answers cannot be written down");
-        }
+    let leases = owner.hot_leases();
+    let places: Vec<Key> = (0..part.keys).map(|key| Key::of(key_name(key).as_bytes())).collect();
+    let mut is_careless = carelessness(part.bug);
+    probe((0..part.keys).collect(), Arc::clone(&journal), line, move |key, before| {
+        let is_careless = is_careless();
+        let checked = || leases.check_lease_now(places[key as usize]).ok().map(|lease| lease.0);
+        before.filter(|_| is_careless).or_else(checked)
     });
-    let (name, bug) = (role.name.clone(), part.bug);
+    let (name, bug) = (part.name.clone(), part.bug);
     let server = Arc::new(Server { name, owner, states, journal, bug, requests: AtomicU64::new(0) });
     tokio::select! {
         () = accept(listener, Arc::clone(&server)) => Err("nobody can connect any more".into()),
@@ -70,19 +75,38 @@ pub(super) async fn run(part: &Part, role: &OwnerRole) -> Result<(), Box<dyn Err
     }
 }
 
+/// Whether the Owner answers without a check: with the bug, for a while after a pause.
+fn carelessness(bug: Option<Bug>) -> impl FnMut() -> bool {
+    let (mut asked_at, mut careless_until) = (true_now(), 0);
+    move || {
+        let now = true_now();
+        if bug == Some(Bug::UncheckedOwner) && now - asked_at > LONG_PAUSE {
+            careless_until = now + LONG_PAUSE;
+        }
+        asked_at = now;
+        now < careless_until
+    }
+}
+
+fn line(stretch: Stretch<u64>) -> OwnerLine {
+    let Stretch { key, lease, first, last, checks } = stretch;
+    OwnerLine::Held { key, generation: lease, first, last, checks }
+}
+
 async fn join(
+    part: &Part,
     role: &OwnerRole,
     states: &LeasedMap<String, State>,
     journal: &Arc<Journal>,
 ) -> Result<Owner, Box<dyn Error>> {
-    let builder = Owner::builder(Managers::list(&role.managers)?, NAMESPACE)
-        .name(&role.name)
+    let builder = Owner::builder(Managers::list(&part.managers)?, NAMESPACE)
+        .name(&part.name)
         .url(&role.url)
         .takes_over_previous(role.takes_over)
         .join_timeout(JOIN_TIMEOUT)
         .wait_for_name();
     if role.migrates {
-        let (me, journal) = (role.name.clone(), Arc::clone(journal));
+        let (me, journal) = (part.name.clone(), Arc::clone(journal));
         let carry = move |url, bytes| carry(me.clone(), url, bytes, Arc::clone(&journal));
         return Ok(builder.state(states, carry).join().await?);
     }

@@ -4,15 +4,14 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge::flease::{AcquireError, Cell, Change, Flease, Lease, Peers, TryAcquireError};
-use centrifuge_harness::Rng;
+use centrifuge_harness::{Rng, lock};
 
-use super::probe::PROBE_INTERVAL;
-use super::stretch::{Stretch, Stretches};
+use super::probe::probe;
+use super::stretch::Stretch;
 use super::{Part, PeerRole, told_to_stop};
 use crate::lines::{Journal, PeerLine, Span, true_now};
 use crate::plan::{EPSILON, ROUND, key_name};
@@ -31,10 +30,14 @@ type Leases = Arc<Mutex<BTreeMap<u32, Arc<Lease>>>>;
 
 /// Takes part until it is told to stop; then it gives everything back.
 pub(super) async fn run(part: &Part, role: &PeerRole) -> Result<(), Box<dyn Error>> {
-    let journal = Arc::new(Journal::open(&role.journal)?);
+    let journal = Arc::new(Journal::open(&part.journal)?);
     let flease = start(part, role).await?;
     let leases = Leases::default();
-    probe(Arc::clone(&leases), role.cells.iter().map(|(cell, _)| *cell).collect(), Arc::clone(&journal));
+    let (cells, probed) = (role.cells.iter().map(|(cell, _)| *cell).collect(), Arc::clone(&leases));
+    probe(cells, Arc::clone(&journal), line, move |cell, _| {
+        let leases = lock(&probed);
+        leases.get(&cell).filter(|lease| lease.is_valid()).map(|lease| lease.epoch().to_u128())
+    });
     tokio::spawn(listen(flease.clone(), Arc::clone(&journal)));
     let mut rng = Rng::new(role.seed);
     let (failed, mut failures) = tokio::sync::mpsc::channel(1);
@@ -166,7 +169,7 @@ impl Seeker {
 
     async fn hold(&mut self, lease: Lease) -> io::Result<()> {
         let lease = Arc::new(lease);
-        self.leases().insert(self.number, Arc::clone(&lease));
+        lock(&self.leases).insert(self.number, Arc::clone(&lease));
         let keeps = self.rng.percent(20);
         let length = self.rng.between(Duration::from_millis(50), MAX_HOLD);
         let why = tokio::select! {
@@ -178,7 +181,7 @@ impl Seeker {
             self.journal.write(&[line])?;
             tokio::time::sleep(AFTERWARDS).await;
         }
-        self.leases().remove(&self.number);
+        lock(&self.leases).remove(&self.number);
         // The prober has none of its own.
         if let Some(lease) = Arc::into_inner(lease)
             && self.rng.percent(50)
@@ -187,48 +190,10 @@ impl Seeker {
         }
         Ok(())
     }
-
-    fn leases(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Lease>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Asks every lease whether it is valid, again and again: on a thread of its own, so that a busy runtime does not
-/// hide what it would say.
-fn probe(leases: Leases, cells: Vec<u32>, journal: Arc<Journal>) {
-    thread::spawn(move || {
-        let mut stretches = Stretches::new();
-        loop {
-            let mut written = Vec::new();
-            let held = leases.lock().unwrap_or_else(PoisonError::into_inner);
-            for cell in &cells {
-                let Some(lease) = held.get(cell) else {
-                    stretches.said_no(*cell, &mut written);
-                    continue;
-                };
-                let (at, is_valid) = Span::of(|| lease.is_valid());
-                if is_valid {
-                    stretches.said_yes(*cell, lease.epoch().to_u128(), at, &mut written);
-                } else {
-                    stretches.said_no(*cell, &mut written);
-                }
-            }
-            drop(held);
-            let lines: Vec<PeerLine> = written.into_iter().map(line).collect();
-            if let Err(error) = journal.write(&lines) {
-                tracing::error!(%error, "what the peer holds cannot be written down");
-            }
-            thread::sleep(PROBE_INTERVAL);
-        }
-    });
 }
 
 fn line(stretch: Stretch<u128>) -> PeerLine {
     let Stretch { key, lease, first, last, checks } = stretch;
-    PeerLine::Held { cell: key, epoch: epoch_text(lease), first, last, checks }
-}
-
-/// As an epoch writes itself.
-fn epoch_text(epoch: u128) -> String {
-    format!("{epoch:020x}")
+    // As an epoch writes itself.
+    PeerLine::Held { cell: key, epoch: format!("{lease:020x}"), first, last, checks }
 }

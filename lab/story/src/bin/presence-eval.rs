@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use centrifuge_examples::Failure;
 use centrifuge_examples::shared::program::conclude;
+use centrifuge_examples::{Failure, Result};
 use centrifuge_story::presence_eval::{EvalArgs, RollingArgs, rack, rolling};
 use centrifuge_story::role::{self, RoleArgs};
 use clap::{Parser, Subcommand};
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(evaluation: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+fn measure(evaluation: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::from);
     conclude(runtime.and_then(|runtime| runtime.block_on(evaluation)))
 }

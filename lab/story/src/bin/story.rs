@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_examples::shared::program::{conclude, log_to_stderr};
 use centrifuge_story::role::{self, RoleArgs};
 use centrifuge_story::story::{self, StoryArgs};
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 /// Tells the story, and whether every check passed.
-fn tell(args: &StoryArgs) -> Result<bool, Failure> {
+fn tell(args: &StoryArgs) -> Result<bool> {
     log_to_stderr();
     let summary = tokio::runtime::Runtime::new()?.block_on(story::run(args))?;
     if args.json {

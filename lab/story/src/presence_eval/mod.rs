@@ -6,16 +6,17 @@ mod rack;
 mod report;
 mod rolling;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_examples::presence::SERVICE;
 use centrifuge_examples::shared::call::duration;
 use centrifuge_harness::{Cluster, Service, StoreKind};
 use centrifuge_server::descriptors::raise_limit;
 use clap::Args;
 
-use self::load::{Amount, Load, Measured, Mix};
+use self::load::{Amount, Load, Measured};
 use self::report::{Phase, Setup};
 use crate::role;
 
@@ -59,7 +60,9 @@ struct Bench {
     cluster: Cluster,
     servers: Vec<Service>,
     load: Load,
-    phases: Vec<Running>,
+    running: Option<Running>,
+    /// The phases that have ended.
+    phases: Vec<Phase>,
     setup: Setup,
 }
 
@@ -67,14 +70,12 @@ struct Bench {
 struct Running {
     name: &'static str,
     since: Instant,
-    seconds: f64,
     at_begin: Tally,
-    in_phase: Tally,
-    measured: std::sync::Arc<Measured>,
+    measured: Arc<Mutex<Measured>>,
 }
 
 /// What only rises.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Tally {
     losses_told: u64,
     republished: u64,
@@ -84,7 +85,7 @@ struct Tally {
 
 impl Bench {
     /// Starts everything, and the load.
-    async fn start(args: &EvalArgs, usual_servers: usize, store: StoreKind) -> Result<Bench, Failure> {
+    async fn start(args: &EvalArgs, usual_servers: usize, store: StoreKind) -> Result<Bench> {
         let count = args.servers.unwrap_or(usual_servers);
         let frontends = args.frontends.unwrap_or(count * FRONTENDS_PER_SERVER);
         if count < 2 || frontends == 0 || args.rate == 0 {
@@ -100,7 +101,7 @@ impl Bench {
         at_rest(&cluster, count).await?;
         say(&format!("{} users sign in at {frontends} frontends", args.users));
         let rate = f64::from(args.rate) / frontends as f64;
-        let amount = Amount { frontends, users: args.users, rate, mix: Mix::default(), seed: args.seed };
+        let amount = Amount { frontends, users: args.users, rate, seed: args.seed };
         let mut load = Load::prepare(&cluster.caller()?, SERVICE, amount).await?;
         load.start();
         let setup = Setup {
@@ -112,35 +113,31 @@ impl Bench {
             requests_per_second: args.rate,
             lease_ms: args.lease.as_millis(),
         };
-        Ok(Bench { cluster, servers, load, phases: Vec::new(), setup })
+        Ok(Bench { cluster, servers, load, running: None, phases: Vec::new(), setup })
     }
 
     /// What begins from now on belongs to another phase.
-    async fn turn_to(&mut self, name: &'static str) -> Result<(), Failure> {
+    async fn turn_to(&mut self, name: &'static str) -> Result<()> {
         let tally = self.tally().await?;
         self.end_phase(tally);
-        let measured = self.load.turn_to()?;
-        let (since, in_phase) = (Instant::now(), Tally::default());
-        self.phases.push(Running { name, since, seconds: 0.0, at_begin: tally, in_phase, measured });
+        let (since, measured) = (Instant::now(), self.load.turn_to());
+        self.running = Some(Running { name, since, at_begin: tally, measured });
         Ok(())
     }
 
     fn end_phase(&mut self, tally: Tally) {
-        if let Some(phase) = self.phases.last_mut() {
-            phase.seconds = phase.since.elapsed().as_secs_f64();
-            phase.in_phase = tally.since(phase.at_begin);
-        }
+        self.phases.extend(self.running.take().map(|running| Phase::of(&running, tally)));
     }
 
-    /// Ends the load, and says how the phases went.
-    async fn finish(&mut self) -> Result<Vec<Phase>, Failure> {
+    /// Ends the load, and with it the last phase.
+    async fn finish(&mut self) -> Result<()> {
         self.load.finish().await?;
         let tally = self.tally().await?;
         self.end_phase(tally);
-        Ok(self.phases.iter().map(Phase::of).collect())
+        Ok(())
     }
 
-    async fn tally(&self) -> Result<Tally, Failure> {
+    async fn tally(&self) -> Result<Tally> {
         let (losses_told, republished) = self.load.told();
         let status = self.cluster.status(SERVICE).await?;
         let grants =
@@ -149,21 +146,11 @@ impl Bench {
     }
 }
 
-impl Tally {
-    fn since(self, earlier: Tally) -> Tally {
-        Tally {
-            losses_told: self.losses_told - earlier.losses_told,
-            republished: self.republished - earlier.republished,
-            grants: self.grants.zip(earlier.grants).map(|(now, then)| now - then),
-        }
-    }
-}
-
-async fn serve(cluster: &Cluster, name: &str) -> Result<Service, Failure> {
+async fn serve(cluster: &Cluster, name: &str) -> Result<Service> {
     cluster.serve("presence server", name, &[]).await
 }
 
-async fn at_rest(cluster: &Cluster, servers: usize) -> Result<(), Failure> {
+async fn at_rest(cluster: &Cluster, servers: usize) -> Result<()> {
     cluster.at_rest(SERVICE, u32::try_from(servers)?).await
 }
 

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use centrifuge::{Key, Lookup};
 use centrifuge_core::range_set::RangeSet;
-use centrifuge_examples::Failure;
-use centrifuge_harness::{Service, StoreKind};
-use serde::Serialize;
+use centrifuge_examples::Result;
+use centrifuge_harness::{Samples, Service, StoreKind};
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::load::{Begun, Distribution, Person, Reading, Station};
-use super::report::{Phase, Setup, Verdict, table};
+use super::load::{Begun, Person, Reading, Station, quantile_ms};
+use super::report::{Setup, Verdict, print_json, table};
 use super::{Bench, EvalArgs, at_rest, say, serve};
 
 /// As many servers as the evaluation has unless told otherwise.
@@ -27,29 +27,8 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(90);
 /// The shares of a distribution that are printed.
 const SHARES: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 0.999, 1.0];
 
-#[derive(Serialize)]
-struct Rack {
-    evaluation: &'static str,
-    #[serde(flatten)]
-    setup: Setup,
-    killed: usize,
-    phases: Vec<Phase>,
-    back_after_kill_ms: f64,
-    lost_users: usize,
-    #[serde(flatten)]
-    telling: Telling,
-    never_found: usize,
-    whole_from_kill: Whole,
-    whole_before_return: usize,
-    whole_from_return: Whole,
-    operations: Vec<Operations>,
-    failed_after_retry: u64,
-    wrong: u64,
-    passed: bool,
-}
-
 /// Who was told of what, and what was made of it.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Telling {
     /// Frontends that were told of every key that was on the dead servers.
     frontends_told_all: usize,
@@ -61,23 +40,6 @@ struct Telling {
     not_republished: usize,
     /// Users who were published again and were not lost.
     republished_falsely: usize,
-}
-
-/// How long until users could be found again.
-#[derive(Serialize)]
-struct Whole {
-    #[serde(flatten)]
-    reading: Reading,
-    cdf: Vec<(f64, f64)>,
-}
-
-/// How long a share of the requests of each phase took at most.
-#[derive(Serialize)]
-struct Operations {
-    share: f64,
-    normal_ms: f64,
-    down_ms: f64,
-    back_ms: f64,
 }
 
 /// A user whose state died.
@@ -98,7 +60,7 @@ struct Course {
 
 /// Kills a fifth of the servers, and fails if something that was lost was not told to every frontend or not
 /// published again.
-pub async fn rack(args: EvalArgs) -> Result<(), Failure> {
+pub async fn rack(args: EvalArgs) -> Result<()> {
     let mut bench = Bench::start(&args, SERVERS, StoreKind::File).await?;
     say(&format!("measuring for {:?} while all is well", args.each));
     bench.turn_to("normal").await?;
@@ -107,11 +69,11 @@ pub async fn rack(args: EvalArgs) -> Result<(), Failure> {
     say(&format!("measuring for {:?} when all is well again", args.each));
     bench.turn_to("after").await?;
     tokio::time::sleep(args.each).await;
-    let phases = bench.finish().await?;
-    conclude(&args, &bench, phases, &course)
+    bench.finish().await?;
+    conclude(&args, &bench, &course)
 }
 
-async fn reset(bench: &mut Bench, args: &EvalArgs) -> Result<Course, Failure> {
+async fn reset(bench: &mut Bench, args: &EvalArgs) -> Result<Course> {
     let count = bench.servers.len();
     let dying = bench.servers.split_off(count - count.div_ceil(PART));
     let names: Vec<String> = dying.iter().map(|server| server.name().to_owned()).collect();
@@ -162,7 +124,7 @@ fn ranges_of(lookup: &Lookup, urls: &BTreeSet<String>) -> RangeSet {
     ranges
 }
 
-async fn kill(servers: Vec<Service>) -> Result<(), Failure> {
+async fn kill(servers: Vec<Service>) -> Result<()> {
     let mut kills: JoinSet<_> = servers.into_iter().map(Service::kill).collect();
     while let Some(killed) = kills.join_next().await {
         killed??;
@@ -225,51 +187,53 @@ impl Telling {
     }
 }
 
-impl Whole {
-    fn since(begin: Instant, whole_at: impl Iterator<Item = Instant>) -> Result<Whole, Failure> {
-        let mut took = Distribution::new()?;
-        whole_at.for_each(|at| took.add(at.saturating_duration_since(begin)));
-        let cdf = SHARES.map(|share| (share, took.quantile_ms(share))).to_vec();
-        Ok(Whole { reading: took.reading(), cdf })
-    }
+/// How long until users could be found again.
+fn whole_since(begin: Instant, whole_at: impl Iterator<Item = Instant>) -> Samples {
+    whole_at.map(|at| at.saturating_duration_since(begin)).collect()
 }
 
-fn conclude(args: &EvalArgs, bench: &Bench, phases: Vec<Phase>, course: &Course) -> Result<(), Failure> {
+fn conclude(args: &EvalArgs, bench: &Bench, course: &Course) -> Result<()> {
+    let Bench { setup, load, phases, .. } = bench;
     let telling = Telling::of(bench, course);
-    let latencies = [0, 1, 2].map(|phase| &bench.phases[phase].measured);
-    let operations = SHARES.map(|share| {
-        let [normal_ms, down_ms, back_ms] =
-            latencies.map(|phase| phase.latency(|latency| latency.quantile_ms(share)));
-        Operations { share, normal_ms, down_ms, back_ms }
-    });
-    let all = course.whole_at.iter().copied();
-    let late = all.clone().filter(|at| *at > course.back_at);
-    let whole_before_return = course.whole_at.len() - late.clone().count();
-    let mut verdict = Verdict::default();
     let never_found = course.lost.len() - course.whole_at.len();
-    verdict.no_failures_in(&phases);
+    let mut verdict = Verdict::default();
+    verdict.no_failures_in(phases);
     verdict.must(never_found == 0, format!("{never_found} lost users were not found again"));
-    judge(&mut verdict, bench.load.stations().len(), course.lost.len(), telling);
-    let report = Rack {
-        evaluation: "rack",
-        setup: bench.setup.clone(),
-        killed: bench.setup.servers.div_ceil(PART),
-        back_after_kill_ms: (course.back_at - course.killed_at).as_secs_f64() * 1000.0,
-        lost_users: course.lost.len(),
-        telling,
-        never_found,
-        whole_from_kill: Whole::since(course.killed_at, all)?,
-        whole_before_return,
-        whole_from_return: Whole::since(course.back_at, late)?,
-        operations: operations.into(),
-        failed_after_retry: phases.iter().map(|phase| phase.counts.failed_after_retry).sum(),
-        wrong: phases.iter().map(|phase| phase.counts.wrong).sum(),
-        passed: verdict.failures.is_empty(),
-        phases,
-    };
-    print(&report);
+    judge(&mut verdict, load.stations().len(), course.lost.len(), telling);
+
+    let late: Vec<Instant> = course.whole_at.iter().copied().filter(|at| *at > course.back_at).collect();
+    let whole = whole_since(course.killed_at, course.whole_at.iter().copied());
+    let whole_late = whole_since(course.back_at, late.iter().copied());
+    let cdf = |whole: &Samples| SHARES.map(|share| (share, quantile_ms(whole, share)));
+    let readings = [&whole, &whole_late].map(|whole| {
+        let mut reading = json!(Reading::of(whole));
+        reading["cdf"] = json!(cdf(whole));
+        reading
+    });
+    let operations = SHARES.map(|share| {
+        let [normal, down, back] = [0, 1, 2].map(|phase: usize| quantile_ms(&phases[phase].took, share));
+        json!({ "share": share, "normal_ms": normal, "down_ms": down, "back_ms": back })
+    });
+    let report = json!({
+        "evaluation": "rack",
+        "killed": setup.servers.div_ceil(PART),
+        "back_after_kill_ms": (course.back_at - course.killed_at).as_secs_f64() * 1000.0,
+        "lost_users": course.lost.len(),
+        "frontends_told_all": telling.frontends_told_all,
+        "frontends_told_falsely": telling.frontends_told_falsely,
+        "republished_users": telling.republished_users,
+        "not_republished": telling.not_republished,
+        "republished_falsely": telling.republished_falsely,
+        "never_found": never_found,
+        "whole_from_kill": readings[0],
+        "whole_before_return": course.whole_at.len() - late.len(),
+        "whole_from_return": readings[1],
+        "operations": operations,
+    });
+    table(setup, phases);
+    print(&report, setup);
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        print_json(report, setup, phases, verdict.failures.is_empty())?;
     }
     verdict.conclude()
 }
@@ -293,47 +257,38 @@ fn judge(verdict: &mut Verdict, frontends: usize, lost_users: usize, telling: Te
     );
 }
 
-fn print(report: &Rack) {
-    table(&report.setup, &report.phases);
-    let Telling { frontends_told_all, frontends_told_falsely, republished_users, .. } = report.telling;
-    println!();
+fn print(report: &Value, setup: &Setup) {
+    let seconds = |value: &Value| value.as_f64().unwrap_or_default() / 1000.0;
     println!(
-        "{} of {} servers died with {} users; back after {:.1} s",
-        report.killed,
-        report.setup.servers,
-        report.lost_users,
-        report.back_after_kill_ms / 1000.0
+        "\n{} of {} servers died with {} users; back after {:.1} s",
+        report["killed"],
+        setup.servers,
+        report["lost_users"],
+        seconds(&report["back_after_kill_ms"])
     );
     println!(
-        "{frontends_told_all} of {} frontends were told of every lost key, {frontends_told_falsely} of others; {republished_users} users were published again",
-        report.setup.frontends
+        "{} of {} frontends were told of every lost key, {} of others; {} users were published again",
+        report["frontends_told_all"],
+        setup.frontends,
+        report["frontends_told_falsely"],
+        report["republished_users"]
     );
-    let Whole { reading, .. } = &report.whole_from_kill;
+    let [p50, p90, p99, last] =
+        ["p50_ms", "p90_ms", "p99_ms", "max_ms"].map(|name| seconds(&report["whole_from_kill"][name]));
     println!(
-        "found again after the kill: p50 {:.2} s, p90 {:.2} s, p99 {:.2} s, last {:.2} s, with leases of {:.0} s",
-        reading.p50_ms / 1000.0,
-        reading.p90_ms / 1000.0,
-        reading.p99_ms / 1000.0,
-        reading.max_ms / 1000.0,
-        report.setup.lease_ms as f64 / 1000.0
+        "found again after the kill: p50 {p50:.2} s, p90 {p90:.2} s, p99 {p99:.2} s, last {last:.2} s, with leases of {:.0} s",
+        setup.lease_ms as f64 / 1000.0
     );
     println!(
-        "{} of them before the servers were back; the last {:.2} s after that",
-        report.whole_before_return,
-        report.whole_from_return.reading.max_ms / 1000.0
+        "{} of them before the servers were back; the last {:.2} s after that\n",
+        report["whole_before_return"],
+        seconds(&report["whole_from_return"]["max_ms"])
     );
-    println!();
-    println!(
-        "{:>6} {:>14} {:>10} {:>10} {:>10}",
-        "share", "found again s", "normal ms", "down ms", "back ms"
-    );
-    for ((share, whole_ms), operations) in report.whole_from_kill.cdf.iter().zip(&report.operations) {
-        println!(
-            "{share:6} {:14.2} {:10.2} {:10.2} {:10.2}",
-            whole_ms / 1000.0,
-            operations.normal_ms,
-            operations.down_ms,
-            operations.back_ms
-        );
+    println!(" share  found again s  normal ms    down ms    back ms");
+    for (place, share) in SHARES.iter().enumerate() {
+        let found = seconds(&report["whole_from_kill"]["cdf"][place][1]);
+        let [normal, down, back] = ["normal_ms", "down_ms", "back_ms"]
+            .map(|name| report["operations"][place][name].as_f64().unwrap_or_default());
+        println!("{share:6} {found:14.2} {normal:10.2} {down:10.2} {back:10.2}");
     }
 }

@@ -1,12 +1,13 @@
 //! What an evaluation found, for people and for programs.
 
-use centrifuge_examples::Failure;
-use centrifuge_harness::StoreKind;
+use centrifuge_examples::Result;
+use centrifuge_harness::{Samples, StoreKind, lock};
 use clap::ValueEnum;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::Running;
 use super::load::{Counts, Reading};
+use super::{Running, Tally};
 
 /// What was measured on.
 #[derive(Clone, Debug, Serialize)]
@@ -36,23 +37,45 @@ pub(super) struct Phase {
     #[serde(flatten)]
     pub(super) latency: Reading,
     #[serde(skip)]
+    pub(super) took: Samples,
+    #[serde(skip)]
     pub(super) complaints: Vec<String>,
 }
 
 impl Phase {
-    pub(super) fn of(running: &Running) -> Phase {
-        let measured = &running.measured;
+    /// A phase that ends now, when what only rises has come to this.
+    pub(super) fn of(running: &Running, now: Tally) -> Phase {
+        let (measured, then) = (lock(&running.measured), running.at_begin);
         Phase {
             phase: running.name,
-            seconds: running.seconds,
-            counts: measured.counts(),
-            losses_told: running.in_phase.losses_told,
-            republished: running.in_phase.republished,
-            moved_ranges: running.in_phase.grants,
-            latency: measured.latency(|latency| latency.reading()),
-            complaints: measured.complaints(),
+            seconds: running.since.elapsed().as_secs_f64(),
+            counts: measured.counts,
+            losses_told: now.losses_told - then.losses_told,
+            republished: now.republished - then.republished,
+            moved_ranges: now.grants.zip(then.grants).map(|(now, then)| now - then),
+            latency: Reading::of(&measured.latency),
+            took: measured.latency.clone(),
+            complaints: measured.complaints.clone(),
         }
     }
+}
+
+/// A report with what all evaluations say, and one line of it if that is wanted.
+pub(super) fn print_json(mut report: Value, setup: &Setup, phases: &[Phase], passed: bool) -> Result<()> {
+    let sum = |count: fn(&Phase) -> u64| phases.iter().map(count).sum::<u64>();
+    let common = json!({
+        "phases": phases,
+        "failed_after_retry": sum(|phase| phase.counts.failed_after_retry),
+        "wrong": sum(|phase| phase.counts.wrong),
+        "passed": passed,
+    });
+    for more in [serde_json::to_value(setup)?, common] {
+        if let (Some(report), Value::Object(more)) = (report.as_object_mut(), more) {
+            report.extend(more);
+        }
+    }
+    println!("{report}");
+    Ok(())
 }
 
 /// What must be so, and is not.
@@ -78,7 +101,7 @@ impl Verdict {
     }
 
     /// An error if anything was not as it must be.
-    pub(super) fn conclude(self) -> Result<(), Failure> {
+    pub(super) fn conclude(self) -> Result<()> {
         if self.failures.is_empty() { Ok(()) } else { Err(self.failures.join("\nerror: ").into()) }
     }
 }

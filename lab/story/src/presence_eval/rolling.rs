@@ -4,14 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_examples::shared::call::duration;
-use centrifuge_harness::{Cluster, Service, StoreKind};
+use centrifuge_harness::{Cluster, Samples, Service, StoreKind};
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
-use super::load::{Distribution, Reading};
-use super::report::{Phase, Setup, Verdict, table};
+use super::load::Reading;
+use super::report::{Verdict, print_json, table};
 use super::{Bench, EvalArgs, at_rest, say, serve};
 
 /// As many servers as the evaluation has unless told otherwise.
@@ -33,52 +33,20 @@ pub struct RollingArgs {
     with_managers: bool,
 }
 
-#[derive(Serialize)]
-struct Rolling {
-    evaluation: &'static str,
-    #[serde(flatten)]
-    setup: Setup,
-    phases: Vec<Phase>,
-    rounds: usize,
-    restarts: usize,
-    /// Rounds over all Managers, and how many were restarted by SIGTERM.
-    manager_rounds: usize,
-    manager_restarts: usize,
-    rest_ms: u128,
-    /// From the word to stop until a process had moved everything away and ended.
-    drain: Reading,
-    /// From its start until it had its ranges again.
-    back: Reading,
-    /// From the word to stop until the next Manager of the name took part.
-    manager_back: Reading,
-    p99_before_ms: f64,
-    p99_during_ms: f64,
-    p99_after_ms: f64,
-    p99_ratio: f64,
-    losses_told: u64,
-    failed_after_retry: u64,
-    wrong: u64,
-    passed: bool,
-}
-
-/// The restarts so far.
+/// The restarts of servers or of Managers so far.
+#[derive(Default)]
 struct Restarts {
     rounds: usize,
     count: usize,
-    rest: Duration,
-    drain: Distribution,
-    back: Distribution,
-}
-
-/// The restarts of Managers so far.
-struct ManagerRestarts {
-    rounds: usize,
-    count: usize,
-    back: Distribution,
+    /// From the word to stop until a server had moved everything away and ended.
+    drain: Samples,
+    /// From its start until a server had its ranges again; from the word to stop until the next Manager of the name
+    /// took part.
+    back: Samples,
 }
 
 /// Restarts every server in turn, for as long as it measured before, and fails if a user lost anything by it.
-pub async fn rolling(args: RollingArgs) -> Result<(), Failure> {
+pub async fn rolling(args: RollingArgs) -> Result<()> {
     let RollingArgs { common: args, rest, store, with_managers } = args;
     let mut bench = Bench::start(&args, SERVERS, store).await?;
     say(&format!("measuring for {:?} before the restart", args.each));
@@ -92,8 +60,8 @@ pub async fn rolling(args: RollingArgs) -> Result<(), Failure> {
     say(&format!("measuring for {:?} after {words}", args.each));
     bench.turn_to("after").await?;
     tokio::time::sleep(args.each).await;
-    let phases = bench.finish().await?;
-    conclude(&args, bench.setup.clone(), phases, &restarts, &managers)
+    bench.finish().await?;
+    conclude(&args, rest, &bench, &restarts, &managers)
 }
 
 /// Restarts servers and, if wanted, Managers, at the same time: each at least once.
@@ -102,7 +70,7 @@ async fn restart_all(
     at_least: Duration,
     rest: Duration,
     with_managers: bool,
-) -> Result<(Restarts, ManagerRestarts), Failure> {
+) -> Result<(Restarts, Restarts)> {
     let Bench { cluster, servers, .. } = bench;
     let is_over = AtomicBool::new(!with_managers);
     let of_servers = async {
@@ -119,9 +87,8 @@ async fn restart_servers(
     servers: &mut Vec<Service>,
     at_least: Duration,
     rest: Duration,
-) -> Result<Restarts, Failure> {
-    let (drain, back) = (Distribution::new()?, Distribution::new()?);
-    let mut restarts = Restarts { rounds: 0, count: 0, rest, drain, back };
+) -> Result<Restarts> {
+    let mut restarts = Restarts::default();
     let began = Instant::now();
     while restarts.rounds == 0 || began.elapsed() < at_least {
         for _ in 0..servers.len() {
@@ -133,11 +100,7 @@ async fn restart_servers(
     Ok(restarts)
 }
 
-async fn restart_first(
-    cluster: &Cluster,
-    servers: &mut Vec<Service>,
-    restarts: &mut Restarts,
-) -> Result<(), Failure> {
+async fn restart_first(cluster: &Cluster, servers: &mut Vec<Service>, restarts: &mut Restarts) -> Result<()> {
     let count = servers.len();
     let server = servers.remove(0);
     let name = server.name().to_owned();
@@ -162,8 +125,8 @@ async fn restart_managers(
     rest: Duration,
     is_over: &AtomicBool,
     is_wanted: bool,
-) -> Result<ManagerRestarts, Failure> {
-    let mut restarts = ManagerRestarts { rounds: 0, count: 0, back: Distribution::new()? };
+) -> Result<Restarts> {
+    let mut restarts = Restarts::default();
     while is_wanted && (restarts.rounds == 0 || !is_over.load(Ordering::Relaxed)) {
         let managers = cluster.manager_processes();
         for number in 0..managers.count() {
@@ -180,30 +143,28 @@ async fn restart_managers(
 
 fn conclude(
     args: &EvalArgs,
-    setup: Setup,
-    phases: Vec<Phase>,
+    rest: Duration,
+    bench: &Bench,
     restarts: &Restarts,
-    managers: &ManagerRestarts,
-) -> Result<(), Failure> {
-    let [p99_before_ms, p99_during_ms, p99_after_ms] =
-        [0, 1, 2].map(|phase: usize| phases[phase].latency.p99_ms);
-    let p99_ratio = p99_during_ms / p99_before_ms;
-    let losses_told = phases.iter().map(|phase| phase.losses_told).sum();
+    managers: &Restarts,
+) -> Result<()> {
+    let Bench { setup, phases, .. } = bench;
+    let [before, during, after] = [0, 1, 2].map(|phase: usize| phases[phase].latency.p99_ms);
+    let ratio = during / before;
+    let losses_told: u64 = phases.iter().map(|phase| phase.losses_told).sum();
     let mut verdict = Verdict::default();
-    verdict.no_failures_in(&phases);
+    verdict.no_failures_in(phases);
     verdict.must(losses_told == 0, format!("{losses_told} losses were told, though all state moved"));
     verdict.must(phases[1].moved_ranges != Some(0), "nothing moved: the restart was none");
-    table(&setup, &phases);
-    println!();
+    table(setup, phases);
     println!(
-        "p99 was {p99_before_ms:.2} ms before the restart, {p99_during_ms:.2} ms during it, which is {p99_ratio:.2} times as much, and {p99_after_ms:.2} ms after it"
+        "\np99 was {before:.2} ms before the restart, {during:.2} ms during it, which is {ratio:.2} times as much, and {after:.2} ms after it"
     );
-    let (drain, back) = (restarts.drain.reading(), restarts.back.reading());
+    let [drain, back, manager_back] = [&restarts.drain, &restarts.back, &managers.back].map(Reading::of);
     println!(
         "{} restarts: moved away and ended in {:.0} ms at p50 and {:.0} ms at most, back in {:.0} ms and {:.0} ms",
         restarts.count, drain.p50_ms, drain.max_ms, back.p50_ms, back.max_ms
     );
-    let manager_back = managers.back.reading();
     if managers.count > 0 {
         println!(
             "{} restarts of Managers by SIGTERM in {} rounds: back in {:.0} ms at p50 and {:.0} ms at most",
@@ -211,29 +172,24 @@ fn conclude(
         );
     }
     println!("losses told: {losses_told}");
-    let report = Rolling {
-        evaluation: "rolling",
-        setup,
-        rounds: restarts.rounds,
-        restarts: restarts.count,
-        manager_rounds: managers.rounds,
-        manager_restarts: managers.count,
-        rest_ms: restarts.rest.as_millis(),
-        drain,
-        back,
-        manager_back,
-        p99_before_ms,
-        p99_during_ms,
-        p99_after_ms,
-        p99_ratio,
-        losses_told,
-        failed_after_retry: phases.iter().map(|phase| phase.counts.failed_after_retry).sum(),
-        wrong: phases.iter().map(|phase| phase.counts.wrong).sum(),
-        passed: verdict.failures.is_empty(),
-        phases,
-    };
+    let report = json!({
+        "evaluation": "rolling",
+        "rounds": restarts.rounds,
+        "restarts": restarts.count,
+        "manager_rounds": managers.rounds,
+        "manager_restarts": managers.count,
+        "rest_ms": rest.as_millis(),
+        "drain": drain,
+        "back": back,
+        "manager_back": manager_back,
+        "p99_before_ms": before,
+        "p99_during_ms": during,
+        "p99_after_ms": after,
+        "p99_ratio": ratio,
+        "losses_told": losses_told,
+    });
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        print_json(report, setup, phases, verdict.failures.is_empty())?;
     }
     verdict.conclude()
 }

@@ -1,10 +1,11 @@
 //! What is true and what devices believe: where every device is, and where others think it is.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use centrifuge_examples::shared::stamp::Stamp;
+use centrifuge_harness::lock;
 
 use super::device::Belief;
 
@@ -16,19 +17,19 @@ pub(super) struct Board {
 
 /// What is known of one device.
 #[derive(Debug, Default)]
-struct Sheet {
+pub(super) struct Sheet {
     /// Every address it had, in order; the last is the true one.
     addresses: Vec<Address>,
     /// Since when it is switched on.
     on_since: Option<Instant>,
-    beliefs: BTreeMap<String, Belief>,
+    pub(super) beliefs: BTreeMap<String, Belief>,
     told: Vec<Told>,
-    frontend: String,
-    incarnation: Option<Stamp>,
-    published_at: Option<Instant>,
-    polls: u64,
+    pub(super) frontend: String,
+    pub(super) incarnation: Option<Stamp>,
+    pub(super) published_at: Option<Instant>,
+    pub(super) polls: u64,
     /// When it last subscribed, and whether that renewed the subscription that it had.
-    subscribed: Option<(Instant, bool)>,
+    pub(super) subscribed: Option<(Instant, bool)>,
 }
 
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub(super) struct Behind {
 impl Board {
     /// A device gets an address, and is switched on or off.
     pub(super) fn is(&self, device: &str, address: &str, is_on: bool) {
-        let mut sheets = self.lock();
+        let mut sheets = lock(&self.sheets);
         let sheet = sheets.entry(device.to_owned()).or_default();
         if sheet.addresses.last().is_none_or(|last| last.text != address) {
             sheet.addresses.push(Address { text: address.to_owned(), acknowledged: None });
@@ -81,16 +82,6 @@ impl Board {
         });
     }
 
-    /// A device asked where a peer is.
-    pub(super) fn polled(&self, device: &str) {
-        self.change(device, |sheet| sheet.polls += 1);
-    }
-
-    /// A device subscribed, be it again.
-    pub(super) fn subscribed(&self, device: &str, renewed: bool) {
-        self.change(device, |sheet| sheet.subscribed = Some((Instant::now(), renewed)));
-    }
-
     /// A device was told that what `pool` had of `name` is gone.
     pub(super) fn told(&self, device: &str, pool: &str, name: &str) {
         let (device, pool, name) = (device.to_owned(), pool.to_owned(), name.to_owned());
@@ -99,36 +90,16 @@ impl Board {
         });
     }
 
-    /// A device shows what it believes, where it is connected and which life of its queue it reads.
-    pub(super) fn shows(
-        &self,
-        device: &str,
-        beliefs: BTreeMap<String, Belief>,
-        frontend: &str,
-        incarnation: Option<Stamp>,
-    ) {
-        self.change(device, |sheet| {
-            sheet.beliefs = beliefs;
-            frontend.clone_into(&mut sheet.frontend);
-            sheet.incarnation = incarnation;
-        });
-    }
-
     /// Where a device really is.
     pub(super) fn address(&self, device: &str) -> Option<String> {
-        self.lock().get(device)?.addresses.last().map(|address| address.text.clone())
+        lock(&self.sheets).get(device)?.addresses.last().map(|address| address.text.clone())
     }
 
     /// Whether a device's true address was acknowledged.
     pub(super) fn is_published(&self, device: &str) -> bool {
-        let sheets = self.lock();
+        let sheets = lock(&self.sheets);
         let last = sheets.get(device).and_then(|sheet| sheet.addresses.last());
         last.is_some_and(|address| address.acknowledged.is_some())
-    }
-
-    /// Whether a device published anything since then.
-    pub(super) fn published_since(&self, device: &str, then: Instant) -> bool {
-        self.lock().get(device).and_then(|sheet| sheet.published_at).is_some_and(|at| at >= then)
     }
 
     /// Whether `device` knows where `peer` really is.
@@ -138,42 +109,37 @@ impl Board {
 
     /// What `device` believes of `peer`.
     pub(super) fn belief(&self, device: &str, peer: &str) -> Option<Belief> {
-        self.lock().get(device)?.beliefs.get(peer).cloned()
-    }
-
-    /// How often a device asked where a peer is.
-    pub(super) fn polls(&self, device: &str) -> u64 {
-        self.lock().get(device).map_or(0, |sheet| sheet.polls)
+        lock(&self.sheets).get(device)?.beliefs.get(peer).cloned()
     }
 
     /// Whether a device subscribed since then, and if so whether that renewed the subscription that it had.
     pub(super) fn subscribed_since(&self, device: &str, then: Instant) -> Option<bool> {
-        let (at, renewed) = self.lock().get(device)?.subscribed?;
+        let (at, renewed) = lock(&self.sheets).get(device)?.subscribed?;
         (at >= then).then_some(renewed)
     }
 
     /// Who was told of what since then.
     pub(super) fn told_since(&self, then: Instant) -> Vec<Told> {
-        let sheets = self.lock();
+        let sheets = lock(&self.sheets);
         sheets.values().flat_map(|sheet| &sheet.told).filter(|told| told.at >= then).cloned().collect()
     }
 
     /// The devices that are switched on and connected to a frontend.
     pub(super) fn at(&self, frontend: &str) -> Vec<String> {
-        let sheets = self.lock();
+        let sheets = lock(&self.sheets);
         let here = sheets.iter().filter(|(_, sheet)| sheet.on_since.is_some() && sheet.frontend == frontend);
         here.map(|(name, _)| name.clone()).collect()
     }
 
     /// Which life of its queue every device reads.
     pub(super) fn incarnations(&self) -> BTreeMap<String, Option<Stamp>> {
-        self.lock().iter().map(|(name, sheet)| (name.clone(), sheet.incarnation)).collect()
+        lock(&self.sheets).iter().map(|(name, sheet)| (name.clone(), sheet.incarnation)).collect()
     }
 
     /// The devices that are switched on and believe an address although a newer one was acknowledged: not yet
     /// wrong, if it is not for long.
     pub(super) fn behind(&self) -> Vec<Behind> {
-        let (sheets, now) = (self.lock(), Instant::now());
+        let (sheets, now) = (lock(&self.sheets), Instant::now());
         let mut behind = Vec::new();
         for (device, sheet) in sheets.iter() {
             let Some(on_since) = sheet.on_since else { continue };
@@ -192,20 +158,22 @@ impl Board {
 
     /// The devices that are switched on and say that they must ask.
     pub(super) fn unsure(&self) -> Vec<String> {
-        let sheets = self.lock();
+        let sheets = lock(&self.sheets);
         let unsure = |sheet: &Sheet| sheet.beliefs.values().any(|belief| *belief == Belief::MustPoll);
         let of = sheets.iter().filter(|(_, sheet)| sheet.on_since.is_some() && unsure(sheet));
         of.map(|(name, _)| name.clone()).collect()
     }
 
-    fn change(&self, device: &str, change: impl FnOnce(&mut Sheet)) {
-        if let Some(sheet) = self.lock().get_mut(device) {
-            change(sheet);
-        }
+    /// What is known of a device.
+    pub(super) fn of<T>(&self, device: &str, read: impl FnOnce(&Sheet) -> T) -> Option<T> {
+        lock(&self.sheets).get(device).map(read)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Sheet>> {
-        self.sheets.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes what is known of a device.
+    pub(super) fn change(&self, device: &str, change: impl FnOnce(&mut Sheet)) {
+        if let Some(sheet) = lock(&self.sheets).get_mut(device) {
+            change(sheet);
+        }
     }
 }
 
@@ -222,7 +190,7 @@ mod tests {
     use super::*;
 
     fn believes(board: &Board, belief: Belief) {
-        board.shows("work", BTreeMap::from([("home".to_owned(), belief)]), "frontend", None);
+        board.change("work", |sheet| sheet.beliefs = BTreeMap::from([("home".to_owned(), belief)]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 
 use super::checks::within;
 use super::devices::{is_home, peer};
@@ -50,7 +50,7 @@ impl Victim {
 impl Story {
     /// Kills a server of each of these pools at once. They come back under their names, at once or when all is
     /// well again.
-    pub(super) async fn servers_are_killed(&mut self, pools: &[&'static str]) -> Result<(), Failure> {
+    pub(super) async fn servers_are_killed(&mut self, pools: &[&'static str]) -> Result<()> {
         let victims: Vec<Victim> = pools.iter().map(|pool| self.victim(pool)).collect();
         let names: Vec<String> = victims.iter().map(|victim| victim.server.clone()).collect();
         let had: Vec<String> = victims.iter().map(Victim::had).collect();
@@ -138,7 +138,7 @@ impl Story {
         }
     }
 
-    async fn come_back(&mut self, victims: &[Victim]) -> Result<(), Failure> {
+    async fn come_back(&mut self, victims: &[Victim]) -> Result<()> {
         for victim in victims {
             self.datacenter.bring_back(victim.pool, &victim.server).await?;
         }

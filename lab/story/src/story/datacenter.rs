@@ -1,16 +1,15 @@
 //! The datacenter of a story: a Manager, frontends, and three pools of servers, all as processes.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use centrifuge::{Key, Lookup};
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_examples::shared::call::CallerArgs;
 use centrifuge_harness::managers::until;
-use centrifuge_harness::{Cluster, Link, LinkMode, Service, StoreKind};
+use centrifuge_harness::{Cluster, Link, LinkMode, Rng, Service, StoreKind, lock};
 
-use super::frontends::Frontends;
-use super::times::Times;
-use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
+use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES, Times};
 use crate::role;
 
 /// How many servers each pool has, and how many frontends there are.
@@ -35,7 +34,7 @@ pub(super) struct Datacenter {
 
 impl Datacenter {
     /// Starts everything, and waits until every key of every pool has an owner.
-    pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Datacenter, Failure> {
+    pub(super) async fn start(times: Times, bug: Option<Bug>) -> Result<Datacenter> {
         let cluster = Cluster::start(role::program()?, StoreKind::File, &POOLS, times.lease).await?;
         let (servers, frontends, links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (list, lookups) = (Frontends::default(), BTreeMap::new());
@@ -57,7 +56,7 @@ impl Datacenter {
         Ok(datacenter)
     }
 
-    async fn open(&self, pool: &str) -> Result<Vec<(String, Service)>, Failure> {
+    async fn open(&self, pool: &str) -> Result<Vec<(String, Service)>> {
         let mut servers = Vec::new();
         for name in self.server_names(pool) {
             servers.push((name.clone(), self.server(pool, &name).await?));
@@ -66,7 +65,7 @@ impl Datacenter {
     }
 
     /// A server of a pool, as a process of its own.
-    async fn server(&self, pool: &str, name: &str) -> Result<Service, Failure> {
+    async fn server(&self, pool: &str, name: &str) -> Result<Service> {
         let (role, more): (_, &[&str]) = match pool {
             CONNECTIVITY => ("documents server", &["--namespace", CONNECTIVITY, "--pubsub", PUBSUB]),
             PUBSUB => ("pubsub server", &[]),
@@ -77,7 +76,7 @@ impl Datacenter {
     }
 
     /// Starts a frontend, be it again: devices find it where it is now.
-    pub(super) async fn start_frontend(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn start_frontend(&mut self, name: &str) -> Result<()> {
         let link = self.links.get(name).ok_or("every frontend has a link")?.address();
         let pools = POOLS.join(",");
         let frontend = self.cluster.call("documents frontend", name, &link, &["--pools", &pools]).await?;
@@ -117,12 +116,12 @@ impl Datacenter {
     }
 
     /// `kill -9`.
-    pub(super) async fn kill_server(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn kill_server(&mut self, name: &str) -> Result<()> {
         Ok(self.servers.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await?)
     }
 
     /// `kill -9`.
-    pub(super) async fn kill_frontend(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn kill_frontend(&mut self, name: &str) -> Result<()> {
         Ok(self.frontends.remove(name).ok_or_else(|| format!("{name} does not run"))?.kill().await?)
     }
 
@@ -134,7 +133,7 @@ impl Datacenter {
     }
 
     /// Starts a server that is gone under its name, and waits until it has its share of the keys.
-    pub(super) async fn bring_back(&mut self, pool: &str, name: &str) -> Result<(), Failure> {
+    pub(super) async fn bring_back(&mut self, pool: &str, name: &str) -> Result<()> {
         let server = self.server(pool, name).await?;
         self.servers.insert(name.to_owned(), server);
         let samples: Vec<String> = (0..SAMPLES).map(|number| format!("sample-{number}")).collect();
@@ -144,7 +143,7 @@ impl Datacenter {
     }
 
     /// Tells a server to stop: it moves its state away first. Then starts it again.
-    pub(super) async fn restart(&mut self, pool: &str, name: &str) -> Result<(), Failure> {
+    pub(super) async fn restart(&mut self, pool: &str, name: &str) -> Result<()> {
         let server = self.servers.remove(name).ok_or_else(|| format!("{name} does not run"))?;
         let ended = server.stop().await?;
         if !ended.success() {
@@ -153,7 +152,32 @@ impl Datacenter {
         self.bring_back(pool, name).await
     }
 
-    async fn at_rest(&self, pool: &str) -> Result<(), Failure> {
+    async fn at_rest(&self, pool: &str) -> Result<()> {
         self.cluster.at_rest(pool, SERVERS).await
+    }
+}
+
+/// The frontends by name. Cheap to clone; clones share the list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Frontends {
+    list: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Frontends {
+    /// A frontend is here from now on.
+    pub(super) fn list(&self, name: &str, url: &str) {
+        lock(&self.list).insert(name.to_owned(), url.to_owned());
+    }
+
+    /// One of them, but not this one: its name and where it is.
+    pub(super) fn choose(&self, but: Option<&str>, rng: &mut Rng) -> (String, String) {
+        let list = lock(&self.list);
+        let others: Vec<_> = list.iter().filter(|(name, _)| Some(name.as_str()) != but).collect();
+        rng.pick(others).map(|(name, url)| ((*name).clone(), (*url).clone())).unwrap_or_default()
+    }
+
+    /// Where a frontend is.
+    pub(super) fn url(&self, name: &str) -> String {
+        lock(&self.list).get(name).cloned().unwrap_or_default()
     }
 }

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_harness::Rng;
+use centrifuge_harness::{Rng, lock};
 use tokio::sync::watch;
 
-use super::Bug;
 use super::board::Board;
+use super::datacenter::Frontends;
 use super::device::{Circumstances, Device};
-use super::frontends::Frontends;
-use super::times::Times;
+use super::{Bug, Times};
 
 /// How many people have a PC at home and one at work.
 pub(super) const PEOPLE: usize = 8;
@@ -124,11 +123,11 @@ impl Devices {
     /// From now on this home PC gets no new address by itself, and any other does: whoever believes something
     /// wrong about it is not put right by the next change.
     pub(super) fn rests(&self, home: Option<&str>) {
-        *self.resting.lock().unwrap_or_else(PoisonError::into_inner) = home.map(str::to_owned);
+        *lock(&self.resting) = home.map(str::to_owned);
     }
 
     fn is_resting(&self, home: &str) -> bool {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(home)
+        lock(&self.resting).as_deref() == Some(home)
     }
 
     /// Home PCs get new addresses now and then, for as long as the story goes on.

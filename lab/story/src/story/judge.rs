@@ -1,8 +1,10 @@
 //! Looks at every moment of the story whether a device is silently wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use centrifuge_harness::lock;
 
 use super::board::{Behind, Board};
 
@@ -32,7 +34,7 @@ impl Judge {
     }
 
     fn look(&self, behind: Vec<Behind>, bound: Duration) {
-        let mut seen = self.lock();
+        let mut seen = lock(&self.seen);
         for behind in behind {
             seen.longest = seen.longest.max(behind.lasts);
             if behind.lasts > bound {
@@ -44,16 +46,12 @@ impl Judge {
 
     /// The longest that a connected device believed an old address.
     pub(super) fn longest(&self) -> Duration {
-        self.lock().longest
+        lock(&self.seen).longest
     }
 
     /// Who was silently wrong since this was last asked.
     pub(super) fn take_silently_wrong(&self) -> Vec<Behind> {
-        std::mem::take(&mut self.lock().silently_wrong).into_values().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut lock(&self.seen).silently_wrong).into_values().collect()
     }
 }
 

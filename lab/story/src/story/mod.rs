@@ -14,18 +14,17 @@ mod crashes;
 mod datacenter;
 mod device;
 mod devices;
-mod frontends;
 mod judge;
 mod narrator;
 mod reconnects;
 mod scenes;
-mod times;
+pub use self::narrator::Summary;
 
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_examples::shared::call::duration;
 use centrifuge_harness::Rng;
 use clap::{Args, ValueEnum};
@@ -36,9 +35,6 @@ use self::datacenter::{Datacenter, POOLS, SERVERS};
 use self::devices::{Devices, PEOPLE};
 use self::judge::Judge;
 use self::narrator::{Narrator, words};
-use self::times::Times;
-
-pub use self::narrator::Summary;
 
 /// The pool of documents that say where devices are.
 const CONNECTIVITY: &str = "connectivity";
@@ -89,7 +85,7 @@ struct Story {
 }
 
 /// Tells the whole story.
-pub async fn run(args: &StoryArgs) -> Result<Summary, Failure> {
+pub async fn run(args: &StoryArgs) -> Result<Summary> {
     let times = Times::of(args.lease);
     let mut rng = Rng::new(args.seed);
     let mut narrator = Narrator::new(args.json);
@@ -124,7 +120,7 @@ fn greet(args: &StoryArgs, times: Times, narrator: &mut Narrator) {
 }
 
 impl Story {
-    async fn play(&mut self) -> Result<(), Failure> {
+    async fn play(&mut self) -> Result<()> {
         self.begin().await;
         let restless = tokio::spawn(Arc::clone(&self.devices).restless(self.rng.fork()));
         let played = self.play_scenes().await;
@@ -185,5 +181,37 @@ impl Story {
                 eprintln!("{}: {line}", file.file_name().to_string_lossy());
             }
         }
+    }
+}
+
+/// The times of a run.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// How long leases last.
+    pub(super) lease: Duration,
+    /// How long a device's request for news waits for some.
+    pub(super) long_poll: Duration,
+    /// How long any other answer may take before a device looks for another frontend. A request that meets a
+    /// dead server waits for the next owner: that must fit.
+    pub(super) answer: Duration,
+    /// How long a device may believe an old address, from when the new one was acknowledged.
+    pub(super) bound: Duration,
+}
+
+impl Times {
+    /// The times that fit leases of this length.
+    ///
+    /// The bound adds up what can come one after the other between an acknowledged change and a device that was
+    /// connected all the time: a queue server that hears nothing knows after the contact timeout that it may
+    /// have missed losses; the device may just then be waiting, for news and for an answer that never comes;
+    /// and what it asks for after that may have to wait until the keys of a dead server have another, which
+    /// takes a lease, its safety margin and a moment.
+    pub(super) fn of(lease: Duration) -> Times {
+        // What callers are told when a cluster starts them.
+        let contact = lease * 3;
+        let long_poll = lease * 2 / 3;
+        let replacement = lease * 3 / 2;
+        let answer = lease * 5 / 2;
+        Times { lease, long_poll, answer, bound: contact + long_poll + answer + replacement }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_harness::LinkMode;
 
 use super::checks::within;
@@ -11,7 +11,7 @@ use super::{QUEUES, Story};
 
 impl Story {
     /// A frontend has no state: its clients find another, and come back to it or not when it is there again.
-    pub(super) async fn a_frontend_is_killed(&mut self, frontend: &str) -> Result<(), Failure> {
+    pub(super) async fn a_frontend_is_killed(&mut self, frontend: &str) -> Result<()> {
         let clients = self.board.at(frontend);
         self.narrator.scene(&format!("{frontend} is killed. {} connected to it.", were(clients.len())));
         let killed = Instant::now();
@@ -24,7 +24,7 @@ impl Story {
 
     /// A frontend that hears nothing from the Manager routes by what it knew, and at last sends its clients
     /// away. In half of the stories what it knows becomes wrong meanwhile.
-    pub(super) async fn a_frontend_is_cut_off(&mut self, frontend: &str) -> Result<(), Failure> {
+    pub(super) async fn a_frontend_is_cut_off(&mut self, frontend: &str) -> Result<()> {
         let clients = self.board.at(frontend);
         let mode = if self.rng.percent(50) { LinkMode::Refuses } else { LinkMode::Swallows };
         let how = if mode == LinkMode::Refuses { "refused" } else { "swallowed" };
@@ -49,9 +49,9 @@ impl Story {
     }
 
     async fn clients_go_elsewhere(&mut self, frontend: &str, clients: &[String], since: Instant) {
-        let is_gone = |name: &String| {
-            self.board.published_since(name, since) && !self.board.at(frontend).contains(name)
-        };
+        let has_published =
+            |name: &String| self.board.of(name, |sheet| sheet.published_at >= Some(since)) == Some(true);
+        let is_gone = |name: &String| has_published(name) && !self.board.at(frontend).contains(name);
         let gone = within(self.patience(), || clients.iter().all(is_gone)).await;
         self.narrator.check(&format!("the clients of {frontend} publish again elsewhere"), gone.is_some());
         if gone.is_some() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 
 use super::Story;
 use super::checks::within;
@@ -25,7 +25,7 @@ enum Scene {
 
 impl Story {
     /// The paper's story first, then the faults in an order that the seed decides.
-    pub(super) async fn play_scenes(&mut self) -> Result<(), Failure> {
+    pub(super) async fn play_scenes(&mut self) -> Result<()> {
         self.a_home_pc_moves().await;
         self.a_work_pc_is_away().await;
         let mut faults = vec![Scene::KillFrontend, Scene::CutFrontend, Scene::RollPool];
@@ -64,11 +64,14 @@ impl Story {
         let home = self.one_of(&homes);
         let work = peer(&home);
         self.narrator.scene(&format!("{home} gets a new address, while {work} is connected."));
-        let polls = self.board.polls(&work);
+        let polls = self.board.of(&work, |sheet| sheet.polls);
         let address = self.devices.moves(&home);
         let known = within(self.patience(), || self.board.knows(&work, &home)).await;
         self.narrator.check(&format!("{work} learns where {home} is"), known.is_some());
-        self.narrator.check(&format!("{work} learns it from its queue"), self.board.polls(&work) == polls);
+        self.narrator.check(
+            &format!("{work} learns it from its queue"),
+            self.board.of(&work, |sheet| sheet.polls) == polls,
+        );
         let known = known.map_or_else(|| "never".to_owned(), words);
         self.narrator.tell(&format!(
             "{home} tells a frontend that it is at {address}. Device connectivity keeps that, publish-subscribe finds who wants \
@@ -82,11 +85,12 @@ impl Story {
         let home = peer(&work);
         self.narrator.scene(&format!("{work} is switched off, and {home} gets a new address meanwhile."));
         let address = self.moves_unseen(&home, &work).await;
-        let (back, polls) = (Instant::now(), self.board.polls(&work));
+        let (back, polls) = (Instant::now(), self.board.of(&work, |sheet| sheet.polls));
         self.devices.switch(&work, true);
         let known = within(self.patience(), || self.board.knows(&work, &home)).await;
         self.narrator.check(&format!("{work} learns where {home} is when it comes back"), known.is_some());
-        let asked = self.board.polls(&work) > polls || !self.board.told_since(back).is_empty();
+        let asked =
+            self.board.of(&work, |sheet| sheet.polls) > polls || !self.board.told_since(back).is_empty();
         self.narrator.check(&format!("{work} has it from its queue and need not ask"), !asked);
         let known = known.map_or_else(|| "never".to_owned(), words);
         self.narrator
@@ -104,7 +108,7 @@ impl Story {
         address
     }
 
-    async fn a_pool_is_restarted(&mut self) -> Result<(), Failure> {
+    async fn a_pool_is_restarted(&mut self) -> Result<()> {
         let pool = self.one_of(&POOLS.map(str::to_owned));
         self.narrator.scene(&format!(
             "The pool {pool} is restarted server by server, each after it moved its state away."

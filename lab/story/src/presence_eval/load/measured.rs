@@ -1,12 +1,8 @@
 //! What was measured in one phase of a load.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use centrifuge_examples::Failure;
 use centrifuge_examples::presence::frontend::FrontendError;
 use centrifuge_examples::shared::call::Tries;
-use hdrhistogram::Histogram;
+use centrifuge_harness::Samples;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -15,13 +11,7 @@ use super::person::Seen;
 /// How many complaints are kept word for word.
 const MAX_COMPLAINTS: usize = 5;
 
-/// How long things took.
-#[derive(Debug)]
-pub(crate) struct Distribution {
-    micros: Histogram<u64>,
-}
-
-/// A distribution in milliseconds, for reports.
+/// How long things took in milliseconds, for reports.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Reading {
     /// Half took no longer.
@@ -36,17 +26,26 @@ pub(crate) struct Reading {
     pub(crate) max_ms: f64,
 }
 
-/// One phase: what began in it.
-#[derive(Debug)]
-pub(crate) struct Measured {
-    inner: Mutex<Inner>,
+impl Reading {
+    pub(crate) fn of(took: &Samples) -> Reading {
+        let at = |share| quantile_ms(took, share);
+        Reading { p50_ms: at(0.5), p90_ms: at(0.9), p99_ms: at(0.99), p999_ms: at(0.999), max_ms: at(1.0) }
+    }
 }
 
-#[derive(Debug)]
-struct Inner {
-    latency: Distribution,
-    counts: Counts,
-    complaints: Vec<String>,
+/// How long it took for this share of them, from 0 to 1, in milliseconds.
+pub(crate) fn quantile_ms(took: &Samples, share: f64) -> f64 {
+    took.percentile(share * 100.0).as_micros() as f64 / 1000.0
+}
+
+/// One phase: what began in it.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// From when requests were due.
+    pub(crate) latency: Samples,
+    pub(crate) counts: Counts,
+    /// The first things that went wrong, in words.
+    pub(crate) complaints: Vec<String>,
 }
 
 /// How requests went.
@@ -68,95 +67,34 @@ pub(crate) struct Counts {
     pub(crate) wrong: u64,
 }
 
-impl Distribution {
-    /// Nothing yet.
-    pub(crate) fn new() -> Result<Distribution, Failure> {
-        Ok(Distribution { micros: Histogram::new(3)? })
-    }
-
-    /// One more.
-    pub(crate) fn add(&mut self, took: Duration) {
-        // It grows with its values: no duration of a measurement is too large for it.
-        let _ = self.micros.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-    }
-
-    /// How long it took for this share of them, from 0 to 1, in milliseconds.
-    pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
-        self.micros.value_at_quantile(share) as f64 / 1000.0
-    }
-
-    /// The usual shares.
-    pub(crate) fn reading(&self) -> Reading {
-        Reading {
-            p50_ms: self.quantile_ms(0.5),
-            p90_ms: self.quantile_ms(0.9),
-            p99_ms: self.quantile_ms(0.99),
-            p999_ms: self.quantile_ms(0.999),
-            max_ms: self.micros.max() as f64 / 1000.0,
-        }
-    }
-}
-
 impl Measured {
-    pub(super) fn new() -> Result<Measured, Failure> {
-        let latency = Distribution::new()?;
-        Ok(Measured {
-            inner: Mutex::new(Inner { latency, counts: Counts::default(), complaints: Vec::new() }),
-        })
-    }
-
     /// A request that was due at `due` has ended.
-    pub(super) fn note(&self, due: Instant, outcome: Result<Tries, &FrontendError>) {
-        self.with(|inner| {
-            inner.latency.add(due.elapsed());
-            inner.counts.requests += 1;
-            match outcome {
-                Ok(tries) => inner.count(tries),
-                Err(error) => {
-                    inner.counts.failed_after_retry += 1;
-                    inner.complain(error.to_string());
-                }
+    pub(super) fn note(&mut self, due: Instant, outcome: Result<Tries, &FrontendError>) {
+        self.latency.add(due.elapsed());
+        self.counts.requests += 1;
+        match outcome {
+            Ok(tries) => {
+                self.counts.misrouted += u64::from(tries.misrouted);
+                self.counts.unreachable += u64::from(tries.unreachable);
+                self.counts.retried += u64::from(tries != Tries::default());
             }
-        });
+            Err(error) => {
+                self.counts.failed_after_retry += 1;
+                self.complain(error.to_string());
+            }
+        }
     }
 
     /// What a read found.
-    pub(super) fn saw(&self, seen: &Seen) {
-        self.with(|inner| match seen {
+    pub(super) fn saw(&mut self, seen: &Seen) {
+        match seen {
             Seen::Right => {}
-            Seen::Lost => inner.counts.lost_reads += 1,
+            Seen::Lost => self.counts.lost_reads += 1,
             Seen::Wrong(words) => {
-                inner.counts.wrong += 1;
-                inner.complain(words.clone());
+                self.counts.wrong += 1;
+                self.complain(words.clone());
             }
-        });
-    }
-
-    /// How requests went.
-    pub(crate) fn counts(&self) -> Counts {
-        self.with(|inner| inner.counts)
-    }
-
-    /// The first things that went wrong, in words.
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        self.with(|inner| inner.complaints.clone())
-    }
-
-    /// How long requests took, from when they were due.
-    pub(crate) fn latency<T>(&self, read: impl FnOnce(&Distribution) -> T) -> T {
-        self.with(|inner| read(&inner.latency))
-    }
-
-    fn with<T>(&self, operate: impl FnOnce(&mut Inner) -> T) -> T {
-        operate(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Inner {
-    fn count(&mut self, tries: Tries) {
-        self.counts.misrouted += u64::from(tries.misrouted);
-        self.counts.unreachable += u64::from(tries.unreachable);
-        self.counts.retried += u64::from(tries != Tries::default());
+        }
     }
 
     fn complain(&mut self, words: String) {

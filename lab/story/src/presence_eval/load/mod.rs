@@ -5,18 +5,19 @@ mod measured;
 mod person;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge::Key;
 use centrifuge_core::range_set::RangeSet;
-use centrifuge_examples::Failure;
+use centrifuge_examples::Result;
 use centrifuge_examples::presence::frontend::{Frontend, FrontendError};
 use centrifuge_examples::shared::call::{CallerArgs, Tries};
+use centrifuge_harness::lock;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
-pub(crate) use self::measured::{Counts, Distribution, Measured, Reading};
+pub(crate) use self::measured::{Counts, Measured, Reading, quantile_ms};
 pub(crate) use self::person::{Begun, Person};
 
 /// Longer than any measurement.
@@ -31,26 +32,14 @@ pub(crate) struct Amount {
     pub(crate) users: usize,
     /// What each frontend's users do in a second.
     pub(crate) rate: f64,
-    /// What they do.
-    pub(crate) mix: Mix,
     /// Another one draws other users.
     pub(crate) seed: u64,
 }
 
-/// What users do, in parts of a hundred; the rest are reads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mix {
-    /// A user signs in for the first time.
-    pub(crate) inserts: u64,
-    /// A user's status is another.
-    pub(crate) updates: u64,
-}
-
-impl Default for Mix {
-    fn default() -> Mix {
-        Mix { inserts: 10, updates: 20 }
-    }
-}
+/// What users do, in parts of a hundred: so many sign in for the first time; the rest are reads.
+const INSERTS: u64 = 10;
+/// So many change their status.
+const UPDATES: u64 = 20;
 
 /// A frontend and its users.
 pub(crate) struct Station {
@@ -69,13 +58,13 @@ pub(crate) struct Load {
 
 struct Shared {
     amount: Amount,
-    phase: Mutex<Arc<Measured>>,
+    phase: Mutex<Arc<Mutex<Measured>>>,
     stops: AtomicBool,
 }
 
 impl Load {
     /// Connects the frontends, and signs their users in.
-    pub(crate) async fn prepare(caller: &CallerArgs, pool: &str, amount: Amount) -> Result<Load, Failure> {
+    pub(crate) async fn prepare(caller: &CallerArgs, pool: &str, amount: Amount) -> Result<Load> {
         let mut stations = Vec::new();
         for number in 0..amount.frontends {
             stations.push(Arc::new(Station::connect(caller, pool, number).await?));
@@ -88,8 +77,8 @@ impl Load {
         while let Some(signed_in) = signing_in.join_next().await {
             signed_in??;
         }
-        let phase = Mutex::new(Arc::new(Measured::new()?));
-        let shared = Arc::new(Shared { amount, phase, stops: AtomicBool::new(false) });
+        let (phase, stops) = Default::default();
+        let shared = Arc::new(Shared { amount, phase, stops });
         Ok(Load { stations, shared, drivers: JoinSet::new() })
     }
 
@@ -101,10 +90,10 @@ impl Load {
     }
 
     /// What begins from now on is measured apart from what began before.
-    pub(crate) fn turn_to(&self) -> Result<Arc<Measured>, Failure> {
-        let measured = Arc::new(Measured::new()?);
+    pub(crate) fn turn_to(&self) -> Arc<Mutex<Measured>> {
+        let measured: Arc<Mutex<Measured>> = Arc::default();
         *lock(&self.shared.phase) = Arc::clone(&measured);
-        Ok(measured)
+        measured
     }
 
     /// The frontends.
@@ -119,7 +108,7 @@ impl Load {
     }
 
     /// Begins nothing any more, and waits until all that began has ended.
-    pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn finish(&mut self) -> Result<()> {
         self.shared.stops.store(true, Ordering::Relaxed);
         while let Some(driven) = self.drivers.join_next().await {
             driven?;
@@ -129,7 +118,7 @@ impl Load {
 }
 
 impl Station {
-    async fn connect(caller: &CallerArgs, pool: &str, number: usize) -> Result<Station, Failure> {
+    async fn connect(caller: &CallerArgs, pool: &str, number: usize) -> Result<Station> {
         let frontend = Frontend::connect(caller, pool, TTL).await?;
         let told: Arc<Mutex<RangeSet>> = Arc::default();
         let (mut losses, noted) = (frontend.pool().lookup().losses(), Arc::clone(&told));
@@ -192,44 +181,36 @@ async fn drive(shared: Arc<Shared>, station: Arc<Station>) {
         }
         let (phase, station) = (lock(&shared.phase).clone(), Arc::clone(&station));
         let draw = Key::of(format!("{} {} {number}", shared.amount.seed, station.number).as_bytes()).0;
-        under_way.spawn(operate(phase, station, shared.amount.mix, number, draw, due));
+        under_way.spawn(operate(phase, station, number, draw, due));
         while under_way.try_join_next().is_some() {}
     }
     while under_way.join_next().await.is_some() {}
 }
 
-async fn operate(
-    phase: Arc<Measured>,
-    station: Arc<Station>,
-    mix: Mix,
-    number: u64,
-    draw: u64,
-    due: Instant,
-) {
+async fn operate(phase: Arc<Mutex<Measured>>, station: Arc<Station>, number: u64, draw: u64, due: Instant) {
     let (what, who) = (draw % 100, draw / 100);
-    if what < mix.inserts {
+    if what < INSERTS {
         let person = Person::new(format!("guest-{}-{number}", station.number));
-        phase.note(due, station.insert(person).await.as_ref().copied());
+        let inserted = station.insert(person).await;
+        lock(&phase).note(due, inserted.as_ref().copied());
         return;
     }
     let Some(person) = station.person(who) else { return };
-    if what < mix.inserts + mix.updates {
-        phase.note(due, person.write(&station.frontend).await.as_ref().copied());
+    if what < INSERTS + UPDATES {
+        let written = person.write(&station.frontend).await;
+        lock(&phase).note(due, written.as_ref().copied());
         return;
     }
     let begun = person.begin(&station.frontend);
     let read = station.frontend.read(&person.name).await;
-    phase.note(due, read.as_ref().map(|(_, tries)| *tries));
+    lock(&phase).note(due, read.as_ref().map(|(_, tries)| *tries));
     if let Ok((presence, _)) = read {
-        phase.saw(&person.judge(&station.frontend, begun, presence.as_ref()).await);
+        let seen = person.judge(&station.frontend, begun, presence.as_ref()).await;
+        lock(&phase).saw(&seen);
     }
 }
 
 /// As many as `number` has of `all`, so that all together have all.
 fn share(all: usize, among: usize, number: usize) -> usize {
     all / among + usize::from(number < all % among)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

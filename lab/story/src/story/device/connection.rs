@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::story::frontends::Frontends;
+use crate::story::datacenter::Frontends;
 
 /// The frontend cannot help: it is gone, it says so, or it takes too long.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,8 @@ use tokio::sync::watch;
 use self::connection::{Connection, Trouble};
 use self::memory::{ADDRESS, Entry, Memory};
 use super::board::Board;
-use super::frontends::Frontends;
-use super::times::Times;
-use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES};
+use super::datacenter::Frontends;
+use super::{Bug, CONNECTIVITY, PUBSUB, QUEUES, Times};
 
 pub(super) use self::memory::Belief;
 
@@ -212,8 +211,9 @@ impl Device {
         let body = json!({"queue": self.memory.name, "subscription": known});
         let subscribed: Subscribed =
             self.connection.post(&format!("/{PUBSUB}/{peer}/subscribe"), &body).await?.read()?;
-        self.board.subscribed(&self.memory.name, subscribed.renewed);
-        let refresh_at = Instant::now() + Duration::from_millis(subscribed.ttl_ms) / 3;
+        let now = Instant::now();
+        self.board.change(&self.memory.name, |sheet| sheet.subscribed = Some((now, subscribed.renewed)));
+        let refresh_at = now + Duration::from_millis(subscribed.ttl_ms) / 3;
         self.refresh_at = Some(self.refresh_at.map_or(refresh_at, |earlier| earlier.min(refresh_at)));
         if let Some(peer) = self.memory.peers.get_mut(peer) {
             peer.must_subscribe = false;
@@ -227,7 +227,7 @@ impl Device {
     async fn poll(&mut self, peer: &str) -> Result<(), Trouble> {
         let path = format!("/{CONNECTIVITY}/{peer}/sections/{ADDRESS}");
         let answer = self.connection.get(&path, Duration::ZERO).await?;
-        self.board.polled(&self.memory.name);
+        self.board.change(&self.memory.name, |sheet| sheet.polls += 1);
         if answer.status != StatusCode::NOT_FOUND {
             let section: Section = answer.read()?;
             self.memory.polled(peer, section.version, &section.value);
@@ -272,6 +272,10 @@ impl Device {
     /// Shows everybody what it believes.
     fn show(&self) {
         let beliefs = self.memory.peers.iter().map(|(name, peer)| (name.clone(), peer.belief())).collect();
-        self.board.shows(&self.memory.name, beliefs, self.connection.frontend(), self.memory.incarnation);
+        self.board.change(&self.memory.name, |sheet| {
+            sheet.beliefs = beliefs;
+            self.connection.frontend().clone_into(&mut sheet.frontend);
+            sheet.incarnation = self.memory.incarnation;
+        });
     }
 }

@@ -1,10 +1,10 @@
 //! Journals written by hand.
 
 use super::evidence::{CallerLife, Evidence, OwnerLife};
-use crate::lines::{CallerLine, Nanos, OwnerLine, Span};
+use crate::lines::{CallerLine, Nanos, OwnerLine, Plan, Span};
 
 pub(super) fn owners(owners: Vec<OwnerLife>) -> Evidence {
-    Evidence { keys: 1, owners, ..Evidence::default() }
+    Evidence { plan: Plan { keys: 1, ..Plan::default() }, owners, ..Evidence::default() }
 }
 
 pub(super) fn owner<const N: usize>(name: &str, lines: [OwnerLine; N]) -> OwnerLife {

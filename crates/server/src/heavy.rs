@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::{self, JoinHandle};
 
 /// A message about more leases than this is converted apart from the thread's other tasks. It takes some 100 us.
-const MANY: usize = 1_000;
+pub(crate) const MANY: usize = 1_000;
 
 /// How many threads serve connections at least. One that decodes a large message does nothing else for some milliseconds;
 /// where there are as many threads as a small machine has cores, others would wait for it.

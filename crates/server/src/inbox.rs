@@ -6,22 +6,26 @@ use tokio::sync::mpsc;
 /// How many reports may wait. A stream waits with its next message until there is room, so this bounds memory and
 /// nothing is dropped.
 const REPORTS: usize = 1024;
+/// How many reports about many leases may wait.
+const LARGE_REPORTS: usize = 16;
 /// How many hellos, watches, ends of watches and requests of operators may wait.
 const REQUESTS: usize = 256;
-/// How many reports in a row go before a request that waits: a flood of reports cannot shut requests out either.
+/// How many reports in a row go before a large one and a request that wait: a flood of reports cannot shut others out either.
 const REPORTS_PER_REQUEST: u32 = 16;
 
-/// The senders' side. Three queues feed the driver, the first of them first:
+/// The senders' side. Four queues feed the driver, the first of them first:
 ///
 /// 1. answers of the store and the election, of which there are no more than the machine asked for;
 /// 2. reports of Owners, which renew leases;
-/// 3. hellos, watches and their ends, and requests of operators.
+/// 3. reports about many leases, each of which takes the machine milliseconds;
+/// 4. hellos, watches and their ends, and requests of operators.
 ///
-/// So a flood of the third kind costs a report at most the one event that the driver is busy with.
+/// So a flood of the later kinds costs a report at most the one event that the driver is busy with.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     answers: mpsc::UnboundedSender<ManagerEvent>,
     reports: mpsc::Sender<ManagerEvent>,
+    large_reports: mpsc::Sender<ManagerEvent>,
     requests: mpsc::Sender<ManagerEvent>,
 }
 
@@ -30,8 +34,11 @@ pub(crate) struct Inbox {
 pub(crate) struct Queues {
     answers: mpsc::UnboundedReceiver<ManagerEvent>,
     reports: mpsc::Receiver<ManagerEvent>,
+    large_reports: mpsc::Receiver<ManagerEvent>,
     requests: mpsc::Receiver<ManagerEvent>,
     reports_in_a_row: u32,
+    /// Those that wait behind a long row, the next of them last.
+    overdue: Vec<ManagerEvent>,
 }
 
 /// The driver has stopped.
@@ -44,10 +51,17 @@ pub(crate) struct Stopped;
 pub(crate) fn inbox() -> (Inbox, Queues) {
     let (answers, answers_out) = mpsc::unbounded_channel();
     let (reports, reports_out) = mpsc::channel(REPORTS);
+    let (large_reports, large_out) = mpsc::channel(LARGE_REPORTS);
     let (requests, requests_out) = mpsc::channel(REQUESTS);
-    let queues =
-        Queues { answers: answers_out, reports: reports_out, requests: requests_out, reports_in_a_row: 0 };
-    (Inbox { answers, reports, requests }, queues)
+    let queues = Queues {
+        answers: answers_out,
+        reports: reports_out,
+        large_reports: large_out,
+        requests: requests_out,
+        reports_in_a_row: 0,
+        overdue: Vec::new(),
+    };
+    (Inbox { answers, reports, large_reports, requests }, queues)
 }
 
 impl Inbox {
@@ -60,6 +74,11 @@ impl Inbox {
     /// Puts in a report, once there is room.
     pub(crate) async fn report(&self, event: ManagerEvent) -> Result<(), Stopped> {
         self.reports.send(event).await.map_err(|_| Stopped)
+    }
+
+    /// Puts in a report about many leases, once there is room. It may be overtaken by a later one of its session, which is complete.
+    pub(crate) async fn large_report(&self, event: ManagerEvent) -> Result<(), Stopped> {
+        self.large_reports.send(event).await.map_err(|_| Stopped)
     }
 
     /// Puts in a hello, a watch or a request of an operator, once there is room.
@@ -94,15 +113,22 @@ impl Queues {
     async fn next(&mut self) -> Option<ManagerEvent> {
         if self.reports_in_a_row >= REPORTS_PER_REQUEST {
             self.reports_in_a_row = 0;
-            if let Ok(event) = self.requests.try_recv() {
-                return Some(event);
-            }
+            self.overdue.extend(self.requests.try_recv());
+            self.overdue.extend(self.large_reports.try_recv());
+        }
+        if let Some(event) = self.overdue.pop() {
+            return Some(event);
         }
         tokio::select! {
             biased;
             Some(event) = self.answers.recv() => Some(event),
             Some(event) = self.reports.recv() => {
                 self.reports_in_a_row += 1;
+                Some(event)
+            }
+            Some(event) = self.large_reports.recv() => {
+                // Whoever floods the Manager with these must not shut requests out.
+                self.reports_in_a_row += REPORTS_PER_REQUEST / 4;
                 Some(event)
             }
             Some(event) = self.requests.recv() => {
@@ -134,6 +160,20 @@ mod tests {
         assert_eq!(queues.next().await, Some(REQUEST));
         drop(inbox);
         assert_eq!(queues.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn large_reports_wait_for_others_but_not_for_ever() {
+        let (inbox, mut queues) = inbox();
+        inbox.large_report(REQUEST).await.expect("room");
+        for _ in 0..2 * REPORTS_PER_REQUEST {
+            inbox.report(REPORT).await.expect("room");
+        }
+        for _ in 0..REPORTS_PER_REQUEST {
+            assert_eq!(queues.next().await, Some(REPORT));
+        }
+        assert_eq!(queues.next().await, Some(REQUEST), "it has waited for a long row");
+        assert_eq!(queues.next().await, Some(REPORT));
     }
 
     #[tokio::test]

@@ -39,6 +39,8 @@ pub(super) struct Leader {
     pub(super) since_compaction: u64,
     /// The first namespace that a full batch had no room for.
     pub(super) decide_from: Option<Namespace>,
+    /// From when the messages go that nobody asked for and that an earlier step had no time for.
+    pub(super) pushes_from: Option<Instant>,
     started: bool,
     resigning: bool,
 }
@@ -91,6 +93,7 @@ impl Leader {
             floor,
             since_compaction: 0,
             decide_from: None,
+            pushes_from: None,
             started: false,
             resigning: false,
         };
@@ -119,7 +122,7 @@ impl Leader {
         let retry = self.in_flight.as_ref().and_then(|in_flight| in_flight.retry_at);
         let runtime = self.runtimes.values().filter_map(|runtime| runtime.timers.next()).min();
         let settles = self.settles_at.filter(|_| self.started);
-        [retry, runtime, settles].into_iter().flatten().min().unwrap_or(Instant::NEVER)
+        [retry, runtime, settles, self.pushes_from].into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
     pub(super) fn on_event(&mut self, event: ManagerEvent, context: &mut Context<'_>) -> Next {

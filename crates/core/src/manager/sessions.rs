@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::id::{Generation, Namespace, OwnerName, Seq, SessionId};
 use crate::injected_bug::{Bug, any_injected, injected};
@@ -28,6 +29,10 @@ use super::lookups::count;
 use super::merge::takes_up_merge;
 use super::moves::moves;
 use super::namespace_runtime::{NamespaceRuntime, RuntimeTimer};
+
+/// How many leases the messages that nobody asked for may list in one step, and how long the rest of them waits.
+const MAX_PUSHED_ORDERS: usize = 1_024;
+const PUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
 const MAX_WEIGHT: u32 = 10_000;
@@ -296,19 +301,35 @@ impl Leader {
                 && conversation.findings.is_empty()
                 && conversation.next_finding.is_none()
         };
+        let may_push = self.pushes_from.is_none_or(|at| context.now >= at);
         let mut to_send = Vec::new();
         for (namespace, runtime) in
             self.runtimes.iter().filter(|(_, runtime)| !runtime.conversations.due.is_empty())
         {
-            let pushes = !runtime.is_deciding_on(context.now);
-            let conversations = &runtime.conversations.open;
-            let is_due =
-                |session: &&SessionId| conversations.get(session).is_some_and(|open| due(open, pushes));
-            let sessions = runtime.conversations.due.iter().filter(is_due);
-            to_send.extend(sessions.map(|session| (namespace.clone(), *session)));
+            let pushes = may_push && !runtime.is_deciding_on(context.now);
+            for session in &runtime.conversations.due {
+                let conversation = runtime.conversations.open.get(session);
+                if let Some(conversation) = conversation.filter(|conversation| due(conversation, pushes)) {
+                    to_send.push((namespace.clone(), *session, conversation.reply_due || unlimited));
+                }
+            }
         }
-        for (namespace, session) in to_send {
+        if may_push {
+            self.pushes_from = None;
+        }
+        let mut pushed = 0;
+        for (namespace, session, is_reply) in to_send {
+            if !is_reply && pushed >= MAX_PUSHED_ORDERS {
+                // Before it goes on with these, the leader hears whoever has something to say.
+                self.pushes_from = Some(context.now + PUSH_PAUSE);
+                continue;
+            }
             self.send(&namespace, session, context);
+            if !is_reply {
+                let runtime = self.runtimes.get(&namespace);
+                let sent = runtime.and_then(|runtime| runtime.conversations.open.get(&session));
+                pushed += 1 + sent.map_or(0, |conversation| conversation.last_sent.len());
+            }
         }
     }
 

@@ -213,7 +213,8 @@ impl Reader {
     }
 
     async fn take(&mut self, message: v1::OwnerMessage) -> Result<(), Status> {
-        let (bytes, read) = heavy::apart_if_many(leases_of(&message), || {
+        let leases = leases_of(&message);
+        let (bytes, read) = heavy::apart_if_many(leases, || {
             (message.encoded_len() as u64, OwnerToManager::try_from(message))
         });
         let mut message = read.map_err(|error| self.refuse("invalid-message", Status::from(error)))?;
@@ -247,7 +248,11 @@ impl Reader {
                 }
                 self.check_warrants(&mut report);
                 let message = OwnerToManager::Report(report);
-                self.inbox.report(ManagerEvent::FromOwner { from, message }).await
+                let event = ManagerEvent::FromOwner { from, message };
+                match leases > heavy::MANY {
+                    true => self.inbox.large_report(event).await,
+                    false => self.inbox.report(event).await,
+                }
             }
         };
         sent.map_err(|stopped| Status::unavailable(stopped.to_string()))

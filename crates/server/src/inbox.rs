@@ -1,6 +1,12 @@
-//! The queues between the services and the driver: reports, which keep leases alive, never wait behind other requests.
+//! The queues between the services and the driver: reports, which keep leases alive, never wait behind other requests, nor
+//! behind those of other namespaces.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use centrifuge_core::id::Namespace;
 use centrifuge_core::manager::ManagerEvent;
+use centrifuge_core::message::OwnerToManager;
 use tokio::sync::mpsc;
 
 /// How many reports may wait. A stream waits with its next message until there is room, so this bounds memory and
@@ -16,7 +22,7 @@ const REPORTS_PER_REQUEST: u32 = 16;
 /// The senders' side. Four queues feed the driver, the first of them first:
 ///
 /// 1. answers of the store and the election, of which there are no more than the machine asked for;
-/// 2. reports of Owners, which renew leases;
+/// 2. reports of Owners, which renew leases, one namespace after the other;
 /// 3. reports about many leases, each of which takes the machine milliseconds;
 /// 4. hellos, watches and their ends, and requests of operators.
 ///
@@ -34,11 +40,48 @@ pub(crate) struct Inbox {
 pub(crate) struct Queues {
     answers: mpsc::UnboundedReceiver<ManagerEvent>,
     reports: mpsc::Receiver<ManagerEvent>,
+    by_namespace: ByNamespace,
     large_reports: mpsc::Receiver<ManagerEvent>,
     requests: mpsc::Receiver<ManagerEvent>,
     reports_in_a_row: u32,
     /// Those that wait behind a long row, the next of them last.
     overdue: Vec<ManagerEvent>,
+}
+
+/// Reports, of which each namespace gets its turn: when all Owners of one report at once, those of another do not wait for them.
+#[derive(Debug, Default)]
+struct ByNamespace {
+    waiting: BTreeMap<Option<Namespace>, VecDeque<ManagerEvent>>,
+    count: usize,
+    /// Whose turn it was last.
+    last: Option<Namespace>,
+}
+
+impl ByNamespace {
+    fn push(&mut self, event: ManagerEvent) {
+        let namespace = match &event {
+            ManagerEvent::FromOwner { message: OwnerToManager::Report(report), .. } => {
+                Some(report.namespace.clone())
+            }
+            _ => None,
+        };
+        self.waiting.entry(namespace).or_default().push_back(event);
+        self.count += 1;
+    }
+
+    fn pop(&mut self) -> Option<ManagerEvent> {
+        let behind = (Bound::Excluded(&self.last), Bound::Unbounded);
+        let next = self.waiting.range(behind).next().or_else(|| self.waiting.iter().next());
+        let namespace = next?.0.clone();
+        let queue = self.waiting.get_mut(&namespace)?;
+        let event = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&namespace);
+        }
+        self.count -= 1;
+        self.last = namespace;
+        event
+    }
 }
 
 /// The driver has stopped.
@@ -56,6 +99,7 @@ pub(crate) fn inbox() -> (Inbox, Queues) {
     let queues = Queues {
         answers: answers_out,
         reports: reports_out,
+        by_namespace: ByNamespace::default(),
         large_reports: large_out,
         requests: requests_out,
         reports_in_a_row: 0,
@@ -119,6 +163,15 @@ impl Queues {
         if let Some(event) = self.overdue.pop() {
             return Some(event);
         }
+        while self.by_namespace.count < REPORTS
+            && let Ok(report) = self.reports.try_recv()
+        {
+            self.by_namespace.push(report);
+        }
+        if self.by_namespace.count > 0 {
+            self.reports_in_a_row += 1;
+            return self.answers.try_recv().ok().or_else(|| self.by_namespace.pop());
+        }
         tokio::select! {
             biased;
             Some(event) = self.answers.recv() => Some(event),
@@ -142,7 +195,12 @@ impl Queues {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use centrifuge_core::id::{Nonce, Seq, SessionId};
+    use centrifuge_core::manager::StreamId;
+    use centrifuge_core::message::Report;
 
     /// Three events that can be told apart.
     const ANSWER: ManagerEvent = ManagerEvent::Start;
@@ -160,6 +218,45 @@ mod tests {
         assert_eq!(queues.next().await, Some(REQUEST));
         drop(inbox);
         assert_eq!(queues.next().await, None);
+    }
+
+    fn report_of(namespace: &str, stream: u64) -> ManagerEvent {
+        let report = Report {
+            namespace: Namespace::new(namespace).expect("a label"),
+            session: SessionId(Nonce(1)),
+            conversation: Nonce(1),
+            seq: Seq(1),
+            heard: Seq(0),
+            applied: Seq(0),
+            age: Duration::ZERO,
+            held: Vec::new(),
+            released: Vec::new(),
+            refused: Vec::new(),
+            imports: Vec::new(),
+            loads: Vec::new(),
+            weight: 100,
+            draining: false,
+            leaving: false,
+        };
+        ManagerEvent::FromOwner { from: StreamId(stream), message: OwnerToManager::Report(report) }
+    }
+
+    #[tokio::test]
+    async fn a_namespace_whose_owners_all_report_at_once_does_not_hold_up_another() {
+        let (inbox, mut queues) = inbox();
+        for stream in 0..500 {
+            inbox.report(report_of("many", stream)).await.expect("room");
+        }
+        inbox.report(report_of("few", 1_000)).await.expect("room");
+        let first = [queues.next().await, queues.next().await];
+        assert!(first.contains(&Some(report_of("few", 1_000))), "it is among the first two");
+        for _ in 0..499 {
+            let next = queues.next().await;
+            assert!(matches!(next, Some(ManagerEvent::FromOwner { from: StreamId(0..500), .. })));
+        }
+        inbox.answer(ANSWER);
+        inbox.report(report_of("many", 1)).await.expect("room");
+        assert_eq!(queues.next().await, Some(ANSWER));
     }
 
     #[tokio::test]

@@ -31,8 +31,8 @@ use super::moves::moves;
 use super::namespace_runtime::{NamespaceRuntime, RuntimeTimer};
 
 /// How many leases the messages that nobody asked for may list in one step, and how long the rest of them waits.
-const MAX_PUSHED_ORDERS: usize = 1_024;
-const PUSH_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PUSHED_ORDERS: usize = 512;
+const PUSH_PAUSE: Duration = Duration::from_millis(4);
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
 const MAX_WEIGHT: u32 = 10_000;

@@ -28,16 +28,16 @@ async fn owner_lookup_and_manager_replay() {
     let managers = Managers::list([manager.grpc_addr().to_string()]).expect("an address");
     let lookup = Lookup::builder(managers.clone(), POOL).record(folder.path().join("lookup.jsonl"));
     let lookup = within(lookup.connect()).await.expect("connected");
+    let (mut seen, key) = (lookup.position(), Key::of(b"room-7"));
     let mut owners = Vec::new();
     for name in ["first", "second"] {
         let file = folder.path().join(format!("{name}.jsonl"));
         let owner = Owner::builder(managers.clone(), POOL).name(name).url(name).record(file);
         owners.push(within(owner.join()).await.expect("joined"));
-    }
-    // Both own something, and the caller knows it: grants, a recall and changes of the table are in the recordings.
-    let (mut seen, key) = (lookup.position(), Key::of(b"room-7"));
-    while owners.iter().any(|owner| owner.leases().is_empty()) || lookup.lookup(key).is_err() {
-        seen = within(lookup.changed_since(seen)).await;
+        // The first has everything before the second comes: grants, recalls and changes of the table are in the recordings.
+        while owners.iter().any(|owner| owner.leases().is_empty()) || lookup.lookup(key).is_err() {
+            seen = within(lookup.changed_since(seen)).await;
+        }
     }
     for owner in owners {
         within(owner.leave(TIMEOUT)).await.expect("confirmed");

@@ -29,6 +29,11 @@ impl Bucket {
         Ok(())
     }
 
+    /// Takes more tokens than there may be; the next one waits until they are back.
+    pub(crate) fn charge(&mut self, tokens: usize) {
+        self.tokens -= tokens as f64;
+    }
+
     /// Whether nothing was taken lately.
     pub(crate) fn is_full(&mut self, now: Instant) -> bool {
         self.fill(now);
@@ -57,5 +62,8 @@ mod tests {
         assert!(bucket.take(start + Duration::from_millis(101)).is_ok());
         assert!(!bucket.is_full(start + Duration::from_millis(101)));
         assert!(bucket.is_full(start + Duration::from_secs(1)));
+        bucket.charge(12);
+        assert!(bucket.take(start + Duration::from_secs(2)).is_err(), "a debt is paid first");
+        assert!(bucket.take(start + Duration::from_millis(2_101)).is_ok());
     }
 }

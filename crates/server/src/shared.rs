@@ -136,6 +136,10 @@ impl Shared {
         denial: Denial,
     ) -> Status {
         let permission = access.permission().map_or("any", Permission::as_str);
+        let needed = match access.permission() {
+            Some(permission) => format!("the permission `{}`", permission.as_str()),
+            None => "any permission at all".to_owned(),
+        };
         let name = who.map_or("(nobody)", Identity::name);
         let place = access.namespace().map(|namespace| format!(" in `{}`", namespace.escape_default()));
         let place = place.unwrap_or_default();
@@ -145,13 +149,13 @@ impl Shared {
         }
         match denial {
             Denial::Anonymous => Status::unauthenticated(format!(
-                "this needs the permission `{permission}`{place}, and nobody has proven who asks: show a client certificate"
+                "this needs {needed}{place}, and nobody has proven who asks: show a client certificate"
             )),
             Denial::Flawed(why) => Status::unauthenticated(format!(
                 "{name} is not proven any more: {why}; connect with a new one"
             )),
             Denial::Forbidden => Status::permission_denied(format!(
-                "{name} does not have the permission `{permission}`{place}: the Managers' policy decides"
+                "{name} does not have {needed}{place}: the Managers' policy decides"
             )),
         }
     }

@@ -19,7 +19,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::{Held, OpenStream, admit, identity, remote};
 use crate::access::{Access, Identity};
 use crate::heavy;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Stopped};
 use crate::listener::{Caller, Progress};
 use crate::rate::Bucket;
 use crate::shared::Shared;
@@ -28,6 +28,9 @@ use crate::view::RoleView;
 
 /// How often it is noted that a session is served: others from its address find room then.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
+
+/// How many leases of a report about many count as a report of their own: what is limited is work.
+const LEASES_PER_REPORT: usize = 64;
 
 /// How many sessions may say hello on one stream.
 const MAX_SESSIONS: usize = 64;
@@ -249,13 +252,14 @@ impl Reader {
                 self.check_warrants(&mut report);
                 let message = OwnerToManager::Report(report);
                 let event = ManagerEvent::FromOwner { from, message };
-                match leases > heavy::MANY {
-                    true => self.inbox.large_report(event).await,
-                    false => self.inbox.report(event).await,
+                if leases > heavy::MANY {
+                    self.reports.charge(leases / LEASES_PER_REPORT);
+                    return self.inbox.large_report(event).await.map_err(stopping);
                 }
+                self.inbox.report(event).await
             }
         };
-        sent.map_err(|stopped| Status::unavailable(stopped.to_string()))
+        sent.map_err(stopping)
     }
 
     /// Whether a message comes from the process that it speaks for. A hello has proven that by its secret, which ends here; a report
@@ -374,6 +378,11 @@ impl Reader {
             _ => None,
         }
     }
+}
+
+/// The status of a Manager that takes no more messages.
+fn stopping(stopped: Stopped) -> Status {
+    Status::unavailable(stopped.to_string())
 }
 
 /// How many leases a message speaks of.

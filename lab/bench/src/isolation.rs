@@ -22,7 +22,7 @@ use self::session::Session;
 use crate::output::{Format, hundredths, table_of};
 use crate::process::{Orders, Part, ask};
 use crate::testbed::MeasuredManager;
-use crate::{Result, count};
+use crate::{Failure, Result, count};
 
 /// Where the honest Owner is.
 const QUIET: &str = "quiet";
@@ -40,7 +40,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const LEASES: usize = 64;
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 12] = [
+const COLUMNS: [(&str, &str); 13] = [
     ("kind", "/kind"),
     ("pacing", "/pacing"),
     ("pieces", "/pieces"),
@@ -50,6 +50,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("p50 us", "/p50_us"),
     ("p99 us", "/p99_us"),
     ("max us", "/max_us"),
+    ("stall us", "/machine_stall_us"),
     ("above us", "/p99_above_baseline_us"),
     ("within", "/within_10_ms"),
     ("cpu s", "/cpu_seconds"),
@@ -78,7 +79,8 @@ fast as the stream takes messages (32 Owners join at a time; 32 Lookups ask at a
 The baseline comes first, with nobody in the other namespace. The Manager, the honest Owner and the hostile
 client are three processes. The hostile client gets whatever processor time the others leave (nice 19): on a
 machine of its own it would not compete with them. The honest Owner still waits for a core on a small machine,
-so the times are an upper bound of what the Manager is to blame for.";
+so the times are an upper bound of what the Manager is to blame for. The stall is the longest time by which
+a thread beside the honest Owner slept too long: a wait of that length is the machine's, not the Manager's.";
 
 #[derive(Args)]
 pub(crate) struct IsolationArgs {
@@ -209,7 +211,8 @@ async fn measure(case: Case, args: &IsolationArgs, baseline: Option<u64>) -> Res
         ask_within::<()>(hostile, Order::Begin, CHILD_TIMEOUT).await?;
     }
     let (seconds, timeout) = (args.seconds, CHILD_TIMEOUT + Duration::from_secs(args.seconds));
-    let measured: Vec<Duration> = ask_within(&mut quiet, Order::Measure { seconds }, timeout).await?;
+    let Renewed { waits: measured, stall } =
+        ask_within(&mut quiet, Order::Measure { seconds }, timeout).await?;
     let cost = before.cost_until(&manager.read_meter().await?);
     let (messages, replies): (u64, u64) = match &mut hostile {
         Some(hostile) => ask_within(hostile, Order::End, CHILD_TIMEOUT).await?,
@@ -231,6 +234,7 @@ async fn measure(case: Case, args: &IsolationArgs, baseline: Option<u64>) -> Res
         "p50_us": times.p50,
         "p99_us": times.p99,
         "max_us": times.max,
+        "machine_stall_us": u64::try_from(stall.as_micros()).unwrap_or(u64::MAX),
         "p99_above_baseline_us": above,
         "within_10_ms": above.map(|above| above <= MAX_ABOVE_BASELINE_US),
         "seconds": hundredths(cost.seconds),
@@ -286,7 +290,15 @@ pub(crate) async fn run_quiet(part: QuietPart) -> Result<()> {
     Ok(())
 }
 
-async fn renew(session: &mut Session, length: Duration) -> Result<Vec<Duration>> {
+/// How long each renewal waited, and the longest time for which the machine ran nothing of this process.
+#[derive(Serialize, Deserialize)]
+struct Renewed {
+    waits: Vec<Duration>,
+    stall: Duration,
+}
+
+async fn renew(session: &mut Session, length: Duration) -> Result<Renewed> {
+    let stall = std::thread::spawn(move || longest_oversleep(length));
     let lists = session.renewal();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -298,7 +310,21 @@ async fn renew(session: &mut Session, length: Duration) -> Result<Vec<Duration>>
         session.report(&lists).await?;
         waits.push(sent.elapsed());
     }
-    Ok(waits)
+    let stall = stall.join().map_err(|_| Failure::from("the thread that watches for stalls ended"))?;
+    Ok(Renewed { waits, stall })
+}
+
+/// By how much a thread that sleeps again and again was late at most.
+fn longest_oversleep(length: Duration) -> Duration {
+    const NAP: Duration = Duration::from_millis(1);
+    let began = Instant::now();
+    let mut longest = Duration::ZERO;
+    while began.elapsed() < length {
+        let asleep = Instant::now();
+        std::thread::sleep(NAP);
+        longest = longest.max(asleep.elapsed().saturating_sub(NAP));
+    }
+    longest
 }
 
 #[cfg(test)]

@@ -49,12 +49,8 @@ pub(super) struct Conversation {
     pub(super) reported: (Instant, Duration),
     /// The report calls for a decision that has not been made.
     pub(super) undecided: bool,
-    /// A report waits for its reply.
-    pub(super) reply_due: bool,
     /// The latest report crossed a message and was not taken: whatever acknowledges it asks for another.
     pub(super) skipped: bool,
-    /// What the Owner should hold has changed since it was last told.
-    pub(super) push_due: bool,
     /// The Owner was told that it is emptied.
     pub(super) told_drained: bool,
     /// What the Owner was last told.
@@ -95,9 +91,7 @@ impl Conversation {
             report: None,
             reported: (now, Duration::MAX),
             undecided: false,
-            reply_due: false,
             skipped: false,
-            push_due: false,
             told_drained: false,
             last_sent: [].into(),
             at_rest: false,

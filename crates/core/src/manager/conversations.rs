@@ -16,8 +16,10 @@ use super::conversation::{Conversation, around};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Conversations {
     pub(super) open: BTreeMap<SessionId, Conversation>,
-    /// The sessions whose conversations have something to be sent, now or once an answer is there.
-    pub(super) due: BTreeSet<SessionId>,
+    /// The sessions whose reports wait for their replies.
+    pub(super) replies: BTreeSet<SessionId>,
+    /// The sessions whose leases have changed since they were last told, who are told at once or when they have answered.
+    pub(super) pushes: BTreeSet<SessionId>,
     /// The sessions whose latest report calls for a decision.
     pub(super) undecided: BTreeSet<SessionId>,
     /// Welcomes that nobody has taken up yet.
@@ -100,12 +102,8 @@ impl Conversations {
 
     /// Sessions that wait to be told that they are emptied, or that what they moved has arrived, may be told so now.
     pub(super) fn look_at_waiting(&mut self) {
-        for session in self.emptying.union(&self.movers) {
-            if let Some(conversation) = self.open.get_mut(session) {
-                conversation.push_due = true;
-                self.due.insert(*session);
-            }
-        }
+        let waiting = self.emptying.union(&self.movers);
+        self.pushes.extend(waiting.filter(|session| self.open.contains_key(session)));
     }
 
     /// Something about a session's leases is about to change: its next report is looked at in full.
@@ -127,19 +125,23 @@ impl Conversations {
 
     /// A session waits for an answer, whether or not there is news for it.
     pub(super) fn answer(&mut self, session: SessionId) {
-        if let Some(conversation) = self.open.get_mut(&session) {
-            conversation.reply_due = true;
-            self.due.insert(session);
+        if self.open.contains_key(&session) {
+            self.replies.insert(session);
         }
     }
 
     /// What a session should hold has changed since it was last told.
     pub(super) fn push(&mut self, session: SessionId) {
         if let Some(conversation) = self.open.get_mut(&session) {
-            conversation.push_due = true;
             conversation.at_rest = false;
-            self.due.insert(session);
+            self.pushes.insert(session);
         }
+    }
+
+    /// There is nothing that a session has to be sent.
+    pub(super) fn nothing_due(&mut self, session: SessionId) {
+        self.replies.remove(&session);
+        self.pushes.remove(&session);
     }
 
     /// Forgets a session that is over.
@@ -147,7 +149,7 @@ impl Conversations {
         self.emptying.remove(&session);
         self.movers.remove(&session);
         self.open.remove(&session);
-        self.due.remove(&session);
+        self.nothing_due(session);
         self.undecided.remove(&session);
     }
 }

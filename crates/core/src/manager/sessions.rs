@@ -31,7 +31,7 @@ use super::moves::moves;
 use super::namespace_runtime::{NamespaceRuntime, RuntimeTimer};
 
 /// How many leases the messages that nobody asked for may list in one step, and how long the rest of them waits.
-const MAX_PUSHED_ORDERS: usize = 512;
+const MAX_PUSHED_ORDERS: usize = 256;
 const PUSH_PAUSE: Duration = Duration::from_millis(4);
 
 /// The most capacity an Owner may claim, in percent of the usual: a hundred times as much.
@@ -175,8 +175,7 @@ impl Leader {
         let hold = runtime.holds.longest;
         let Some(conversation) = runtime.conversations.open.get_mut(&session) else { return };
         conversation.answered(context.now);
-        conversation.reply_due = true;
-        runtime.conversations.due.insert(session);
+        runtime.conversations.replies.insert(session);
         let is_renewal = conversation.is_renewed_by(&report);
         let (mut not_granted, mut not_its) = (false, false);
         if !is_renewal {
@@ -290,47 +289,62 @@ impl Leader {
 
     /// Sends what is due: replies at once, pushes when nothing is unanswered.
     pub(super) fn flush(&mut self, context: &mut Context<'_>) {
-        let unlimited = injected(Bug::PushesWithoutLimit);
         // Whoever has yet to be heard would take an answer without its leases for their end.
         let diskless = context.config.diskless.is_some();
-        let due = |conversation: &Conversation, pushes: bool| {
-            let pushes = pushes && conversation.push_due;
-            (conversation.reply_due || (pushes && (!conversation.is_unanswered() || unlimited)))
-                && (!diskless || conversation.side.applied > Seq::ZERO)
+        let may_be_told = |conversation: &Conversation| {
+            (!diskless || conversation.side.applied > Seq::ZERO)
                 // The answer to a report that takes several batches comes with the last of them.
                 && conversation.findings.is_empty()
                 && conversation.next_finding.is_none()
         };
-        let may_push = self.pushes_from.is_none_or(|at| context.now >= at);
-        let mut to_send = Vec::new();
-        for (namespace, runtime) in
-            self.runtimes.iter().filter(|(_, runtime)| !runtime.conversations.due.is_empty())
-        {
-            let pushes = may_push && !runtime.is_deciding_on(context.now);
-            for session in &runtime.conversations.due {
-                let conversation = runtime.conversations.open.get(session);
-                if let Some(conversation) = conversation.filter(|conversation| due(conversation, pushes)) {
-                    to_send.push((namespace.clone(), *session, conversation.reply_due || unlimited));
-                }
-            }
+        let replies =
+            self.sessions_to_tell(|runtime| &runtime.conversations.replies, may_be_told, usize::MAX);
+        for (namespace, session) in replies {
+            self.send(&namespace, session, context);
         }
-        if may_push {
-            self.pushes_from = None;
+        if self.pushes_from.is_some_and(|at| context.now < at) {
+            return;
         }
+        self.pushes_from = None;
+        let limit = if injected(Bug::PushesWithoutLimit) { usize::MAX } else { MAX_PUSHED_ORDERS };
+        let none = BTreeSet::new();
+        let now = context.now;
+        let pushes = self.sessions_to_tell(
+            |runtime| if runtime.is_deciding_on(now) { &none } else { &runtime.conversations.pushes },
+            |conversation| {
+                may_be_told(conversation) && (!conversation.is_unanswered() || limit == usize::MAX)
+            },
+            limit,
+        );
         let mut pushed = 0;
-        for (namespace, session, is_reply) in to_send {
-            if !is_reply && pushed >= MAX_PUSHED_ORDERS {
+        for (namespace, session) in pushes {
+            if pushed >= limit {
                 // Before it goes on with these, the leader hears whoever has something to say.
                 self.pushes_from = Some(context.now + PUSH_PAUSE);
-                continue;
+                return;
             }
             self.send(&namespace, session, context);
-            if !is_reply {
-                let runtime = self.runtimes.get(&namespace);
-                let sent = runtime.and_then(|runtime| runtime.conversations.open.get(&session));
-                pushed += 1 + sent.map_or(0, |conversation| conversation.last_sent.len());
-            }
+            let runtime = self.runtimes.get(&namespace);
+            let sent = runtime.and_then(|runtime| runtime.conversations.open.get(&session));
+            pushed += 1 + sent.map_or(0, |conversation| conversation.last_sent.len());
         }
+    }
+
+    /// At most one more than `limit` of those sessions among the chosen ones that may be told something.
+    fn sessions_to_tell<'a>(
+        &'a self,
+        chosen: impl Fn(&'a NamespaceRuntime) -> &'a BTreeSet<SessionId>,
+        may_be_told: impl Fn(&Conversation) -> bool,
+        limit: usize,
+    ) -> Vec<(Namespace, SessionId)> {
+        let mut sessions = Vec::new();
+        for (namespace, runtime) in &self.runtimes {
+            let open = &runtime.conversations.open;
+            let told = chosen(runtime).iter().filter(|session| open.get(session).is_some_and(&may_be_told));
+            let room = limit.saturating_add(1) - sessions.len();
+            sessions.extend(told.take(room).map(|session| (namespace.clone(), *session)));
+        }
+        sessions
     }
 
     /// Sends a session the complete set of leases it should hold.
@@ -362,19 +376,18 @@ impl Leader {
         };
         let limited = !injected(Bug::PushesWithoutLimit);
         if limited
-            && !conversation.reply_due
+            && !runtime.conversations.replies.contains(&session)
             && !wants_answer
             && !conversation.report.as_deref().is_some_and(is_gone)
         {
             // Nothing to do for the Owner: a message would only cross its next report.
-            conversation.push_due = false;
-            runtime.conversations.due.remove(&session);
+            runtime.conversations.pushes.remove(&session);
             return;
         }
         let Some(seq) = conversation.side.seq.next() else {
             // The numbering is used up: the session has to open a new conversation.
             runtime.conversations.open.remove(&session);
-            runtime.conversations.due.remove(&session);
+            runtime.conversations.nothing_due(session);
             runtime.conversations.undecided.remove(&session);
             return skip(context, session, MessageSkip::CounterAtEnd);
         };
@@ -385,10 +398,9 @@ impl Leader {
             conversation.offers.note_sent(order.range, order.generation, seq, context.now);
         }
         conversation.side.send(seq, context.now, wants_answer);
-        conversation.reply_due = false;
-        conversation.push_due = false;
         conversation.probed = false;
-        runtime.conversations.due.remove(&session);
+        runtime.conversations.replies.remove(&session);
+        runtime.conversations.pushes.remove(&session);
         conversation.told_drained = drained;
         conversation.note_orders(Arc::clone(&orders));
         let assign = Assign {
@@ -559,7 +571,7 @@ impl NamespaceRuntime {
             if let Some(offer) = self.conversations.offers.remove(&report.session) {
                 let opened = Conversation::open(offer, from, conversation, context.now);
                 self.conversations.open.insert(report.session, opened);
-                self.conversations.due.remove(&report.session);
+                self.conversations.nothing_due(report.session);
                 self.conversations.undecided.remove(&report.session);
                 self.dirty |= self.placement.waits_for_conversation;
             }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use centrifuge::Managers;
 use centrifuge_core::id::ManagerId;
 use centrifuge_net::convert::leader_named;
-use centrifuge_net::dial::{Dialer, reason};
+use centrifuge_net::dial::{Channel, Dialer, reason};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use tokio::time::Instant;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::At;
@@ -164,7 +163,7 @@ pub(crate) fn read(managers: &Managers) -> Result<Arc<[ManagerId]>, Failure> {
 
 /// A way to a Manager, used when the first request goes.
 pub(crate) fn connect(managers: &Managers, manager: &ManagerId) -> Result<AdminClient<Channel>, Failure> {
-    let dialer = Dialer::secured(managers.security().cloned());
+    let dialer = Dialer::secured(managers.security().clone());
     dialer.admin(manager).map_err(|error| Failure::usage(error.to_string()))
 }
 

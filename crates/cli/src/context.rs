@@ -13,7 +13,7 @@ use crate::words;
 /// The Manager that is asked if nothing says which.
 const NEAREST: &str = "127.0.0.1:7600";
 
-/// How to talk to Managers inside TLS.
+/// How to talk to Managers inside TLS, and how to prove who talks.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsArgs {
     /// CA certificates of the Managers (PEM file); with it, connections use TLS
@@ -25,6 +25,9 @@ pub(crate) struct TlsArgs {
     /// Private key of that certificate (PEM file)
     #[arg(long, env = "CENTRIFUGE_CLIENT_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// A signed token that proves who asks (file, reloaded for every request); sent only inside TLS or on this machine
+    #[arg(long, env = "CENTRIFUGE_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 /// Which Managers are meant.
@@ -60,33 +63,38 @@ struct Context {
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    token_file: Option<PathBuf>,
 }
 
 impl TlsArgs {
     /// The Managers, inside TLS if there is something to do that with.
     pub(crate) fn secure(self, managers: Managers) -> Result<Managers, Failure> {
         let tls = match (self.tls_ca, self.tls_cert, self.tls_key) {
-            (Some(ca), Some(cert), Some(key)) => Tls::files(ca, cert, key),
-            (Some(ca), None, None) => Tls::trusting(ca),
-            (None, None, None) => return Ok(managers),
+            (Some(ca), Some(cert), Some(key)) => Some(Tls::files(ca, cert, key)),
+            (Some(ca), None, None) => Some(Tls::trusting(ca)),
+            (None, None, None) => None,
             (None, ..) => {
                 return Err(Failure::usage("a certificate is shown inside TLS alone: give --tls-ca, too"));
             }
             (Some(_), ..) => return Err(Failure::usage("--tls-cert and --tls-key belong together")),
         };
-        tls.check().map_err(|error| Failure::usage(format!("tls: {error}")))?;
-        Ok(managers.tls(tls))
+        let managers = tls.into_iter().fold(managers, Managers::tls);
+        let managers = self.token_file.into_iter().fold(managers, Managers::token_file);
+        managers.security().check().map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(managers)
     }
 
     fn over(self, context: &Context, home: &Path) -> TlsArgs {
         let beside = |path: &Option<PathBuf>| path.as_ref().map(|path| home.join(path));
-        match self {
-            TlsArgs { tls_ca: None, tls_cert: None, tls_key: None } => TlsArgs {
+        let token_file = self.token_file.or_else(|| beside(&context.token_file));
+        match (self.tls_ca, self.tls_cert, self.tls_key) {
+            (None, None, None) => TlsArgs {
                 tls_ca: beside(&context.tls_ca),
                 tls_cert: beside(&context.tls_cert),
                 tls_key: beside(&context.tls_key),
+                token_file,
             },
-            given => given,
+            (tls_ca, tls_cert, tls_key) => TlsArgs { tls_ca, tls_cert, tls_key, token_file },
         }
     }
 }

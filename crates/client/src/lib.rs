@@ -60,7 +60,7 @@ pub use flease::Flease;
 pub use hot::{Lease, NoOwner, NotOwner, Route};
 pub use leased_map::LeasedMap;
 pub use lookup::Lookup;
-pub use managers::{Managers, ManagersError, Tls};
+pub use managers::{Managers, ManagersError, Security, Tls};
 pub use owner::Owner;
 pub use router::Router;
 pub use test_cluster::TestCluster;

@@ -11,6 +11,9 @@ use centrifuge_net::tls::TlsError;
 /// What a client trusts and shows: files, which are read again when they change.
 pub use centrifuge_net::tls::ClientTls as Tls;
 
+/// What secures connections: files, which are read again when they change.
+pub use centrifuge_net::dial::Security;
+
 /// How often a file is looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -27,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managers {
     source: Source,
-    tls: Option<Box<Tls>>,
+    security: Box<Security>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +56,8 @@ pub enum ManagersError {
         /// Why.
         source: std::io::Error,
     },
-    /// A file of TLS cannot be used.
-    #[error("tls: {0}")]
+    /// A file that secures connections cannot be used.
+    #[error("{0}")]
     Tls(#[from] TlsError),
 }
 
@@ -63,14 +66,14 @@ impl Managers {
     pub fn list<T: AsRef<str>>(addresses: impl IntoIterator<Item = T>) -> Result<Managers, ManagersError> {
         let addresses: Vec<T> = addresses.into_iter().collect();
         let source = Source::List(parse(addresses.iter().map(AsRef::as_ref))?);
-        Ok(Managers { source, tls: None })
+        Ok(Managers { source, security: Box::default() })
     }
 
     /// A file with one address a line; what follows a `#` is for people. It is looked at every second, and a change that
     /// cannot be read leaves the list as it was.
     #[must_use]
     pub fn file(path: impl AsRef<Path>) -> Managers {
-        Managers { source: Source::File(path.as_ref().to_owned()), tls: None }
+        Managers { source: Source::File(path.as_ref().to_owned()), security: Box::default() }
     }
 
     /// Talks to them inside TLS. The files are read again whenever a connection is made: a new certificate needs no restart.
@@ -83,20 +86,38 @@ impl Managers {
     /// # Ok::<(), centrifuge::ManagersError>(())
     /// ```
     #[must_use]
-    pub fn tls(self, tls: Tls) -> Managers {
-        Managers { tls: Some(Box::new(tls)), ..self }
+    pub fn tls(mut self, tls: Tls) -> Managers {
+        self.security.tls = Some(tls);
+        self
     }
 
-    /// How connections to them are secured, if they are.
+    /// Proves with the token in a file who asks, such as one that Kubernetes projects into a pod. It is sent only inside TLS or on
+    /// this machine, and read again for every request: a new one needs no restart.
+    ///
+    /// ```
+    /// use centrifuge::{Managers, Tls};
+    ///
+    /// let managers = Managers::list(["manager-1:7600"])?
+    ///     .tls(Tls::trusting("ca.pem"))
+    ///     .token_file("/var/run/secrets/tokens/centrifuge");
+    /// # Ok::<(), centrifuge::ManagersError>(())
+    /// ```
     #[must_use]
-    pub fn security(&self) -> Option<&Tls> {
-        self.tls.as_deref()
+    pub fn token_file(mut self, path: impl AsRef<Path>) -> Managers {
+        self.security.token_file = Some(path.as_ref().to_owned());
+        self
     }
 
-    /// Makes connections to them. Fails if the files of TLS cannot be used.
+    /// How connections to them are secured.
+    #[must_use]
+    pub fn security(&self) -> &Security {
+        &self.security
+    }
+
+    /// Makes connections to them. Fails if the files that secure them cannot be used.
     pub(crate) fn dialer(&self) -> Result<Dialer, ManagersError> {
-        self.tls.iter().try_for_each(|tls| tls.check())?;
-        Ok(Dialer::secured(self.tls.as_deref().cloned()))
+        self.security.check()?;
+        Ok(Dialer::secured(self.security().clone()))
     }
 
     /// The list as it is now.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,14 +10,16 @@ use centrifuge_core::id::ManagerId;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 
+use crate::bearer::{Bearer, read_token};
 use crate::limits;
 use crate::proto::v1::admin_client::AdminClient;
 use crate::proto::v1::lookup_client::LookupClient;
 use crate::proto::v1::owner_client::OwnerClient;
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, TlsError};
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,6 +45,26 @@ pub struct DialError {
     source: tonic::transport::Error,
 }
 
+/// A connection to a Manager; requests on it prove whose they are.
+pub type Channel = InterceptedService<tonic::transport::Channel, Bearer>;
+
+/// What secures connections: by default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Security {
+    /// What they are inside of, if not in the clear.
+    pub tls: Option<ClientTls>,
+    /// The file with the token that goes with every request.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Security {
+    /// Whether the files can be used; says which cannot, and why.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.tls.iter().try_for_each(ClientTls::check)?;
+        self.token_file.iter().try_for_each(|file| read_token(file).map(drop))
+    }
+}
+
 /// The connections of a client. Cheap to clone; clones share the connections.
 ///
 /// A connection is made by the first call on it, and made again after it broke by the next call: dialling itself never waits and
@@ -49,7 +72,7 @@ pub struct DialError {
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     channels: Arc<Mutex<BTreeMap<ManagerId, Channel>>>,
-    tls: Option<ClientTls>,
+    security: Security,
     /// Why a call failed last.
     problem: Arc<Mutex<Option<String>>>,
 }
@@ -61,10 +84,10 @@ impl Dialer {
         Dialer::default()
     }
 
-    /// A dialer whose connections are inside TLS, if there is something to do that with.
+    /// A dialer whose connections are secured.
     #[must_use]
-    pub fn secured(tls: Option<ClientTls>) -> Dialer {
-        Dialer { tls, ..Dialer::default() }
+    pub fn secured(security: Security) -> Dialer {
+        Dialer { security, ..Dialer::default() }
     }
 
     /// For an Owner's sessions with a Manager.
@@ -98,12 +121,15 @@ impl Dialer {
             return Ok(channel.clone());
         }
         let endpoint = endpoint(manager)?;
-        let channel = match self.tls.clone() {
+        let Security { tls, token_file } = self.security.clone();
+        let bearer = Bearer::new(token_file, manager, tls.is_some());
+        let channel = match tls {
             Some(tls) => {
                 endpoint.connect_with_connector_lazy(tower::service_fn(move |uri| connect(tls.clone(), uri)))
             }
             None => endpoint.connect_lazy(),
         };
+        let channel = InterceptedService::new(channel, bearer);
         channels.insert(manager.clone(), channel.clone());
         Ok(channel)
     }

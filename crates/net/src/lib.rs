@@ -1,5 +1,6 @@
 //! What crosses the network, and the loop that drives the machines.
 
+pub mod bearer;
 pub mod clock;
 pub mod convert;
 pub mod credential;

@@ -5,9 +5,12 @@ mod identity;
 mod pattern;
 mod policy;
 mod rules;
+mod token;
 pub(crate) mod watch;
 
 pub(crate) use authority::{Authority, Denial};
-pub(crate) use identity::Identity;
-pub use policy::{Access, Permission, Policy, PolicyError};
+pub(crate) use identity::{Identity, Proof};
+pub use policy::{Access, FileError, Permission, Policy};
 pub(crate) use rules::{Gate, Guarded, gate};
+pub(crate) use token::Tokens;
+pub use token::{TokenAlgorithm, TokenSettings};

@@ -26,6 +26,7 @@ pub use text::read_duration;
 use text::{duration, merge};
 pub use tls::TlsArgs;
 
+use crate::access::TokenSettings;
 use crate::store::Backend;
 use crate::tls::TlsFiles;
 
@@ -137,6 +138,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The file that says who may do what; `None`: everybody may do everything.
     pub policy: Option<PathBuf>,
+    /// Which tokens prove who sends a request.
+    pub tokens: Option<TokenSettings>,
     /// Bounds on what a peer can make the Manager keep or do.
     pub limits: Limits,
 }
@@ -238,6 +241,7 @@ impl Default for Config {
             compact_every: 1000,
             tls: None,
             policy: None,
+            tokens: None,
             limits: Limits::default(),
         }
     }
@@ -266,7 +270,7 @@ impl ConfigArgs {
     }
 
     fn check(mut self) -> Result<Config, ConfigError> {
-        let (tls, policy) = std::mem::take(&mut self.tls).check()?;
+        let (tls, policy, tokens) = std::mem::take(&mut self.tls).check()?;
         let insecure = self.insecure.unwrap_or(false) || tls.is_some();
         let default = Config::default();
         let store = self.backend(default.store)?;
@@ -311,6 +315,7 @@ impl ConfigArgs {
             compact_every: limits::positive("compact_every", self.compact_every, default.compact_every)?,
             tls,
             policy,
+            tokens,
             limits: self.limits.check()?,
         })
     }

@@ -41,7 +41,8 @@ async fn authorize(
         Some(Gate::Needs(access)) => access,
         None => Access::Anything,
     };
-    match shared.authorize(visitor.identity.as_deref(), &visitor.address, &access) {
+    let who = shared.identify(request.headers(), visitor.identity.as_ref(), visitor.address, &access);
+    match who.and_then(|who| shared.authorize(who.as_deref(), &visitor.address, &access)) {
         Ok(()) => next.run(request).await,
         Err(status) => {
             let code = match status.code() {

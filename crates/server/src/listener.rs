@@ -70,7 +70,7 @@ fn welcome(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>, accepted: 
         match begun {
             Ok(Ok(transport)) => {
                 let identity = transport.identity().map(Arc::new);
-                identity.iter().for_each(|who| shared.authority.connected(who));
+                identity.iter().for_each(|who| shared.authority.know(who));
                 let connection = Connection {
                     over: identity.as_ref().map(|who| Box::pin(who.ended()) as Pin<Box<_>>),
                     transport,

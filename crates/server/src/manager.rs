@@ -23,8 +23,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::Status;
 use tracing::{info, warn};
 
-use crate::access::PolicyError;
-use crate::access::watch::{PolicyFile, Watched};
+use crate::access::FileError;
+use crate::access::watch::Watched;
 use crate::config::{Config, Namespaces};
 use crate::descriptors;
 use crate::heavy;
@@ -71,9 +71,9 @@ pub enum StartError {
     /// Handshakes have no thread.
     #[error("tls: the system starts no thread for handshakes: {0}")]
     Handshakes(io::Error),
-    /// The policy cannot be used.
-    #[error("policy: {0}")]
-    Policy(#[from] PolicyError),
+    /// The policy, or the keys of tokens, cannot be used.
+    #[error("{0}")]
+    Access(#[from] FileError),
     /// The recording cannot begin.
     #[error("record: {0}")]
     Record(#[from] RecordError),
@@ -112,14 +112,9 @@ impl Manager {
         let store = at_home(store, grpc_addr);
         let warrants = check_diskless(&config, &store)?;
         let tls = secure(&config)?;
-        let policy = config.policy.clone().map(PolicyFile::open).transpose()?;
         let name = name(&config, &store, grpc_addr);
         let shared = Arc::new(Shared::new(name, config.limits.clone(), warrants, tls));
-        let policy = policy.map(|(file, policy)| {
-            shared.authority.obey(Arc::new(policy));
-            file
-        });
-        let watched = Watched { shared: Arc::clone(&shared), policy };
+        let watched = Watched::open(&config, Arc::clone(&shared))?;
         let (inbox, queues) = inbox();
         let candidate = Candidate {
             manager: ManagerId::from(shared.manager.as_str()),

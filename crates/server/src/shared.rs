@@ -1,10 +1,12 @@
 //! What the driver's host, the services and the status pages of one Manager share.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use axum::http::HeaderMap;
 use centrifuge_core::id::Term;
 use centrifuge_core::manager::{AdminError, StreamId};
 use centrifuge_core::message::ManagerToOwner;
@@ -117,6 +119,20 @@ impl Shared {
         Standing { shared: Arc::clone(self), stream }
     }
 
+    /// Who sends a request; if its token proves nobody, says so to the operator and in the status.
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&Arc<Identity>>,
+        from: SocketAddr,
+        access: &Access,
+    ) -> Result<Option<Arc<Identity>>, Status> {
+        let is_private = self.tls.is_some() || from.ip().to_canonical().is_loopback();
+        self.authority
+            .identify(headers, certificate, is_private)
+            .map_err(|denial| self.deny(certificate.map(Arc::as_ref), &from, access, denial))
+    }
+
     /// Whether somebody may do something now; if not, says so to the operator and in the status.
     pub(crate) fn authorize(
         &self,
@@ -149,8 +165,9 @@ impl Shared {
         }
         match denial {
             Denial::Anonymous => Status::unauthenticated(format!(
-                "this needs {needed}{place}, and nobody has proven who asks: show a client certificate"
+                "this needs {needed}{place}, and nobody has proven who asks: show a client certificate or a token"
             )),
+            Denial::BadToken(why) => Status::unauthenticated(format!("the token proves nothing: {why}")),
             Denial::Flawed(why) => Status::unauthenticated(format!(
                 "{name} is not proven any more: {why}; connect with a new one"
             )),

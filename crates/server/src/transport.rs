@@ -36,7 +36,7 @@ impl Transport {
             Transport::Plain(_) => None,
             Transport::Tls(stream) => {
                 let (_, session) = stream.get_ref();
-                Identity::new(
+                Identity::of_certificate(
                     &session.peer_certificates()?.iter().cloned().map(|c| c.into_owned()).collect::<Vec<_>>(),
                 )
             }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use centrifuge::{Key, Managers, Owner};
 use centrifuge_harness::Samples;
+use centrifuge_net::dial::Channel;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use crate::output::{Format, Rate, cell, hundredths, micros, table};
 use crate::process::start_etcd;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use centrifuge_net::dial::Channel;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use clap::Args;
 use serde_json::{Value, json};
-use tonic::transport::Channel;
 
 use crate::output::{Format, hundredths};
 use crate::testbed::{Kind, Order, POLL_INTERVAL, Share, Testbed, pool_status};

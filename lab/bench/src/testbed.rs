@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_harness::Process;
+use centrifuge_net::dial::Channel;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use tonic::transport::Channel;
 
 pub(crate) use self::clients::{ClientsPart, Counted, Kind, Order, make_room, run as run_clients};
 pub(crate) use self::meter::{Cost, Meter, Reading};

@@ -7,13 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
+use centrifuge_net::dial::Channel;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use clap::ValueEnum;
 use serde::Serialize;
 use tokio::sync::Mutex;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::EtcdNodes;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use centrifuge::Managers;
 use centrifuge_core::id::Generation;
+use centrifuge_net::dial::Channel;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use centrifuge_server::config::{EtcdArgs, named_store};
@@ -12,7 +13,6 @@ use centrifuge_server::store::backup::{RestoreOptions, backup, migrate, restore,
 use centrifuge_server::store::{Backend, StoreError};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::admin::Admin;

@@ -44,10 +44,15 @@ impl Bindings {
     }
 }
 
-/// A pattern of identities. Its parts are separated as those of what it matches: by `/` in a URI, by `.` in a DNS name. `*` stands for
-/// any characters of one part, `**` for all parts that are left, a placeholder for one whole part.
+/// What the names of identities begin with that a token proves: nothing else can pass for one.
+pub(crate) const TOKEN_PREFIX: &str = "token:";
+
+/// A pattern of identities. Its parts are separated as those of what it matches: by `/` in a URI, by `:` in the subject of a token that
+/// has one, else by `.`. `*` stands for any characters of one part, `**` for all parts that are left, a placeholder for one whole part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WhoPattern {
+    /// Whether it is about tokens, whose subjects the parts are.
+    of_tokens: bool,
     separator: char,
     parts: Vec<Part>,
 }
@@ -63,7 +68,14 @@ impl WhoPattern {
     /// Reads a pattern; an error says what is wrong with it.
     pub(crate) fn new(text: &str) -> Result<WhoPattern, String> {
         check_characters(text)?;
-        let separator = if text.contains("://") { '/' } else { '.' };
+        let subject = text.strip_prefix(TOKEN_PREFIX);
+        let of_tokens = subject.is_some();
+        let text = subject.unwrap_or(text);
+        let separator = match text {
+            text if text.contains("://") => '/',
+            text if of_tokens && text.contains(':') => ':',
+            _ => '.',
+        };
         let parts: Vec<Part> = text.split(separator).map(part).collect::<Result<_, String>>()?;
         let rests = parts.iter().filter(|part| **part == Part::Rest).count();
         if rests > 1 || (rests == 1 && parts.last() != Some(&Part::Rest)) {
@@ -74,7 +86,7 @@ impl WhoPattern {
                 return Err(format!("{name} stands for one part, and is there twice"));
             }
         }
-        Ok(WhoPattern { separator, parts })
+        Ok(WhoPattern { of_tokens, separator, parts })
     }
 
     /// Whether it has a placeholder.
@@ -85,7 +97,11 @@ impl WhoPattern {
     /// What the placeholders stand for, if the name matches.
     pub(crate) fn matches(&self, name: &str) -> Option<Bindings> {
         let mut bindings = Bindings::default();
-        let mut texts = name.split(self.separator);
+        let subject = name.strip_prefix(TOKEN_PREFIX);
+        if subject.is_some() != self.of_tokens {
+            return None;
+        }
+        let mut texts = subject.unwrap_or(name).split(self.separator);
         for part in &self.parts {
             if *part == Part::Rest {
                 return texts.next().map(|_| bindings);

@@ -117,10 +117,10 @@ enum Who {
     Named(WhoPattern),
 }
 
-/// Why a policy cannot be used.
+/// Why a file of rules or keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{at}: {problem}", file = file.display(), at = line.map(|line| format!(":{line}")).unwrap_or_default())]
-pub struct PolicyError {
+pub struct FileError {
     /// The file.
     pub file: PathBuf,
     /// The line, from 1.
@@ -150,9 +150,9 @@ struct Problem(usize, String);
 
 impl Policy {
     /// Reads the text of a file.
-    pub fn parse(file: &Path, text: &str) -> Result<Policy, PolicyError> {
+    pub fn parse(file: &Path, text: &str) -> Result<Policy, FileError> {
         let line_at = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
-        let refuse = |at: Option<usize>, problem: String| PolicyError {
+        let refuse = |at: Option<usize>, problem: String| FileError {
             file: file.to_owned(),
             line: at.map(line_at),
             problem,

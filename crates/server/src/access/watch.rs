@@ -8,7 +8,8 @@ use centrifuge_net::tls::FileContents;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Identity, Policy, PolicyError};
+use super::{FileError, Identity, Policy, Proof, Tokens};
+use crate::config::Config;
 use crate::shared::Shared;
 
 /// How often files are looked at, and how long the status of a stream that is ended has to reach its peer before the connection ends.
@@ -17,43 +18,57 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A policy's file, and what was in it.
+/// A file of rules or keys, and what was in it.
 #[derive(Debug)]
-pub(crate) struct PolicyFile {
+struct WatchedFile {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl PolicyFile {
-    /// Reads a policy for the first time.
-    pub(crate) fn open(path: PathBuf) -> Result<(PolicyFile, Policy), PolicyError> {
-        let mut file = PolicyFile { path, bytes: Vec::new() };
-        let policy = file.read()?.unwrap_or_default();
-        Ok((file, policy))
+impl WatchedFile {
+    /// Reads a file for the first time; gives its text, too.
+    fn open(path: PathBuf) -> Result<(WatchedFile, String), FileError> {
+        let mut file = WatchedFile { path, bytes: Vec::new() };
+        let text = file.read()?.unwrap_or_default();
+        Ok((file, text))
     }
 
-    /// The policy, if the file has changed.
-    fn read(&mut self) -> Result<Option<Policy>, PolicyError> {
-        let refuse = |problem| PolicyError { file: self.path.clone(), line: None, problem };
+    /// The text, if it has changed.
+    fn read(&mut self) -> Result<Option<String>, FileError> {
+        let refuse = |problem| FileError { file: self.path.clone(), line: None, problem };
         let read = FileContents::read(&self.path).map_err(|error| refuse(error.problem))?;
         if read.bytes == self.bytes {
             return Ok(None);
         }
         self.bytes.clone_from(&read.bytes);
-        let text = String::from_utf8(read.bytes).map_err(|_| refuse("is not UTF-8 text".to_owned()))?;
-        Policy::parse(&self.path, &text).map(Some)
+        String::from_utf8(read.bytes).map(Some).map_err(|_| refuse("is not UTF-8 text".to_owned()))
     }
 }
 
 /// What is watched.
 pub(crate) struct Watched {
-    /// The Manager whose files these are.
-    pub shared: Arc<Shared>,
-    /// Its policy.
-    pub policy: Option<PolicyFile>,
+    shared: Arc<Shared>,
+    policy: Option<WatchedFile>,
+    token_keys: Option<WatchedFile>,
 }
 
 impl Watched {
+    /// Reads the policy and the keys of tokens for the first time, and puts them in force.
+    pub(crate) fn open(config: &Config, shared: Arc<Shared>) -> Result<Watched, FileError> {
+        let mut watched = Watched { shared, policy: None, token_keys: None };
+        if let Some(path) = &config.policy {
+            let (file, text) = WatchedFile::open(path.clone())?;
+            watched.shared.authority.obey(Arc::new(Policy::parse(path, &text)?));
+            watched.policy = Some(file);
+        }
+        if let Some(settings) = &config.tokens {
+            let (file, text) = WatchedFile::open(settings.keys.clone())?;
+            watched.shared.authority.believe(Arc::new(Tokens::parse(settings.clone(), &text)?));
+            watched.token_keys = Some(file);
+        }
+        Ok(watched)
+    }
+
     /// Watches until told to stop.
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut ending: Vec<Arc<Identity>> = Vec::new();
@@ -66,6 +81,7 @@ impl Watched {
             // The files are small, and a thread of its own would have to be waited for.
             self.look_at_certificates();
             self.look_at_policy();
+            self.look_at_token_keys();
             ending = self.end_what_is_over();
         }
     }
@@ -76,8 +92,7 @@ impl Watched {
             Ok(false) => {}
             Ok(true) => {
                 info!("new TLS files are in use");
-                let gone = |identity: &&Arc<Identity>| !tls.accepts(identity.chain());
-                self.shared.authority.identities().iter().filter(gone).for_each(|identity| identity.revoke());
+                self.revoke(|proof| matches!(proof, Proof::Certificate(chain) if !tls.accepts(chain)));
             }
             Err(error) => self.keep("tls", &error),
         }
@@ -93,7 +108,9 @@ impl Watched {
 
     fn look_at_policy(&mut self) {
         let Some(file) = &mut self.policy else { return };
-        match file.read() {
+        let policy =
+            file.read().and_then(|text| text.map(|text| Policy::parse(&file.path, &text)).transpose());
+        match policy {
             Ok(None) => {}
             Ok(Some(policy)) => {
                 info!(file = %file.path.display(), "a new policy is in force");
@@ -101,6 +118,29 @@ impl Watched {
             }
             Err(error) => self.keep("policy", &error),
         }
+    }
+
+    fn look_at_token_keys(&mut self) {
+        let (Some(file), Some(known)) = (&mut self.token_keys, self.shared.authority.tokens()) else {
+            return;
+        };
+        let parse = |text: String| Tokens::parse(known.settings().clone(), &text);
+        match file.read().and_then(|text| text.map(parse).transpose()) {
+            Ok(None) => {}
+            Ok(Some(tokens)) => {
+                info!(file = %file.path.display(), "new keys of tokens are in use");
+                let tokens = Arc::new(tokens);
+                self.shared.authority.believe(Arc::clone(&tokens));
+                self.revoke(|proof| matches!(proof, Proof::Token(key) if !tokens.has(key)));
+            }
+            Err(error) => self.keep("token_keys", &error),
+        }
+    }
+
+    /// Identities that are proven in this way do not count any more.
+    fn revoke(&self, is_void: impl Fn(&Proof) -> bool) {
+        let identities = self.shared.authority.identities();
+        identities.iter().filter(|who| is_void(who.proof())).for_each(|who| who.revoke());
     }
 
     fn keep(&self, kind: &'static str, error: &dyn std::fmt::Display) {

@@ -130,7 +130,7 @@ impl Room {
         guests.present.insert(number, Present { from: origin(from.ip()), _stay: stay });
         let identity = transport.identity().map(Arc::new);
         if let (Some(shared), Some(who)) = (&self.secured, &identity) {
-            shared.authority.connected(who);
+            shared.authority.know(who);
         }
         Guest {
             transport,

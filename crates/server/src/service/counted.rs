@@ -51,12 +51,12 @@ where
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
         let progress = request.extensions().get::<Caller>().map(|caller| caller.progress.clone());
         progress.iter().for_each(Progress::asked);
         let under_way = request.extensions().get::<Caller>().map(|caller| caller.connection.request());
-        if let Err(status) = authorize(&shared, &request) {
+        if let Err(status) = authorize(&shared, &mut request) {
             progress.iter().for_each(Progress::answered);
             return Box::pin(async move { Ok(status.into_http()) });
         }
@@ -80,18 +80,22 @@ where
     }
 }
 
-/// Whether the caller may use a method at all. What the request says is checked by the service.
-fn authorize(shared: &Shared, request: &http::Request<Body>) -> Result<(), Status> {
+/// Finds out who calls, and whether they may use a method at all. What the request says is checked by the service.
+fn authorize(shared: &Shared, request: &mut http::Request<Body>) -> Result<(), Status> {
     let access = match gate(request.uri().path()) {
         Some(Gate::Public) => return Ok(()),
         Some(Gate::Needs(access)) => access,
         // An unknown method of a service: only who may do something learns that there is none.
         None => Access::Anything,
     };
-    match request.extensions().get::<Caller>() {
-        Some(caller) => shared.authorize(caller.identity.as_deref(), &caller.address, &access),
-        None => shared.authorize(None, &"an unknown address", &access),
-    }
+    let Some(mut caller) = request.extensions().get::<Caller>().cloned() else {
+        return shared.authorize(None, &"an unknown address", &access);
+    };
+    caller.identity =
+        shared.identify(request.headers(), caller.identity.as_ref(), caller.address, &access)?;
+    shared.authorize(caller.identity.as_deref(), &caller.address, &access)?;
+    request.extensions_mut().insert(caller);
+    Ok(())
 }
 
 /// The body of an answer. Until it was sent, or nobody wants it any more, its connection has a request.

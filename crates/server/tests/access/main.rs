@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use centrifuge::{Managers, Tls};
 use centrifuge_core::id::ManagerId;
-use centrifuge_net::dial::Dialer;
+use centrifuge_net::dial::{Dialer, Security};
 use centrifuge_net::proto::v1;
 use centrifuge_server::{Config, RunningManager, TlsFiles};
 
@@ -68,7 +68,7 @@ impl Secured {
     }
 
     fn dialer(&self, tls: Tls) -> Dialer {
-        Dialer::secured(Some(tls))
+        Dialer::secured(Security { tls: Some(tls), token_file: None })
     }
 
     async fn create(&self, namespace: &str) {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use centrifuge::{Managers, Owner};
 use centrifuge_core::id::ManagerId;
+use centrifuge_net::dial::Channel;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use super::lists;
 use super::session::{Did, GRANT_TIMEOUT, Session, encode};

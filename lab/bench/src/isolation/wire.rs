@@ -1,5 +1,6 @@
 //! Messages as bytes: large lists are encoded once, and sent again and again under new numbers.
 
+use centrifuge_net::dial::Channel;
 use centrifuge_net::limits;
 use centrifuge_net::proto::v1;
 use prost::Message;
@@ -8,7 +9,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use crate::Result;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_harness::wait::poll;
+use centrifuge_net::dial::Channel;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use super::addresses::Addresses;

@@ -10,7 +10,7 @@ use centrifuge_net::tls::{
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
 /// Where the files are.
@@ -114,6 +114,9 @@ fn load(files: &TlsFiles, contents: Vec<FileContents>) -> Result<Loaded, TlsErro
         None => builder.with_no_client_auth(),
     };
     let mut grpc = builder.with_cert_resolver(Arc::new(Shown(pair)));
+    // No session is taken up again: every connection proves anew who is there, by what counts now.
+    grpc.session_storage = Arc::new(NoServerSessionStorage {});
+    grpc.send_tls13_tickets = 0;
     let mut http = grpc.clone();
     grpc.alpn_protocols = vec![HTTP_2.to_vec()];
     http.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod etcd;
 pub mod http;
+pub mod issuer;
 pub mod link;
 pub mod lock;
 pub mod managers;
@@ -16,6 +17,7 @@ pub mod wait;
 
 pub use cluster::Cluster;
 pub use etcd::{EtcdNodes, NodeOptions};
+pub use issuer::Issuer;
 pub use link::{Link, LinkMode};
 pub use lock::lock;
 pub use managers::{ManagerProcesses, StoreKind};

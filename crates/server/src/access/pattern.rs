@@ -273,6 +273,25 @@ mod tests {
     }
 
     #[test]
+    fn tokens_and_certificates_never_pass_for_each_other() {
+        let matches =
+            |pattern: &str, name: &str| WhoPattern::new(pattern).expect("a pattern").matches(name).is_some();
+        assert!(matches("token:alice", "token:alice"));
+        assert!(matches("token:system:serviceaccount:chat:*", "token:system:serviceaccount:chat:web"));
+        assert!(!matches("token:system:serviceaccount:chat:*", "token:system:serviceaccount:chat:web:x"));
+        assert!(matches("token:spiffe://prod/ops/**", "token:spiffe://prod/ops/eu/alice"));
+        assert!(matches("token:*@example.com", "token:alice@example.com"));
+        for (pattern, name) in
+            [("alice", "token:alice"), ("token:alice", "alice"), ("**", "token:alice"), ("*", "token:a")]
+        {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+        let bound = WhoPattern::new("token:system:serviceaccount:{namespace}:{name}").expect("a pattern");
+        let bindings = bound.matches("token:system:serviceaccount:chat:web").expect("a match");
+        assert_eq!(bindings, Bindings { name: Some("web".into()), namespace: Some("chat".into()) });
+    }
+
+    #[test]
     fn placeholders_stand_for_one_whole_part() {
         let bound = who("spiffe://prod/{namespace}/{name}", "spiffe://prod/chat/web-1").expect("a match");
         assert_eq!(bound, Bindings { name: Some("web-1".into()), namespace: Some("chat".into()) });

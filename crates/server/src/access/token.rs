@@ -176,3 +176,6 @@ fn names(algorithms: &[Algorithm]) -> String {
     let names = ALGORITHMS.iter().filter(|(algorithm, _)| algorithms.contains(algorithm));
     names.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests;

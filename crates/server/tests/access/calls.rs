@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge::Tls;
+use centrifuge::Security;
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::message::{Hello, OwnerToManager};
@@ -59,18 +59,24 @@ fn outcome(status: &Status) -> Outcome {
 }
 
 /// The status of a page.
-pub(crate) async fn get(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<u16> {
-    page(tls, address, path).await?.split(' ').nth(1)?.parse().ok()
+pub(crate) async fn get(security: &Security, address: std::net::SocketAddr, path: &str) -> Option<u16> {
+    page(security, address, path).await?.split(' ').nth(1)?.parse().ok()
 }
 
 /// A page, with its headers; `None`: no connection came about.
-pub(crate) async fn page(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<String> {
+pub(crate) async fn page(security: &Security, address: std::net::SocketAddr, path: &str) -> Option<String> {
+    let tls = security.tls.as_ref().expect("TLS");
     let mut config = (*tls.config().expect("files")).clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let stream = TcpStream::connect(address).await.expect("connected");
     let name = ServerName::try_from("localhost").expect("a name");
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let token = security.token_file.as_ref().map(|file| {
+        let token = std::fs::read_to_string(file).expect("a token");
+        format!("Authorization: Bearer {token}\r\n")
+    });
+    let token = token.unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     // The end of the stream may come without a word.

@@ -9,14 +9,19 @@ mod matrix;
 mod pki;
 mod reload;
 mod start;
+mod tokens;
 
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
-use centrifuge::{Managers, Tls};
+use centrifuge::{Managers, Security, Tls};
 use centrifuge_core::id::ManagerId;
-use centrifuge_net::dial::{Dialer, Security};
+use centrifuge_harness::Issuer;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
+use centrifuge_server::access::{TokenAlgorithm, TokenSettings};
 use centrifuge_server::{Config, RunningManager, TlsFiles};
+use serde_json::json;
 
 use pki::{Pair, Pki};
 
@@ -27,6 +32,7 @@ struct Secured {
     pki: Pki,
     manager: RunningManager,
     root: Pair,
+    issuer: Issuer,
     _store: tempfile::TempDir,
 }
 
@@ -47,19 +53,53 @@ fn config(pki: &Pki, server: &Pair) -> Config {
             crl: Some(pki.crl()),
         }),
         policy: Some(pki.policy()),
+        tokens: Some(token_settings(pki)),
         ..support::config()
+    }
+}
+
+/// Which tokens count.
+fn token_settings(pki: &Pki) -> TokenSettings {
+    TokenSettings {
+        keys: pki.path("keys.json"),
+        issuer: "https://issuer.example".to_owned(),
+        audience: "centrifuge".to_owned(),
+        algorithms: TokenAlgorithm::USUAL.to_vec(),
     }
 }
 
 impl Secured {
     async fn start(rules: &str) -> Secured {
         let pki = Pki::new();
+        let issuer = Issuer::new("first");
+        pki::replace(&pki.path("keys.json"), &Issuer::key_set(&[&issuer]));
         let server = pki.issue("manager", "localhost", HOUR);
         let root = pki.issue("root", "spiffe://test/root", HOUR);
         pki::replace(&pki.policy(), &policy(rules));
         let store = tempfile::tempdir().expect("a folder");
         let manager = support::start(store.path(), config(&pki, &server)).await;
-        Secured { pki, manager, root, _store: store }
+        Secured { pki, manager, root, issuer, _store: store }
+    }
+
+    /// What a client uses that has no certificate.
+    fn trusts(&self) -> Security {
+        Security { tls: Some(Tls::trusting(self.pki.ca())), token_file: None }
+    }
+
+    /// A file with a token for somebody, valid until so long from now. Whatever had that name before is replaced.
+    fn token(&self, file: &str, subject: &str, valid_for: Duration) -> PathBuf {
+        self.token_of(&self.issuer, file, subject, valid_for)
+    }
+
+    fn token_of(&self, issuer: &Issuer, file: &str, subject: &str, valid_for: Duration) -> PathBuf {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        // A Manager grants half a minute for clocks that differ.
+        let expires = (now + valid_for).as_secs().saturating_sub(30);
+        let TokenSettings { issuer: iss, audience: aud, .. } = token_settings(&self.pki);
+        let claims = json!({"iss": iss, "aud": aud, "sub": subject, "exp": expires});
+        let path = self.pki.path(&format!("{file}.jwt"));
+        pki::replace(&path, &issuer.sign(&claims));
+        path
     }
 
     /// The Managers, as somebody with a certificate reaches them.

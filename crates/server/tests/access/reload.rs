@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge::{Key, Owner};
+use centrifuge::{Key, Owner, Security};
 use centrifuge_net::proto::v1;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
@@ -11,9 +11,9 @@ use super::pki::replace;
 use super::{HOUR, Secured, policy};
 use crate::support::within;
 
-const OWNS: &str = "[[allow]]\nwho = [\"spiffe://test/pool/{name}\"]\nmay = [\"own\", \"lookup\"]\n\
+pub(crate) const OWNS: &str = "[[allow]]\nwho = [\"spiffe://test/pool/{name}\"]\nmay = [\"own\", \"lookup\"]\n\
                     namespaces = [\"pool\"]\nowner_names = [\"{name}\"]\n";
-const KEY: Key = Key(42);
+pub(crate) const KEY: Key = Key(42);
 
 async fn join(secured: &Secured, tls: centrifuge::Tls, name: &str) -> Owner {
     let owner = Owner::builder(secured.managers(tls), "pool").name(name).url("http://owner").join().await;
@@ -23,7 +23,7 @@ async fn join(secured: &Secured, tls: centrifuge::Tls, name: &str) -> Owner {
 }
 
 /// Begins a watch, which goes on until the stream is ended, by a status or without.
-async fn watch(secured: &Secured, tls: centrifuge::Tls) -> JoinHandle<Option<Status>> {
+pub(crate) async fn watch(secured: &Secured, tls: centrifuge::Tls) -> JoinHandle<Option<Status>> {
     let mut client = secured.dialer(tls).lookup(&secured.id()).expect("an address");
     let lookup = vec![1; 16].into();
     let request = v1::WatchRequest { namespace: "pool".into(), lookup, seq: 1, ..Default::default() };
@@ -160,13 +160,13 @@ async fn shown(secured: &Secured) -> Vec<u8> {
     session.peer_certificates().and_then(|chain| chain.first()).expect("a certificate").to_vec()
 }
 
-async fn scrape(secured: &Secured) -> String {
-    let tls = secured.pki.tls(&secured.root);
-    super::calls::page(&tls, secured.manager.http_addr(), "/metrics").await.unwrap_or_default()
+pub(crate) async fn scrape(secured: &Secured) -> String {
+    let shows = Security { tls: Some(secured.pki.tls(&secured.root)), token_file: None };
+    super::calls::page(&shows, secured.manager.http_addr(), "/metrics").await.unwrap_or_default()
 }
 
 /// Waits for something that takes a request to be seen.
-async fn wait(holds: impl AsyncFn() -> bool) {
+pub(crate) async fn wait(holds: impl AsyncFn() -> bool) {
     let seen = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -93,6 +93,9 @@ fn key(value: &Value, allowed: &[Algorithm]) -> Result<Option<Key>, String> {
         AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
             &[Algorithm::EdDSA]
         }
+        AlgorithmParameters::Other(_) => {
+            return Err(format!("cannot be read: it lacks what a key with the `kty` {kind} has"));
+        }
         _ => &[],
     };
     let is_its = |algorithm: &Algorithm| {

@@ -1,5 +1,6 @@
 //! Who may do what. One place decides, before anything else looks at a request, and ends the streams of those who may no longer.
 
+mod audit;
 mod authority;
 mod identity;
 mod pattern;
@@ -8,6 +9,7 @@ mod rules;
 mod token;
 pub(crate) mod watch;
 
+pub(crate) use audit::{AUDIT, AuditLimit};
 pub(crate) use authority::{Authority, Denial};
 pub(crate) use identity::{Identity, Proof};
 pub use policy::{Access, FileError, Permission, Policy};

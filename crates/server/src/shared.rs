@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tonic::Status;
 use tracing::warn;
 
-use crate::access::{Access, Authority, Denial, Identity, Permission};
+use crate::access::{AUDIT, Access, AuditLimit, Authority, Denial, Identity, Permission};
 use crate::admission::Admission;
 use crate::config::Limits;
 use crate::history::History;
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub warrants: Option<WarrantKey>,
     /// Who may do what.
     pub authority: Authority,
+    /// How many denials are logged.
+    pub audit: AuditLimit,
     /// What connections are inside of, if not in the clear.
     pub tls: Option<ServerTls>,
     /// Where they get there.
@@ -94,6 +96,7 @@ impl Shared {
             copier: Mutex::default(),
             warrants,
             authority: Authority::default(),
+            audit: AuditLimit::default(),
             tls,
             handshakes,
             limits,
@@ -143,7 +146,7 @@ impl Shared {
         self.authority.decide(who, access).map_err(|denial| self.deny(who, from, access, denial))
     }
 
-    /// Counts what is denied always, and logs it once per kind and minute. The status says nothing of what exists.
+    /// Counts what is denied always, and logs it unless there is a flood. The status says nothing of what exists.
     pub(crate) fn deny(
         &self,
         who: Option<&Identity>,
@@ -157,11 +160,12 @@ impl Shared {
             None => "any permission at all".to_owned(),
         };
         let name = who.map_or("(nobody)", Identity::name);
-        let place = access.namespace().map(|namespace| format!(" in `{}`", namespace.escape_default()));
-        let place = place.unwrap_or_default();
+        let namespace = access.namespace().unwrap_or_default().escape_default().to_string();
+        let place = if namespace.is_empty() { String::new() } else { format!(" in `{namespace}`") };
         self.metrics.denied.with([permission]).inc();
-        if let Some(suppressed) = self.quiet.admit(permission) {
-            warn!(target: "centrifuge::audit", who = name, %from, permission, place, reason = ?denial, suppressed, "denied");
+        if let Some(suppressed) = self.audit.admit() {
+            let owner = access.owner().unwrap_or_default().escape_default().to_string();
+            warn!(target: AUDIT, who = name, %from, what = permission, namespace, owner, why = ?denial, suppressed, "denied");
         }
         match denial {
             Denial::Anonymous => Status::unauthenticated(format!(

@@ -5,14 +5,12 @@ mod support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use centrifuge_core::id::Secret;
-use centrifuge_net::convert::write_session;
-use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::Limits;
 use centrifuge_server::{Config, RunningManager};
 use support::{
-    Seen, TestOwner, config, create, eventually, lookup, metric, owner, page, start, watch_request, within,
+    Seen, TestOwner, absurd_messages, config, create, eventually, hostile_hello, lookup, metric, owner, page,
+    start, watch_request, within,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,33 +38,7 @@ async fn refused(at: SocketAddr, messages: Vec<v1::OwnerMessage>) -> Status {
 }
 
 fn hello(change: impl FnOnce(&mut v1::Hello)) -> v1::OwnerMessage {
-    let mut hello = v1::Hello {
-        namespace: "presence".into(),
-        session: write_session(credential::session_of(&Secret([1; 32]))),
-        secret: vec![1; 32].into(),
-        version: 2,
-        number: 1,
-        name: "mallory".into(),
-        ..v1::Hello::default()
-    };
-    change(&mut hello);
-    v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) }
-}
-
-fn held(generation: u64) -> v1::HeldLease {
-    v1::HeldLease { first: 0, last: 9, generation, state_since: generation, warrant: None }
-}
-
-fn report(change: impl FnOnce(&mut v1::Report)) -> v1::OwnerMessage {
-    let mut report = v1::Report {
-        namespace: "presence".into(),
-        session: write_session(credential::session_of(&Secret([1; 32]))),
-        conversation: vec![2; 16].into(),
-        seq: 1,
-        ..v1::Report::default()
-    };
-    change(&mut report);
-    v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Report(report)) }
+    hostile_hello("presence", "mallory", change)
 }
 
 async fn hostile_count(manager: &RunningManager, kind: &str) -> f64 {
@@ -86,23 +58,7 @@ async fn absurd_fields_end_the_stream_and_name_the_field() {
     create(at, "presence").await;
     let mut honest = TestOwner::start(at, "presence", "alpha");
     honest.until(Seen::holds_everything).await;
-    let bad_range = v1::HeldLease { first: 9, last: 3, generation: 1, state_since: 1, warrant: None };
-    let cases = [
-        ("kind", v1::OwnerMessage { kind: None }),
-        ("hello.namespace", hello(|hello| hello.namespace = "No Label".into())),
-        ("hello.session", hello(|hello| hello.session = vec![1; 15].into())),
-        ("hello.url", hello(|hello| hello.url = "u".repeat(1 << 20))),
-        ("report.seq", report(|report| report.seq = 0)),
-        ("report.held[0].last", report(|report| report.held = vec![bad_range])),
-        ("hello.url", hello(|hello| hello.url = "http://a\n2026-11-17 INFO forged".into())),
-        ("hello.name", hello(|hello| hello.name = "mallory\u{202e}".into())),
-        ("report.held[1]", report(|report| report.held = vec![held(1), held(1)])),
-        (
-            "report.held[0].state_since",
-            report(|report| report.held = vec![v1::HeldLease { state_since: 9, ..held(1) }]),
-        ),
-        ("report.held", report(|report| report.held = vec![v1::HeldLease::default(); 200_000])),
-    ];
+    let cases = absurd_messages("presence", "mallory");
     let count = cases.len();
     for (field, message) in cases {
         let status = refused(at, vec![message]).await;

@@ -91,6 +91,15 @@ impl Access {
             Access::Everywhere(_) | Access::Somewhere(_) | Access::Anything => None,
         }
     }
+
+    /// The name that an Owner wants.
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Access::Own { name, .. } => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// The rules of a file.

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 use super::{Held, identity, remote};
-use crate::access::{Access, Guarded, Identity, Permission};
+use crate::access::{AUDIT, Access, Guarded, Identity, Permission};
 use crate::inbox::Inbox;
 use crate::shared::Shared;
 use crate::store::backup::encode_backup;
@@ -41,8 +41,6 @@ const CONFIGURE_TRIES: usize = 16;
 const COMMIT_LOOK: Duration = Duration::from_millis(250);
 const COMMIT_LOOKS: u32 = 8;
 
-/// What operators did and were denied is logged under this target.
-const AUDIT: &str = "centrifuge::audit";
 /// How much of an operator's name the history keeps.
 const LONGEST_NAME: usize = 256;
 
@@ -140,8 +138,10 @@ impl AdminService {
     {
         let Admitted { message, asker, _room } = self.admit(request)?;
         let command = asker.sign(message.try_into()?);
-        self.check_target(&command)?;
-        let outcome = self.commit(command.clone()).await;
+        let outcome = match self.check_target(&command) {
+            Ok(()) => self.commit(command.clone()).await,
+            refused => refused,
+        };
         self.audit(&asker, &command, &outcome);
         outcome
     }
@@ -155,8 +155,10 @@ impl AdminService {
         match outcome {
             Ok(()) => info!(target: AUDIT, who, %from, what, %namespace, owner, "done"),
             Err(status) => {
-                let why = status.message();
-                warn!(target: AUDIT, who, %from, what, %namespace, owner, why, "not done");
+                if let Some(suppressed) = self.shared.audit.admit() {
+                    let why = status.message();
+                    warn!(target: AUDIT, who, %from, what, %namespace, owner, why, suppressed, "not done");
+                }
             }
         }
     }

@@ -33,21 +33,29 @@ pub(crate) enum Outcome {
 
 /// Calls a method with the bytes of a request; every method is called as one with streams both ways, which all of them can be.
 pub(crate) async fn call(dialer: &Dialer, manager: &ManagerId, path: &str, message: Vec<u8>) -> Outcome {
+    match ask(dialer, manager, path, message).await {
+        Ok(_) => Outcome::LetIn,
+        Err(status) => outcome(&status),
+    }
+}
+
+/// Calls a method with the bytes of a request; gives the first reply.
+pub(crate) async fn ask(
+    dialer: &Dialer,
+    manager: &ManagerId,
+    path: &str,
+    message: Vec<u8>,
+) -> Result<Option<Bytes>, Status> {
     let channel = dialer.channel(manager).expect("an address");
     let mut client = tonic::client::Grpc::new(channel);
-    if client.ready().await.is_err() {
-        return Outcome::NoConnection;
-    }
+    client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
     let path: PathAndQuery = path.parse().expect("a path");
     let request = Request::new(tokio_stream::once(Bytes::from(message)));
     let answered = async {
         let mut replies = client.streaming(request, path, RawCodec).await?.into_inner();
         replies.message().await
     };
-    match tokio::time::timeout(Duration::from_secs(20), answered).await.expect("an answer in time") {
-        Ok(_) => Outcome::LetIn,
-        Err(status) => outcome(&status),
-    }
+    tokio::time::timeout(Duration::from_secs(20), answered).await.expect("an answer in time")
 }
 
 fn outcome(status: &Status) -> Outcome {

@@ -4,7 +4,9 @@
 #[allow(unused_imports)]
 mod support;
 
+mod audit;
 mod calls;
+mod hostile;
 mod matrix;
 mod pki;
 mod reload;

@@ -16,7 +16,7 @@ use super::{HOUR, Secured};
 
 /// What a caller needs for a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Needs {
+pub(crate) enum Needs {
     In(Permission),
     /// In all namespaces.
     Everywhere(Permission),
@@ -34,7 +34,7 @@ struct Somebody {
 }
 
 /// Every method of our services.
-fn methods() -> Vec<String> {
+pub(crate) fn methods() -> Vec<String> {
     let files = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("descriptors").file;
     let mut paths = Vec::new();
     for file in &files {
@@ -46,13 +46,13 @@ fn methods() -> Vec<String> {
     paths
 }
 
-/// A request that would do something in the namespace `mine`, and what it needs. A method that is not here fails the test.
-fn request(path: &str) -> (Vec<u8>, Needs) {
+/// A request that would do something in a namespace, and what it needs. A method that is not here fails the test.
+pub(crate) fn request(path: &str, namespace: &str) -> (Vec<u8>, Needs) {
     use Permission::{Administer, Lookup, Operate, Own, View};
-    let (namespace, owner, why) = ("mine".to_owned(), "nobody".to_owned(), String::new());
+    let (namespace, owner, why) = (namespace.to_owned(), "nobody".to_owned(), String::new());
     let all = Some(v1::KeyRange { first: 0, last: u64::MAX });
     let (message, needs) = match path {
-        "/centrifuge.v1.Owner/Session" => (hello("mine", "a-1"), Needs::In(Own)),
+        "/centrifuge.v1.Owner/Session" => (hello(&namespace, "a-1"), Needs::In(Own)),
         "/centrifuge.v1.Lookup/Watch" => {
             let lookup = vec![1; 16];
             (
@@ -85,7 +85,7 @@ fn request(path: &str) -> (Vec<u8>, Needs) {
             (request.encode_to_vec(), Needs::In(Administer))
         }
         "/centrifuge.v1.Admin/DeleteNamespace" => {
-            let namespace = "mine-gone".to_owned();
+            let namespace = format!("{namespace}-gone");
             (v1::DeleteNamespaceRequest { namespace }.encode_to_vec(), Needs::In(Administer))
         }
         "/centrifuge.v1.Admin/Freeze" => {
@@ -206,7 +206,7 @@ async fn only_what_the_policy_allows_succeeds() {
     for somebody in &everybody {
         let dialer = Dialer::secured(somebody.shows.clone());
         for path in methods() {
-            let (message, needs) = request(&path);
+            let (message, needs) = request(&path, "mine");
             let outcome = call(&dialer, &secured.id(), &path, message).await;
             cells += 1;
             if (outcome == Outcome::LetIn) != somebody.is_allowed(needs) {

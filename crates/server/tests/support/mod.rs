@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Url};
+use centrifuge_core::id::{Generation, ManagerId, Namespace, OwnerName, Secret, Url};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::RoleName;
 use centrifuge_core::message::{ManagerToOwner, OwnerToManager, RefusedReason};
@@ -16,6 +16,7 @@ use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_harness::http;
 pub use centrifuge_harness::wait::{eventually, within};
+use centrifuge_net::convert::write_session;
 use centrifuge_net::credential;
 use centrifuge_net::driver::{Driver, Host};
 use centrifuge_net::proto::v1;
@@ -114,6 +115,58 @@ pub fn watch_request(namespace: &str, number: u8) -> v1::WatchRequest {
         position: None,
         term: 0,
     }
+}
+
+/// The hello of somebody who means no good.
+pub fn hostile_hello(namespace: &str, name: &str, change: impl FnOnce(&mut v1::Hello)) -> v1::OwnerMessage {
+    let mut hello = v1::Hello {
+        namespace: namespace.to_owned(),
+        session: write_session(credential::session_of(&Secret([1; 32]))),
+        secret: vec![1; 32].into(),
+        version: 2,
+        number: 1,
+        name: name.to_owned(),
+        ..v1::Hello::default()
+    };
+    change(&mut hello);
+    v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Hello(hello)) }
+}
+
+/// Messages that no Owner would send, each with the field that a Manager blames.
+pub fn absurd_messages(namespace: &str, name: &str) -> Vec<(&'static str, v1::OwnerMessage)> {
+    let hello = |change: fn(&mut v1::Hello)| hostile_hello(namespace, name, change);
+    let report = |change: fn(&mut v1::Report)| {
+        let mut report = v1::Report {
+            namespace: namespace.to_owned(),
+            session: write_session(credential::session_of(&Secret([1; 32]))),
+            conversation: vec![2; 16].into(),
+            seq: 1,
+            ..v1::Report::default()
+        };
+        change(&mut report);
+        v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Report(report)) }
+    };
+    const HELD: v1::HeldLease =
+        v1::HeldLease { first: 0, last: 9, generation: 1, state_since: 1, warrant: None };
+    vec![
+        ("kind", v1::OwnerMessage { kind: None }),
+        ("hello.namespace", hello(|hello| hello.namespace = "No Label".into())),
+        ("hello.session", hello(|hello| hello.session = vec![1; 15].into())),
+        ("hello.url", hello(|hello| hello.url = "u".repeat(1 << 20))),
+        ("report.seq", report(|report| report.seq = 0)),
+        (
+            "report.held[0].last",
+            report(|report| report.held = vec![v1::HeldLease { first: 9, last: 3, ..HELD }]),
+        ),
+        ("hello.url", hello(|hello| hello.url = "http://a\n2026-11-17 INFO forged".into())),
+        ("hello.name", hello(|hello| hello.name += "\u{202e}")),
+        ("report.held[1]", report(|report| report.held = vec![HELD, HELD])),
+        (
+            "report.held[0].state_since",
+            report(|report| report.held = vec![v1::HeldLease { state_since: 9, ..HELD }]),
+        ),
+        ("report.held", report(|report| report.held = vec![v1::HeldLease::default(); 200_000])),
+    ]
 }
 
 /// A page of the Manager's HTTP port: its status line and its body.

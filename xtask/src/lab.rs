@@ -14,6 +14,14 @@ pub(crate) fn chaos(workspace: &Workspace, command: &str, arguments: &[String]) 
     become_program(workspace, "centrifuge-chaos", &words, wants_etcd(arguments))
 }
 
+/// Runs the tests that make up their own input, with so many cases each.
+pub(crate) fn fuzz(workspace: &Workspace, cases: u32) -> Result<()> {
+    let words = "test --release -p centrifuge-server --lib -- access::fuzz --nocapture";
+    let mut command = workspace.cargo(words.split(' '));
+    command.env("PROPTEST_CASES", cases.to_string());
+    replace_process(command)
+}
+
 /// Comes back only if that cannot be done: otherwise this process is the program from then on, so that signals and the exit
 /// status are its own.
 fn become_program(

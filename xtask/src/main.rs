@@ -1,4 +1,4 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `picture`, `tools`, `chaos`, `failover`, `bench`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `picture`, `tools`, `fuzz`, `chaos`, `failover`, `bench`, `etcd-churn`.
 
 mod ci;
 mod claims;
@@ -63,6 +63,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Puts changed and random tokens, keys, policies and certificates into whatever reads them
+    Fuzz {
+        /// How many of each
+        #[arg(long, default_value_t = 200_000)]
+        cases: u32,
+    },
     /// Runs a pool of real processes under faults and checks that every promise was kept; `--help` lists what can be set
     #[command(disable_help_flag = true)]
     Chaos(Forwarded),
@@ -104,6 +110,7 @@ fn run(command: Command) -> Result<()> {
         Command::Lines => lines::run(&workspace),
         Command::Tools => tools::run(),
         Command::EtcdChurn { commits, json } => etcd_churn::run(&workspace, commits, json),
+        Command::Fuzz { cases } => lab::fuzz(&workspace, cases),
         Command::Chaos(forwarded) => lab::chaos(&workspace, "chaos", &forwarded.arguments),
         Command::Bench(forwarded) => lab::bench(&workspace, &forwarded.arguments),
         Command::Failover(forwarded) => lab::chaos(&workspace, "failover", &forwarded.arguments),

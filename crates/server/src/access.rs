@@ -2,6 +2,8 @@
 
 mod audit;
 mod authority;
+#[cfg(test)]
+mod fuzz;
 mod identity;
 mod pattern;
 mod policy;

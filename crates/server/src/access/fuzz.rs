@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::SystemTime;
 
 use centrifuge_harness::Issuer;
-use centrifuge_net::tls::read_certificate;
+use centrifuge_harness::pki::Authority;
+use centrifuge_net::tls::{FileContents, read_certificate, read_certificates};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use rcgen::{CertificateParams, KeyPair, SanType};
 use serde_json::json;
 
 use super::pattern::{Bindings, NamePattern, WhoPattern};
@@ -121,9 +122,12 @@ namespaces = ["*"]
 
 /// A certificate with names of each kind.
 static CERTIFICATE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let mut params = CertificateParams::new(vec!["owner.example".to_owned()]).expect("a name");
-    params.subject_alt_names.push(SanType::URI("spiffe://prod/chat/a".try_into().expect("ASCII")));
-    params.self_signed(&KeyPair::generate().expect("a key")).expect("signed").der().to_vec()
+    let names = ["owner.example".to_owned(), "spiffe://prod/chat/a".to_owned()];
+    let (from, to) = (SystemTime::UNIX_EPOCH, SystemTime::now());
+    let issued =
+        Authority::new("an authority").and_then(|ca| ca.issue(&names, "nobody", from, to)).expect("issued");
+    let file = FileContents { path: PathBuf::new(), bytes: issued.cert.into_bytes() };
+    read_certificates(&file).expect("a certificate")[0].to_vec()
 });
 
 /// Whether a text matches a glob, slowly and surely.

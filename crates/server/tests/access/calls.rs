@@ -1,6 +1,5 @@
 //! Calls of every method, whatever it is called: bytes go, and what matters is whether they were let in.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge::Security;
@@ -10,14 +9,11 @@ use centrifuge_core::message::{Hello, OwnerToManager};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
+use centrifuge_harness::http::page_by;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
@@ -66,30 +62,9 @@ fn outcome(status: &Status) -> Outcome {
     }
 }
 
-/// The status of a page.
+/// The status of a page; `None`: no connection came about.
 pub(crate) async fn get(security: &Security, address: std::net::SocketAddr, path: &str) -> Option<u16> {
-    page(security, address, path).await?.split(' ').nth(1)?.parse().ok()
-}
-
-/// A page, with its headers; `None`: no connection came about.
-pub(crate) async fn page(security: &Security, address: std::net::SocketAddr, path: &str) -> Option<String> {
-    let tls = security.tls.as_ref().expect("TLS");
-    let mut config = (*tls.config().expect("files")).clone();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let stream = TcpStream::connect(address).await.expect("connected");
-    let name = ServerName::try_from("localhost").expect("a name");
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
-    let token = security.token_file.as_ref().map(|file| {
-        let token = std::fs::read_to_string(file).expect("a token");
-        format!("Authorization: Bearer {token}\r\n")
-    });
-    let token = token.unwrap_or_default();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = Vec::new();
-    // The end of the stream may come without a word.
-    let _ = stream.read_to_end(&mut answer).await;
-    (!answer.is_empty()).then(|| String::from_utf8_lossy(&answer).into_owned())
+    page_by(security, address, path).await.ok()?.0.split(' ').nth(1)?.parse().ok()
 }
 
 /// The first message of an Owner.

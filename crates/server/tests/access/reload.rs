@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use centrifuge::{Key, Owner, Security};
+use centrifuge::{Key, Owner};
+use centrifuge_harness::http::secure_page;
 use centrifuge_net::proto::v1;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
@@ -161,8 +162,8 @@ async fn shown(secured: &Secured) -> Vec<u8> {
 }
 
 pub(crate) async fn scrape(secured: &Secured) -> String {
-    let shows = Security { tls: Some(secured.pki.tls(&secured.root)), token_file: None };
-    super::calls::page(&shows, secured.manager.http_addr(), "/metrics").await.unwrap_or_default()
+    let tls = secured.pki.tls(&secured.root);
+    secure_page(&tls, secured.manager.http_addr(), "/metrics").await.unwrap_or_default().1
 }
 
 /// Waits for something that takes a request to be seen.

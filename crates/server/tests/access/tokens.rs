@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use centrifuge::{Managers, Owner, Security};
 use centrifuge_harness::Issuer;
+use centrifuge_harness::http::page_by;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_server::Config;
 use tonic::{Code, Status};
 
-use super::calls::page;
 use super::pki::{Pki, replace};
 use super::reload::{KEY, scrape, wait};
 use super::{HOUR, Secured, policy, token_settings};
@@ -123,9 +123,9 @@ async fn a_bad_token_is_refused_in_words_on_both_ports() {
     let refused = admin.status(v1::StatusRequest {}).await.expect_err("refused");
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     assert!(refused.message().contains("the token proves nothing: its header cannot be used"), "{refused}");
-    let page = page(&security, secured.manager.http_addr(), "/status").await.expect("a page");
-    assert!(page.starts_with("HTTP/1.1 401") && page.contains("the token proves nothing"), "{page}");
-    assert!(!page.contains("secret") && !refused.message().contains("secret"), "{page}{refused}");
+    let page = page_by(&security, secured.manager.http_addr(), "/status").await.expect("a page");
+    assert!(page.0.starts_with("HTTP/1.1 401") && page.1.contains("the token proves nothing"), "{page:?}");
+    assert!(!page.1.contains("secret") && !refused.message().contains("secret"), "{page:?}{refused}");
     secured.manager.shutdown().await;
 }
 

@@ -9,6 +9,7 @@ mod wire;
 use std::time::{Duration, Instant};
 
 use centrifuge_harness::{Process, Samples};
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::limits;
 use centrifuge_net::proto::v1;
 use clap::{Args, ValueEnum};
@@ -21,7 +22,7 @@ pub(crate) use self::hostile::{HostilePart, run as run_hostile};
 use self::session::Session;
 use crate::output::{Format, hundredths, table_of};
 use crate::process::{Orders, Part, ask};
-use crate::testbed::MeasuredManager;
+use crate::testbed::{ClientFiles, MeasuredManager};
 use crate::{Failure, Result, count};
 
 /// Where the honest Owner is.
@@ -145,6 +146,32 @@ pub(crate) enum Pacing {
     Flood,
 }
 
+/// An honest Owner in a namespace of its own, measured while something else keeps a Manager busy.
+pub(crate) struct HonestOwner {
+    process: Process,
+}
+
+impl HonestOwner {
+    /// Joins, however long that takes. Its namespace is made for it.
+    pub(crate) async fn join(manager: &MeasuredManager) -> Result<HonestOwner> {
+        let mut process = Part::Quiet(QuietPart::at(manager)).start()?;
+        ask_within::<()>(&mut process, Order::Prepare, CHILD_TIMEOUT).await?;
+        Ok(HonestOwner { process })
+    }
+
+    /// Makes its namespace, before anything keeps the Manager busy.
+    pub(crate) async fn prepare(manager: &MeasuredManager) -> Result<()> {
+        manager.create_namespace(QUIET, None).await
+    }
+
+    /// Renews for so long; gives how long renewals waited.
+    pub(crate) async fn renew(&mut self, seconds: u64) -> Result<Samples> {
+        let timeout = CHILD_TIMEOUT + Duration::from_secs(seconds);
+        let renewed: Renewed = ask_within(&mut self.process, Order::Measure { seconds }, timeout).await?;
+        Ok(with_held_up(&renewed.waits, INTERVAL))
+    }
+}
+
 /// What a client should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Order {
@@ -203,7 +230,7 @@ async fn measure(case: Case, args: &IsolationArgs, baseline: Option<u64>) -> Res
         pieces = ask_within(process, Order::Prepare, CHILD_TIMEOUT).await?;
     }
     // Last, because it does not renew while it waits for the others.
-    let mut quiet = Part::Quiet(QuietPart { manager: address() }).start()?;
+    let mut quiet = Part::Quiet(QuietPart::at(&manager)).start()?;
     ask_within::<()>(&mut quiet, Order::Prepare, CHILD_TIMEOUT).await?;
 
     let before = manager.read_meter().await?;
@@ -272,11 +299,20 @@ fn words(rows: &[Value]) -> String {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct QuietPart {
     manager: String,
+    files: ClientFiles,
+}
+
+impl QuietPart {
+    /// An Owner of this Manager.
+    fn at(manager: &MeasuredManager) -> QuietPart {
+        QuietPart { manager: manager.address().to_owned(), files: manager.client_files() }
+    }
 }
 
 /// The honest Owner: renews its leases at a steady pace, and notes how long each answer takes.
 pub(crate) async fn run_quiet(part: QuietPart) -> Result<()> {
-    let mut session = Session::join(&part.manager, QUIET, "honest").await?;
+    let dialer = Dialer::secured(part.files.security());
+    let mut session = Session::join(&dialer, &part.manager, QUIET, "honest").await?;
     session.divide(LEASES).await?;
     let mut orders = Orders::new();
     while let Some(order) = orders.next().await {

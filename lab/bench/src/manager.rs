@@ -1,5 +1,7 @@
 //! `centrifuge-bench manager`: the testbed of Centrifuge §5.2 over real connections, and what the Manager costs in it.
 
+mod tls;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use centrifuge::{Key, KeyRange};
@@ -18,7 +20,7 @@ use crate::{Failure, Result, count, duration};
 /// The paper restarts all Owners, and then all Lookups, within this time.
 const PAPER_PACE: Duration = Duration::from_secs(32 * 60);
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ManagerBenchArgs {
     /// How many Owners
     #[arg(long, default_value_t = 200, value_parser = count)]
@@ -41,12 +43,21 @@ pub(crate) struct ManagerBenchArgs {
     /// How many processes the clients are divided among
     #[arg(long, default_value_t = 4, value_parser = count)]
     processes: usize,
+    /// Measures what TLS costs instead: renewals beside plain text, and many clients that come back after a restart
+    #[arg(long)]
+    tls: bool,
+    /// How many Lookups come back at once after the Manager's restart, with --tls
+    #[arg(long, default_value_t = 10_000, value_parser = count, requires = "tls")]
+    reconnecting: usize,
     #[command(flatten)]
     format: Format,
 }
 
 pub(crate) async fn run(args: ManagerBenchArgs) -> Result<()> {
-    args.format.print(&measure(&args).await?, words);
+    match args.tls {
+        true => args.format.print(&tls::measure(&args).await?, tls::words),
+        false => args.format.print(&measure(&args).await?, words),
+    }
     Ok(())
 }
 

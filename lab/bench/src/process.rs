@@ -122,11 +122,10 @@ impl<O: DeserializeOwned> Orders<O> {
     }
 }
 
-/// Starts a Manager on a store, waits until it leads, and returns where it serves gRPC and HTTP.
-pub(crate) async fn start_manager(store: &[&str]) -> Result<(Process, String, SocketAddr)> {
+/// Starts a Manager, waits until it leads, and returns where it serves gRPC and HTTP.
+pub(crate) async fn start_manager(arguments: &[String]) -> Result<(Process, String, SocketAddr)> {
     let mut command = command(std::env::current_exe()?);
-    command.args(["manager-process", "--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
-    let mut manager = Process::start(command.args(store).stdout(Stdio::piped()))?;
+    let mut manager = Process::start(command.arg("manager-process").args(arguments).stdout(Stdio::piped()))?;
     let ready = manager.ready().await?;
     let (grpc, http) = ready.split_once(' ').ok_or("a Manager has two addresses")?;
     Ok((manager, grpc.to_owned(), http.parse()?))

@@ -2,11 +2,13 @@
 
 mod clients;
 mod meter;
+mod secured;
 
 use std::time::{Duration, Instant};
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_harness::Process;
+use centrifuge_harness::signals::Signal;
 use centrifuge_net::dial::Channel;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
@@ -17,6 +19,7 @@ use tempfile::TempDir;
 
 pub(crate) use self::clients::{ClientsPart, Counted, Kind, Order, make_room, run as run_clients};
 pub(crate) use self::meter::{Cost, Meter, Reading};
+pub(crate) use self::secured::{ClientFiles, Secured};
 use crate::process::{Part, ask_all, start_manager};
 use crate::{Failure, Result};
 
@@ -37,9 +40,12 @@ pub(crate) fn owner_url(name: &str) -> String {
 
 /// The Manager that is measured, in a process of its own; that ends, and its store is deleted, when this is dropped.
 pub(crate) struct MeasuredManager {
-    // The process goes before its directory.
+    // The process goes before its files.
     process: Process,
     _directory: Option<TempDir>,
+    secured: Option<Secured>,
+    /// What it is started with, but for its addresses.
+    arguments: Vec<String>,
     id: ManagerId,
     meter: Meter,
     dialer: Dialer,
@@ -48,17 +54,53 @@ pub(crate) struct MeasuredManager {
 impl MeasuredManager {
     /// Starts the process on a file of its own, and waits until it leads.
     pub(crate) async fn start() -> Result<MeasuredManager> {
+        MeasuredManager::start_inside(None).await
+    }
+
+    /// The same inside TLS, if there is something to do that with.
+    pub(crate) async fn start_inside(secured: Option<Secured>) -> Result<MeasuredManager> {
         let directory = tempfile::tempdir()?;
         let store = directory.path().join("centrifuge.db").display().to_string();
-        let manager = MeasuredManager::start_on(&["--store", &store]).await?;
+        let manager = MeasuredManager::start_by(&["--store", &store], secured).await?;
         Ok(MeasuredManager { _directory: Some(directory), ..manager })
     }
 
-    /// The same on a store that somebody else looks after.
+    /// The same in the clear, on a store that somebody else looks after.
     pub(crate) async fn start_on(store: &[&str]) -> Result<MeasuredManager> {
-        let (process, address, http) = start_manager(store).await?;
-        let (id, meter) = (ManagerId::from(address.as_str()), Meter { process: process.id(), http });
-        Ok(MeasuredManager { process, _directory: None, id, meter, dialer: Dialer::new() })
+        MeasuredManager::start_by(store, None).await
+    }
+
+    async fn start_by(store: &[&str], secured: Option<Secured>) -> Result<MeasuredManager> {
+        let mut arguments: Vec<String> = store.iter().map(|word| (*word).to_owned()).collect();
+        arguments.extend(secured.iter().flat_map(Secured::arguments));
+        let (process, address, http) = start_manager(&at(&arguments, "127.0.0.1:0", "127.0.0.1:0")).await?;
+        let security = secured.as_ref().map(Secured::client).unwrap_or_default().security();
+        let (id, dialer) = (ManagerId::from(address.as_str()), Dialer::secured(security.clone()));
+        let meter = Meter { process: process.id(), http, security };
+        Ok(MeasuredManager { process, _directory: None, secured, arguments, id, meter, dialer })
+    }
+
+    /// Kills the process and starts another at the same addresses, on the same store; waits until that leads.
+    pub(crate) async fn restart(&mut self) -> Result<()> {
+        self.process.signal(Signal::KILL)?;
+        while self.process.ended()?.is_none() {
+            tokio::time::sleep(POLL_INTERVAL / 10).await;
+        }
+        let arguments = at(&self.arguments, self.id.as_str(), &self.meter.http.to_string());
+        let (process, ..) = start_manager(&arguments).await?;
+        self.meter.process = process.id();
+        self.process = process;
+        Ok(())
+    }
+
+    /// What clients trust and show.
+    pub(crate) fn client_files(&self) -> ClientFiles {
+        self.secured.as_ref().map(Secured::client).unwrap_or_default()
+    }
+
+    /// What it has counted since it was started last, as text.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        self.meter.metrics().await
     }
 
     /// Where clients reach it.
@@ -92,6 +134,12 @@ impl MeasuredManager {
     }
 }
 
+/// The arguments of a Manager at these addresses.
+fn at(arguments: &[String], grpc: &str, http: &str) -> Vec<String> {
+    let addresses = ["--grpc-listen", grpc, "--http-listen", http].map(str::to_owned);
+    [&addresses, arguments].concat()
+}
+
 /// What the Manager says of the pool.
 pub(crate) async fn pool_status(mut admin: AdminClient<Channel>) -> Result<v1::NamespaceStatus> {
     let request = v1::ListNamespacesRequest { namespace: Some(NAMESPACE.to_owned()) };
@@ -120,9 +168,21 @@ pub(crate) struct Testbed {
 impl Testbed {
     /// Starts the processes and creates the namespace; clients start by an order.
     pub(crate) async fn start(shares: &[Share], settings: v1::Settings) -> Result<Testbed> {
-        let manager = MeasuredManager::start().await?;
+        Testbed::start_inside(None, shares, settings).await
+    }
+
+    /// The same inside TLS, if there is something to do that with.
+    pub(crate) async fn start_inside(
+        secured: Option<Secured>,
+        shares: &[Share],
+        settings: v1::Settings,
+    ) -> Result<Testbed> {
+        let manager = MeasuredManager::start_inside(secured).await?;
         manager.create_namespace(NAMESPACE, Some(settings)).await?;
-        let part = |share| Part::Clients(ClientsPart { manager: manager.address().to_owned(), share });
+        let part = |share| {
+            let (manager, files) = (manager.address().to_owned(), manager.client_files());
+            Part::Clients(ClientsPart { manager, files, share })
+        };
         let clients = shares.iter().map(|share| part(*share).start()).collect::<Result<_, _>>()?;
         let owners = shares.iter().map(|share| share.owners).sum();
         let lookups = shares.iter().map(|share| share.lookups).sum();

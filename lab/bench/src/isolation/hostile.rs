@@ -64,7 +64,7 @@ pub(crate) async fn run(part: HostilePart) -> Result<()> {
     if part.kind == Kind::Joins {
         make_room(part.pieces)?;
     } else {
-        let session = session.insert(Session::join(&part.manager, LOUD, "hostile").await?);
+        let session = session.insert(Session::join(&Dialer::new(), &part.manager, LOUD, "hostile").await?);
         let is_large = matches!(part.kind, Kind::Renewals | Kind::Lookups);
         session.divide(if is_large { part.pieces } else { 1 }).await?;
         if part.kind == Kind::Lookups {

@@ -34,10 +34,9 @@ pub(super) struct Session {
 
 impl Session {
     /// Joins a namespace on a connection of its own.
-    pub(super) async fn join(manager: &str, namespace: &str, name: &str) -> Result<Session> {
+    pub(super) async fn join(dialer: &Dialer, manager: &str, namespace: &str, name: &str) -> Result<Session> {
         let credential = credential::draw()?;
-        let channel = Dialer::new().channel(&ManagerId::from(manager));
-        let channel = channel?;
+        let channel = dialer.channel(&ManagerId::from(manager))?;
         let (sender, messages) = mpsc::channel(1);
         let fields = v1::Report {
             namespace: namespace.to_owned(),

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{NAMESPACE, Share, owner_name, owner_url};
+use super::{ClientFiles, NAMESPACE, Share, owner_name, owner_url};
 use crate::process::Orders;
 use crate::{Failure, Result};
 
@@ -29,6 +29,7 @@ const MAX_STARTING: usize = 32;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ClientsPart {
     pub(crate) manager: String,
+    pub(crate) files: ClientFiles,
     pub(crate) share: Share,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Counted {
 pub(crate) async fn run(part: ClientsPart) -> Result<()> {
     let mut random = Random::from_number(u64::from(std::process::id()));
     let clients = Arc::new(Clients {
-        managers: Managers::list([&part.manager])?,
+        managers: part.files.security().tls.into_iter().fold(Managers::list([&part.manager])?, Managers::tls),
         first_owner: part.share.first_owner,
         owners: (0..part.share.owners).map(|_| Mutex::default()).collect(),
         lookups: (0..part.share.lookups).map(|_| Mutex::default()).collect(),

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use centrifuge_harness::http::page;
+use centrifuge_harness::http::page_by;
+use centrifuge_net::dial::Security;
 
 use crate::{Failure, Result};
 
@@ -15,6 +16,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) struct Meter {
     pub(super) process: u32,
     pub(super) http: SocketAddr,
+    pub(super) security: Security,
 }
 
 /// What it had cost by a moment.
@@ -48,9 +50,7 @@ pub(crate) struct Cost {
 
 impl Meter {
     pub(crate) async fn read(&self) -> Result<Reading> {
-        let (_, text) = page(self.http, "/metrics")
-            .await
-            .map_err(|error| format!("the Manager's metrics at {} cannot be read: {error}", self.http))?;
+        let text = self.metrics().await?;
         // The name in parentheses may hold anything; after it come the state and numbers.
         let stat = self.file("stat")?;
         let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -65,6 +65,13 @@ impl Meter {
             resident_bytes: kibibytes.ok_or_else(|| self.unreadable("status"))? * 1024,
             counts: Counts::parse(&text),
         })
+    }
+
+    /// What the Manager has counted, as text.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        let page = page_by(&self.security, self.http, "/metrics").await;
+        let unreadable = |error| format!("the Manager's metrics at {} cannot be read: {error}", self.http);
+        Ok(page.map_err(unreadable)?.1)
     }
 
     fn file(&self, name: &str) -> Result<String> {

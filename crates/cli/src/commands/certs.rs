@@ -57,25 +57,8 @@ pub(crate) fn run(command: CertsCommand) -> Result<(), Failure> {
 }
 
 fn init(args: &InitArgs) -> Result<(), Failure> {
-    let failed = |error: rcgen::Error| Failure::failed(format!("cannot make a certificate: {error}"));
-    let mut files: Vec<(String, String, bool)> = Vec::new();
-    let key = KeyPair::generate().map_err(failed)?;
-    let params = authority();
-    let certificate = params.self_signed(&key).map_err(failed)?;
-    let ca = certificate.pem();
-    files.push(("ca.pem".to_owned(), ca, false));
-    files.push(("ca.key".to_owned(), key.serialize_pem(), true));
-    let issuer = Issuer::new(params, key);
-    for wanted in wanted(args) {
-        let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params_of(&wanted)?.signed_by(&key, &issuer).map_err(failed)?;
-        files.push((format!("{}.pem", wanted.file), certificate.pem(), false));
-        files.push((format!("{}.key", wanted.file), key.serialize_pem(), true));
-    }
-    files.push(("policy.toml".to_owned(), policy(&args.namespace), false));
-    write_all(&args.folder, &files)?;
+    let names = make(&args.folder, &args.hosts, &args.namespace)?;
     let folder = args.folder.display();
-    let names: Vec<&String> = files.iter().map(|(name, ..)| name).collect();
     args.format.output().print(&json!({ "folder": args.folder, "files": names }), || {
         format!(
             "wrote {} files to {folder}, for trying: the CA's key is among them\n\n\
@@ -88,7 +71,29 @@ fn init(args: &InitArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wanted(args: &InitArgs) -> Vec<Wanted> {
+/// Makes certificates for a Manager at these hosts, for a server, a caller and an operator of a namespace, and a policy for them;
+/// gives the names of the files.
+pub(crate) fn make(folder: &Path, hosts: &[String], namespace: &str) -> Result<Vec<String>, Failure> {
+    let failed = |error: rcgen::Error| Failure::failed(format!("cannot make a certificate: {error}"));
+    let mut files: Vec<(String, String, bool)> = Vec::new();
+    let key = KeyPair::generate().map_err(failed)?;
+    let params = authority();
+    let certificate = params.self_signed(&key).map_err(failed)?;
+    files.push(("ca.pem".to_owned(), certificate.pem(), false));
+    files.push(("ca.key".to_owned(), key.serialize_pem(), true));
+    let issuer = Issuer::new(params, key);
+    for wanted in wanted(hosts, namespace) {
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params_of(&wanted)?.signed_by(&key, &issuer).map_err(failed)?;
+        files.push((format!("{}.pem", wanted.file), certificate.pem(), false));
+        files.push((format!("{}.key", wanted.file), key.serialize_pem(), true));
+    }
+    files.push(("policy.toml".to_owned(), policy(namespace), false));
+    write_all(folder, &files)?;
+    Ok(files.into_iter().map(|(name, ..)| name).collect())
+}
+
+fn wanted(hosts: &[String], namespace: &str) -> Vec<Wanted> {
     let client = |file, path: String| Wanted {
         file,
         uri: format!("{TRUST_DOMAIN}/{path}"),
@@ -99,11 +104,11 @@ fn wanted(args: &InitArgs) -> Vec<Wanted> {
         Wanted {
             file: "manager",
             uri: format!("{TRUST_DOMAIN}/manager"),
-            hosts: args.hosts.clone(),
+            hosts: hosts.to_vec(),
             purpose: ExtendedKeyUsagePurpose::ServerAuth,
         },
-        client("server", format!("{}/server/server", args.namespace)),
-        client("caller", format!("{}/caller", args.namespace)),
+        client("server", format!("{namespace}/server/server")),
+        client("caller", format!("{namespace}/caller")),
         client("operator", "operator".to_owned()),
     ]
 }

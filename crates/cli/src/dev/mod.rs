@@ -9,19 +9,20 @@ mod story;
 mod view;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use centrifuge::Managers;
 use centrifuge_net::proto::v1;
-use centrifuge_server::config::ConfigArgs;
+use centrifuge_server::config::{ConfigArgs, TlsArgs};
 use centrifuge_server::stop::told_to_stop;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::At;
+use crate::commands::certs::make;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::words;
@@ -34,6 +35,8 @@ use view::View;
 
 /// The pool's namespace.
 const NAMESPACE: &str = "dev";
+/// Where certificates are, in the demonstration's directory.
+const CERTIFICATES: &str = "certs";
 /// How long to wait for loss notices at the end.
 const LAST_NOTICES: Duration = Duration::from_secs(11);
 
@@ -45,6 +48,9 @@ pub(crate) struct DevArgs {
     /// How long to run [default: until stopped]
     #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
     length: Option<Duration>,
+    /// Secure the pool by TLS, with certificates that are made for it and deleted at the end
+    #[arg(long)]
+    tls: bool,
     #[command(flatten)]
     format: Format,
 }
@@ -159,10 +165,12 @@ async fn run_all(args: DevArgs) -> Result<(), Failure> {
         http_listen: Some("127.0.0.1:0".to_owned()),
         leader_lease: Some("2s".to_owned()),
         campaign_interval: Some("500ms".to_owned()),
+        tls: if args.tls { secure(directory.path())? } else { TlsArgs::default() },
         ..ConfigArgs::default()
     };
     let config = wanted.resolve().map_err(|error| Failure::failed(error.to_string()))?;
-    let mut pool = Pool::start(config, settings()).await?;
+    let certificates = args.tls.then(|| directory.path().join(CERTIFICATES));
+    let mut pool = Pool::start(config, settings(), certificates).await?;
     let end = args.length.map(|length| Instant::now() + length);
     let told = tokio::select! {
         told = Story::new(&mut pool, View::new(args.format.is_json()), end).tell() => told,
@@ -177,6 +185,20 @@ async fn run_all(args: DevArgs) -> Result<(), Failure> {
     pool.stop().await;
     told?;
     conclude(&violations)
+}
+
+/// Makes certificates, and what a Manager needs to use them.
+fn secure(directory: &Path) -> Result<TlsArgs, Failure> {
+    let folder = directory.join(CERTIFICATES);
+    make(&folder, &["localhost".to_owned(), "127.0.0.1".to_owned()], NAMESPACE)?;
+    let file = |name: &str| Some(folder.join(name));
+    Ok(TlsArgs {
+        tls_cert: file("manager.pem"),
+        tls_key: file("manager.key"),
+        tls_client_ca: file("ca.pem"),
+        policy: file("policy.toml"),
+        ..TlsArgs::default()
+    })
 }
 
 fn conclude(violations: &[String]) -> Result<(), Failure> {

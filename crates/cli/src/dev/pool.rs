@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use centrifuge::Managers;
+use centrifuge::{Managers, Tls};
 use centrifuge_net::proto::v1;
 use centrifuge_server::{Config, Manager, RunningManager};
 
@@ -21,7 +22,10 @@ use crate::failure::Failure;
 pub(super) struct Pool {
     manager: Option<RunningManager>,
     config: Config,
+    /// As an operator reaches it.
     managers: Managers,
+    /// The certificates, if it is inside TLS.
+    certificates: Option<PathBuf>,
     servers: BTreeMap<String, Server>,
     callers: Vec<Caller>,
     pub(super) counts: Arc<Counts>,
@@ -52,14 +56,20 @@ impl Sight {
 }
 
 impl Pool {
-    /// Starts a Manager on a new store in `directory`, with a namespace of short leases.
-    pub(super) async fn start(config: Config, settings: v1::Settings) -> Result<Pool, Failure> {
+    /// Starts a Manager on a new store, with a namespace of short leases; inside TLS if there are certificates.
+    pub(super) async fn start(
+        config: Config,
+        settings: v1::Settings,
+        certificates: Option<PathBuf>,
+    ) -> Result<Pool, Failure> {
         let manager = start_manager(config.clone()).await?;
         // The second Manager of the story must be found where the first one was.
         let config = Config { grpc_listen: manager.grpc_addr(), http_listen: manager.http_addr(), ..config };
+        let managers =
+            Managers::list([manager.id().as_str()]).map_err(|error| Failure::failed(error.to_string()))?;
         let pool = Pool {
-            managers: Managers::list([manager.id().as_str()])
-                .map_err(|error| Failure::failed(error.to_string()))?,
+            managers: by(certificates.as_deref(), "operator", managers),
+            certificates,
             manager: Some(manager),
             config,
             servers: BTreeMap::new(),
@@ -81,14 +91,19 @@ impl Pool {
         self.config.grpc_listen
     }
 
+    /// Where an operator finds certificates, if the Manager is inside TLS.
+    pub(super) fn certificates(&self) -> Option<&Path> {
+        self.certificates.as_deref()
+    }
+
     pub(super) async fn start_server(&mut self, name: &str) -> Result<(), Failure> {
-        let server = Server::start(name, self.place(), "127.0.0.1:0").await?;
+        let server = Server::start(name, self.place("server"), "127.0.0.1:0").await?;
         self.servers.insert(name.to_owned(), server);
         Ok(())
     }
 
     pub(super) async fn start_caller(&mut self, name: &str) -> Result<(), Failure> {
-        let caller = Caller::start(name, self.place(), &self.counts, &self.book, &self.skew).await?;
+        let caller = Caller::start(name, self.place("caller"), &self.counts, &self.book, &self.skew).await?;
         self.callers.push(caller);
         Ok(())
     }
@@ -156,9 +171,17 @@ impl Pool {
         }
     }
 
-    fn place(&self) -> Place<'static> {
-        Place { managers: self.managers.clone(), namespace: NAMESPACE, record: None }
+    fn place(&self, who: &str) -> Place<'static> {
+        let managers = by(self.certificates(), who, self.managers.clone());
+        Place { managers, namespace: NAMESPACE, record: None }
     }
+}
+
+/// The Managers, as somebody with a certificate reaches them.
+fn by(certificates: Option<&Path>, who: &str, managers: Managers) -> Managers {
+    let Some(folder) = certificates else { return managers };
+    let file = |name: &str| folder.join(name);
+    managers.tls(Tls::files(file("ca.pem"), file(&format!("{who}.pem")), file(&format!("{who}.key"))))
 }
 
 async fn start_manager(config: Config) -> Result<RunningManager, Failure> {

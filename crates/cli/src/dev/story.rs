@@ -38,6 +38,12 @@ impl<'a> Story<'a> {
             "A Manager runs at {}. Leases last 3 s here, so that things happen soon; 60 s is usual.",
             self.pool.manager_address()
         ));
+        if let Some(folder) = self.pool.certificates() {
+            self.view.say(&format!(
+                "It speaks TLS alone; certificates to ask it with are in {} while this runs.",
+                folder.display()
+            ));
+        }
         for name in ["server-1", "server-2", "server-3"] {
             self.pool.start_server(name).await?;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use centrifuge::Managers;
 use centrifuge_core::id::ManagerId;
 use centrifuge_net::convert::leader_named;
-use centrifuge_net::dial::{Channel, Dialer, reason};
+use centrifuge_net::dial::{Channel, Dialer, Security};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use tokio::time::Instant;
@@ -108,7 +108,7 @@ async fn ask_one<R>(
     }
     match in_time(answer_timeout, call(connect(managers, target)?)).await {
         Ok(response) => Ok(Answer::Given(response.into_inner())),
-        Err(status) if is_silent(&status) => Ok(Answer::None(unreachable(&status))),
+        Err(status) if is_silent(&status) => Ok(Answer::None(unreachable(managers.security(), &status))),
         Err(status) => match leader_named(&status) {
             Some(leader) if leader != *target => Ok(Answer::LedBy(leader)),
             _ if status.code() == Code::FailedPrecondition && status.message().contains("does not lead") => {
@@ -126,14 +126,15 @@ pub(crate) async fn probe(
 ) -> Result<Result<v1::StatusReply, String>, Failure> {
     let mut admin = connect(managers, manager)?;
     let reply = in_time(PROBE_TIMEOUT, admin.status(v1::StatusRequest {})).await;
-    Ok(reply.map(Response::into_inner).map_err(|status| unreachable(&status)))
+    Ok(reply.map(Response::into_inner).map_err(|status| unreachable(managers.security(), &status)))
 }
 
-fn unreachable(status: &Status) -> String {
+fn unreachable(security: &Security, status: &Status) -> String {
+    let why = security.explain(status);
     match status.code() {
-        Code::DeadlineExceeded => format!("does not answer ({})", reason(status)),
-        Code::Unauthenticated | Code::PermissionDenied => format!("refuses to answer ({})", reason(status)),
-        _ => format!("cannot be reached ({})", reason(status)),
+        Code::DeadlineExceeded => format!("does not answer ({why})"),
+        Code::Unauthenticated | Code::PermissionDenied => format!("refuses to answer ({why})"),
+        _ => format!("cannot be reached ({why})"),
     }
 }
 

@@ -63,6 +63,25 @@ impl Security {
         self.tls.iter().try_for_each(ClientTls::check)?;
         self.token_file.iter().try_for_each(|file| read_token(file).map(drop))
     }
+
+    /// Why a call failed and, where one side speaks TLS and the other does not understand it, what to do.
+    #[must_use]
+    pub fn explain(&self, status: &Status) -> String {
+        let words = reason(status);
+        // What is left of the other side's protest depends on who was faster.
+        let is_cut =
+            ["frame with invalid size", "connection closed", "broken pipe", "reset by peer", "fatal alert"]
+                .iter()
+                .any(|cut| words.to_lowercase().contains(cut));
+        let hint = match &self.tls {
+            None if is_cut => "if it speaks TLS, say which CA to trust",
+            Some(tls) if is_cut && tls.shows_itself() => {
+                "it may not accept the certificate that it was shown"
+            }
+            _ => return words,
+        };
+        format!("{words}; {hint}")
+    }
 }
 
 /// The connections of a client. Cheap to clone; clones share the connections.
@@ -137,7 +156,7 @@ impl Dialer {
     /// Takes note of why a call failed. Where the Manager does not believe who calls, the next call makes another connection, with the
     /// certificate of then.
     pub fn failed(&self, manager: &ManagerId, status: &Status) {
-        let words = format!("{manager}: {}", reason(status));
+        let words = format!("{manager}: {}", self.security.explain(status));
         if status.code() == Code::Unauthenticated {
             self.give_up(manager);
         }
@@ -170,7 +189,7 @@ impl Dialer {
 
 /// What a status says or, if the transport made it, what caused it.
 #[must_use]
-pub fn reason(status: &Status) -> String {
+fn reason(status: &Status) -> String {
     let mut cause = std::error::Error::source(status);
     let mut words = status.message().to_owned();
     while let Some(error) = cause {

@@ -68,11 +68,11 @@ fn refused(error: &ConfigError, source: impl Fn(&str) -> String) -> Failure {
     let source = match error {
         ConfigError::Value { setting, .. } | ConfigError::NotLoopback { setting, .. } => source(setting),
         ConfigError::NothingToDial(_) => source("grpc_listen"),
-        ConfigError::NoPolicy => source("tls_cert"),
         ConfigError::Namespace { namespace, .. } => source(&format!("namespaces.{namespace}")),
-        ConfigError::Unreadable { .. } | ConfigError::File { .. } | ConfigError::NoStore { .. } => {
-            String::new()
-        }
+        ConfigError::Unreadable { .. }
+        | ConfigError::File { .. }
+        | ConfigError::NoStore { .. }
+        | ConfigError::NoPolicy => String::new(),
     };
     Failure::usage(format!("{error}{source}"))
 }

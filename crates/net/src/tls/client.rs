@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -98,7 +98,33 @@ impl ClientTls {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is no host name")))?;
         let stream = TcpStream::connect((bare, port)).await?;
         stream.set_nodelay(true)?;
-        TlsConnector::from(config).connect(name, stream).await
+        TlsConnector::from(config).connect(name, stream).await.map_err(|error| self.explain(host, &error))
+    }
+
+    /// Whether it has a certificate to show.
+    #[must_use]
+    pub fn shows_itself(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Why no connection came about, in words that say what to do.
+    fn explain(&self, host: &str, error: &io::Error) -> io::Error {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        let words = match cause {
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            )) => format!("its certificate is of no authority in {}", self.ca.display()),
+            Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForName))
+            | Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. })) => {
+                format!("its certificate is not for {host}: dial it by a name that it has")
+            }
+            Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
+            None if error.kind() == io::ErrorKind::ConnectionReset => {
+                format!("it hung up at the beginning of TLS, which it may not speak: {error}")
+            }
+            _ => error.to_string(),
+        };
+        io::Error::new(error.kind(), words)
     }
 }
 

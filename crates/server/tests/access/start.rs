@@ -2,11 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
+use centrifuge::{Security, Tls};
+use centrifuge_core::id::ManagerId;
+use centrifuge_harness::Issuer;
+use centrifuge_net::dial::Dialer;
+use centrifuge_net::proto::v1;
 use centrifuge_server::store::Backend;
-use centrifuge_server::{Config, Manager};
+use centrifuge_server::{Config, Manager, RunningManager};
 
 use super::pki::{Pair, Pki, replace};
 use super::{HOUR, config, policy};
+use crate::support;
 
 async fn refusal(config: Config, folder: &std::path::Path) -> String {
     let store = Backend::File(folder.join("centrifuge.db"));
@@ -56,4 +62,38 @@ async fn files_that_cannot_be_used_are_named_with_what_to_do() {
     replace(&pki.policy(), "[[allow]]\nwho = ['x']\nmay = ['fly']\nnamespaces = ['*']\n");
     let said = refusal(config(&pki, &good), pki.folder()).await;
     assert!(said.contains("policy.toml:3: `fly` is no permission"), "{said}");
+}
+
+/// Why nobody gets through to a Manager at this host.
+async fn problem(manager: &RunningManager, host: &str, security: &Security) -> String {
+    let id = ManagerId::from(format!("{host}:{}", manager.grpc_addr().port()).as_str());
+    let mut admin = Dialer::secured(security.clone()).admin(&id).expect("an address");
+    security.explain(&admin.status(v1::StatusRequest {}).await.expect_err("no connection"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_say_why_no_connection_comes_about() {
+    let (pki, others) = (Pki::new(), Pki::new());
+    replace(&pki.policy(), &policy(""));
+    replace(&pki.path("keys.json"), &Issuer::key_set(&[&Issuer::new("a")]));
+    let shown = pki.issue("manager", "manager.example", HOUR);
+    let (ours, foreign) =
+        (pki.issue("us", "spiffe://test/us", HOUR), others.issue("them", "spiffe://test/root", HOUR));
+    let folders = [tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder")];
+    let secured = support::start(folders[0].path(), config(&pki, &shown)).await;
+    let plain = support::start(folders[1].path(), support::config()).await;
+    let by = |tls: Tls| Security { tls: Some(tls), token_file: None };
+    let foreign = Tls::files(pki.ca(), &foreign.cert, &foreign.key);
+    let cases = [
+        (&secured, "127.0.0.1", Security::default(), "if it speaks TLS, say which CA to trust"),
+        (&secured, "127.0.0.1", by(Tls::trusting(others.ca())), "its certificate is of no authority in"),
+        (&secured, "localhost", by(pki.tls(&ours)), "its certificate is not for localhost"),
+        (&secured, "127.0.0.1", by(foreign), "it may not accept the certificate that it was shown"),
+        (&plain, "127.0.0.1", by(pki.tls(&ours)), "TLS"),
+    ];
+    for (manager, host, security, words) in cases {
+        let said = problem(manager, host, &security).await;
+        assert!(said.contains(words), "{said}\nshould say {words}");
+    }
+    support::shut_down([secured, plain]).await;
 }

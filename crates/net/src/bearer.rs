@@ -43,7 +43,7 @@ pub fn read_token(file: &Path) -> Result<MetadataValue<Ascii>, TlsError> {
     let bytes = FileContents::read(file)?.bytes;
     let text = String::from_utf8(bytes).map_err(|_| TlsError::new(file, "is not the text of a token"))?;
     let token = text.trim();
-    if token.is_empty() || token.contains(char::is_whitespace) {
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(TlsError::new(file, "must have one token and nothing else"));
     }
     let mut value = MetadataValue::try_from(format!("Bearer {token}"))

@@ -10,7 +10,8 @@ use centrifuge_core::message::{
 };
 use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
-use centrifuge_net::warrants::WarrantKey;
+use centrifuge_net::secrets::KeyRing;
+use centrifuge_net::warrants::WarrantKeys;
 use centrifuge_server::RunningManager;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -91,6 +92,10 @@ impl Claimant {
     }
 }
 
+fn codes(secret: &[u8]) -> WarrantKeys {
+    WarrantKeys::new(KeyRing::parse(secret).expect("long enough"))
+}
+
 /// A lease on the lower half, with a code that a holder of `secret` made for a session.
 fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
     let range = KeyRange::new(Key(0), Key(u64::MAX / 2)).expect("in order");
@@ -124,7 +129,7 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         repeat: Vec::new(),
         evicted: false,
     };
-    WarrantKey::new(secret).expect("long enough").sign(&mut assign);
+    codes(secret).sign(&mut assign);
     HeldLease { range, generation, state_since, warrant: assign.orders[0].warrant.as_deref().copied() }
 }
 
@@ -170,7 +175,7 @@ async fn a_claim_needs_the_code_of_a_manager() {
     let LeaseOrder { range, generation, state_since, .. } = *order;
     let warrant = order.warrant.as_deref().copied();
     let mut shown = holder.report(HeldLease { range, generation, state_since, warrant });
-    assert!(warrant.is_some() && WarrantKey::new(SECRET).expect("a key").check(&mut shown) == 0);
+    assert!(warrant.is_some() && codes(SECRET).check(&mut shown) == 0);
     assert_eq!(leases(&manager), [(Key(0), holder.session.to_string(), 1_000, 900)]);
 
     // A code alone is not enough: the lease must be one that can be, and the highest.

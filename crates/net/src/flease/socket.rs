@@ -83,6 +83,7 @@ fn add(count: &AtomicU64, more: usize) {
 pub struct PeerSocket {
     outbox: Arc<Outbox>,
     counts: Arc<Counts>,
+    keys: KeyRing,
     address: SocketAddr,
     tasks: Vec<AbortHandle>,
 }
@@ -162,7 +163,7 @@ impl PeerSocket {
         let shared = Arc::new(Shared {
             socket,
             outbox: Arc::clone(&outbox),
-            keys,
+            keys: keys.clone(),
             me,
             names,
             addresses: RwLock::default(),
@@ -175,7 +176,7 @@ impl PeerSocket {
             tokio::spawn(receive_all(Arc::clone(&shared), events, event)).abort_handle(),
             tokio::spawn(resolve_names(shared)).abort_handle(),
         ];
-        Ok(PeerSocket { outbox, counts, address, tasks: tasks.into() })
+        Ok(PeerSocket { outbox, counts, keys, address, tasks: tasks.into() })
     }
 
     /// Has a file of secrets looked at for as long as the socket lives: its ring follows it.
@@ -188,6 +189,12 @@ impl PeerSocket {
         if !self.outbox.put(to, packet) {
             add(&self.counts.unsent, 1);
         }
+    }
+
+    /// The secrets of its datagrams.
+    #[must_use]
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
     }
 
     /// Where it listens.

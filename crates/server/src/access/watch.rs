@@ -149,7 +149,11 @@ impl Watched {
         match file.look() {
             Ok(false) => {}
             Ok(true) => file.log_change(),
-            Err(error) => self.keep("peer_key", &error),
+            Err(error) => {
+                self.shared.metrics.reloads_refused.with(["peer_key"]).inc();
+                // The file says each once: no second mistake is left out because it follows soon.
+                warn!(%error, "changed secrets cannot be used: those before stay in force");
+            }
         }
     }
 

@@ -245,6 +245,10 @@ mod tests {
         std::fs::write(folder.0.path().join("short"), "short\n").expect("written");
         let short = folder.0.path().join("short");
         folder.refused(|args| args.flease.peer_key_file = Some(short), &["peer_key_file", "5 bytes", "16"]);
+        let three = folder.0.path().join("three");
+        std::fs::write(&three, "sixteen letters 1\n\nsixteen letters 2\nsixteen letters 3\n")
+            .expect("written");
+        folder.refused(|args| args.flease.peer_key_file = Some(three), &["three", "line 4", "at most two"]);
         folder.refused(|args| args.namespace.clear(), &["--namespace NAME", "[namespaces.NAME]"]);
         let named =
             |args: &mut ConfigArgs| args.flease.peers = Some("2=manager-2:7600,3=manager-3:7600".into());

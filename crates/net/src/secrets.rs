@@ -1,7 +1,7 @@
 //! The secrets that peers or Managers share: one signs, up to two are accepted, and they change while a process runs.
 //!
-//! A rotation has three steps, each done everywhere before the next: the new secret becomes the second, then the first, and then
-//! the old one goes. Processes that are one step apart understand each other.
+//! A rotation has three steps, each done everywhere before the next: the new secret becomes the second, then the first,
+//! and then the old one goes. Processes that are one step apart understand each other.
 
 mod file;
 mod ring;
@@ -20,8 +20,8 @@ const MAX_SECRETS: usize = 2;
 /// What makes the identity of a secret from it. Two secrets are compared by that, so that their bytes need not be kept.
 const IDENTITY: &[u8] = b"centrifuge secret identity v1";
 
-/// What a key is for. Keys of one secret for different purposes tell nothing of each other: no datagram can be taken for a warrant,
-/// and no warrant for a datagram.
+/// What a key is for. Keys of one secret for different purposes tell nothing of each other: no datagram can be taken
+/// for a warrant, and no warrant for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The codes of datagrams between Flease peers.
@@ -50,8 +50,8 @@ pub enum SecretError {
     Missing,
     /// One could be guessed.
     #[error(
-        "line {line}: the secret has {len} bytes and needs at least 16: make one with `head -c 32 /dev/urandom | base64` and give \
-         it to every peer"
+        "line {line}: the secret has {len} bytes and needs at least 16: make one with \
+         `head -c 32 /dev/urandom | base64` and give it to every peer"
     )]
     TooShort {
         /// Its line, from 1.
@@ -105,8 +105,8 @@ impl Secret {
     }
 }
 
-/// One or two secrets that all peers share and nobody else knows. The first signs, and all are accepted. Whoever has one of them
-/// can speak as any peer.
+/// One or two secrets that all peers share and nobody else knows. The first signs, and all are accepted. Whoever has
+/// one of them can speak as any peer.
 #[derive(Clone)]
 pub struct Secrets(Vec<Secret>);
 
@@ -114,8 +114,8 @@ impl Secrets {
     /// The bytes of a code.
     pub(crate) const CODE_LEN: usize = 32;
 
-    /// Reads secrets of at least 16 bytes; they should be random. Each has a line. White space around it, blank lines, and lines that
-    /// begin with `#` do not count. Bytes that are not text are one secret, whatever is in them.
+    /// Reads secrets of at least 16 bytes; they should be random. Each has a line. White space around it, blank lines,
+    /// and lines that begin with `#` do not count. Bytes that are not text are one secret, whatever is in them.
     pub fn parse(bytes: &[u8]) -> Result<Secrets, SecretError> {
         let mut found: Vec<(usize, Secret)> = Vec::new();
         for (line, text) in secret_lines(bytes) {
@@ -149,8 +149,8 @@ impl Secrets {
         hmac::sign(self.0[0].key(purpose), bytes)
     }
 
-    /// Whether this is the code of these bytes by a secret that is accepted. Takes as long for a code that is almost right as for
-    /// any other that is wrong.
+    /// Whether this is the code of these bytes by a secret that is accepted. Takes as long for a code that is almost
+    /// right as for any other that is wrong.
     pub(crate) fn fits(&self, purpose: Purpose, code: &[u8], bytes: &[u8]) -> bool {
         self.0.iter().any(|secret| hmac::verify(secret.key(purpose), bytes, code).is_ok())
     }

@@ -26,8 +26,8 @@ impl WarrantKeys {
         WarrantKeys(ring)
     }
 
-    /// Puts the codes into the warrants of a message that leaves a Manager. Owners keep the latest, so that a lease that is renewed has
-    /// a code by the secret that signs now.
+    /// Puts the codes into the warrants of a message that leaves a Manager. Owners keep the latest, so that a lease
+    /// that is renewed has a code by the secret that signs now.
     pub fn sign(&self, assign: &mut Assign) {
         let secrets = self.0.secrets();
         for order in Arc::make_mut(&mut assign.orders) {

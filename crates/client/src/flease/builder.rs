@@ -26,7 +26,8 @@ use super::{Flease, Inner, PeerState, Shared};
 /// How many events wait for the driver.
 const QUEUE: usize = 1024;
 
-/// Describes a peer before it starts. Only the key, or its file, must be given; the times must be the same at all peers.
+/// Describes a peer before it starts. Only the key, or its file, must be given; the times must be the same at all
+/// peers.
 ///
 /// ```no_run
 /// use centrifuge::flease::{Change, Flease, Peers};
@@ -123,18 +124,21 @@ impl FleaseBuilder {
         self
     }
 
-    /// The secret that all peers share, as [`key_file`](Self::key_file) would find it; it stays as it is for as long as the peer runs.
+    /// The secret that all peers share, as [`key_file`](Self::key_file) would find it; it stays as it is for as long as
+    /// the peer runs.
     #[must_use]
     pub fn key(mut self, secret: impl Into<Vec<u8>>) -> FleaseBuilder {
         self.key = Some(Key::Bytes(secret.into()));
         self
     }
 
-    /// A file with the secret that all peers share: at least 16 bytes, better 32 random ones. Whoever knows it can speak as any peer.
+    /// A file with the secret that all peers share: at least 16 bytes, better 32 random ones. Whoever knows it can
+    /// speak as any peer.
     ///
-    /// The file is reloaded when it changes; it is looked at every second. A second line can have another secret that is accepted, too: the first
-    /// one signs. So a secret is replaced without a restart: put the new one second at every peer, then first at every peer, then
-    /// remove the old one at every peer. White space around a secret, blank lines, and lines that begin with `#` do not count.
+    /// The file is reloaded when it changes; it is looked at every second. A second line can have another secret that
+    /// is accepted, too: the first one signs. So a secret is replaced without a restart: put the new one second at
+    /// every peer, then first at every peer, then remove the old one at every peer. White space around a secret, blank
+    /// lines, and lines that begin with `#` do not count.
     #[must_use]
     pub fn key_file(mut self, path: impl Into<PathBuf>) -> FleaseBuilder {
         self.key = Some(Key::File(path.into()));

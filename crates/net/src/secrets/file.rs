@@ -27,8 +27,8 @@ type Contents = Result<Vec<u8>, String>;
 
 /// A file with secrets, and the ring that follows it.
 ///
-/// A file that is changed in place can be seen half written, with a secret cut short that would then sign. So what is new counts once
-/// two looks in a row have found the same.
+/// A file that is changed in place can be seen half written, with a secret cut short that would then sign. So what is
+/// new counts once two looks in a row have found the same.
 pub struct KeyFile {
     path: PathBuf,
     ring: KeyRing,
@@ -65,8 +65,8 @@ impl KeyFile {
         &self.path
     }
 
-    /// Looks at the file, and says whether its secrets are now in force and were not before. What cannot be used is said once, and
-    /// changes nothing.
+    /// Looks at the file, and says whether its secrets are now in force and were not before. What cannot be used is
+    /// said once, and changes nothing.
     pub fn look(&mut self) -> Result<bool, KeyFileError> {
         let found = Some(read(&self.path));
         let is_settled = self.seen == found;

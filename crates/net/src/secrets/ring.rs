@@ -12,8 +12,8 @@ pub struct KeyRing(Arc<RwLock<Arc<Secrets>>>);
 /// Why other secrets are not put in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the first secret would sign, and was not accepted before, so that others may not accept it either: put it second at every peer, \
-     and first when all have it there; or restart this process to use it at once"
+    "the first secret would sign, and was not accepted before, so that others may not accept it either: put it \
+     second at every peer, and first when all have it there; or restart this process to use it at once"
 )]
 pub struct ChangeError;
 
@@ -35,8 +35,9 @@ impl KeyRing {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts other secrets in force, and says whether they are others. Only a secret that was accepted before can sign: a step of a rotation
-    /// that was left out would cut this process off from the others, and make codes that they refuse.
+    /// Puts other secrets in force, and says whether they are others. Only a secret that was accepted before can sign:
+    /// a step of a rotation that was left out would cut this process off from the others, and make codes that they
+    /// refuse.
     pub fn change(&self, secrets: Secrets) -> Result<bool, ChangeError> {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if !known.accept_signer_of(&secrets) {

@@ -28,8 +28,9 @@ pub struct FleaseArgs {
     /// With --store none: the number of this Manager in --peers
     #[arg(long, env = "CENTRIFUGE_PEER_ID", value_name = "NUMBER")]
     pub peer_id: Option<u16>,
-    /// With --store none: a file with the secret that all Managers share, at least 16 bytes; reloaded when it changes. A second line
-    /// can have another secret that is accepted, too: the first one signs. Blank lines and lines that begin with # are ignored
+    /// With --store none: a file with the secret that all Managers share, at least 16 bytes; reloaded when it changes.
+    /// A second line can have another secret that is accepted, too: the first one signs. Blank lines and lines that
+    /// begin with # are ignored
     #[arg(long, env = "CENTRIFUGE_PEER_KEY_FILE", value_name = "FILE")]
     #[serde(rename = "key_file")]
     pub peer_key_file: Option<PathBuf>,

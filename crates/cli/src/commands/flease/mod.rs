@@ -45,8 +45,8 @@ pub(crate) struct PeerArgs {
     /// The number of this peer. No two processes may use the same number at one time
     #[arg(long, visible_alias = "id", env = "CENTRIFUGE_PEER_ID")]
     peer_id: u16,
-    /// A file with the secret that all peers share, at least 16 bytes; reloaded when it changes. A second line can have another
-    /// secret that is accepted, too: the first one signs. Blank lines and lines that begin with # are ignored
+    /// A file with the secret that all peers share, at least 16 bytes; reloaded when it changes. A second line can have
+    /// another secret that is accepted, too: the first one signs. Blank lines and lines that begin with # are ignored
     #[arg(long, env = "CENTRIFUGE_KEY_FILE")]
     key_file: PathBuf,
     /// Address to listen on for datagrams [default: this peer's address in --peers]

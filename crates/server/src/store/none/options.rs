@@ -68,8 +68,8 @@ impl PeerOptions {
     }
 }
 
-/// The secrets that Managers share. Each gives two keys: one for the datagrams between them, and one for the warrants that Owners
-/// keep. Clones change together.
+/// The secrets that Managers share. Each gives two keys: one for the datagrams between them, and one for the warrants
+/// that Owners keep. Clones change together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerKey {
     ring: KeyRing,

@@ -15,8 +15,9 @@ use centrifuge_core::flease::{Ballot, Body, Cell, Holder, Lease, Message, Packet
 use centrifuge_core::id::Nonce;
 use centrifuge_core::time::Instant as Time;
 use centrifuge_net::clock;
-use centrifuge_net::flease::{Deadline, PeerSocket, Secret, SyncedClock};
+use centrifuge_net::flease::{Deadline, PeerSocket, SyncedClock};
 use centrifuge_net::proto::v1::FleasePacket;
+use centrifuge_net::secrets::KeyRing;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -97,9 +98,9 @@ type Received = mpsc::Receiver<(PeerId, Packet)>;
 async fn peer(me: u16, bind: &str, other: (u16, SocketAddr)) -> Result<(PeerSocket, Received), Failed> {
     let (events, received) = mpsc::channel(64);
     let others = BTreeMap::from([(PeerId(other.0), other.1.to_string())]);
-    let secret = Secret::new(&[7; 32])?;
+    let keys = KeyRing::parse(&[7; 32])?;
     let event = |from, packet| (from, packet);
-    Ok((PeerSocket::start(bind, secret, PeerId(me), others, events, event).await?, received))
+    Ok((PeerSocket::start(bind, keys, PeerId(me), others, events, event).await?, received))
 }
 
 async fn over_datagrams(size: usize) -> Result<(Duration, Duration), Failed> {

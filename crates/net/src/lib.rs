@@ -13,6 +13,7 @@ pub mod log_throttle;
 pub mod next_version;
 pub mod proto;
 pub mod record;
+pub mod secrets;
 pub mod tls;
 pub mod warrants;
 

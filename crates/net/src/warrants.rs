@@ -4,19 +4,12 @@ use std::sync::Arc;
 
 use centrifuge_core::id::{Generation, Namespace, SessionId};
 use centrifuge_core::message::{Assign, Report, Warrant};
-use ring::hmac;
 
-use crate::flease::{SecretError, derive_key};
+use crate::secrets::{KeyRing, Purpose};
 
-/// What makes the key of the codes from the Managers' shared secret. Datagrams between them have another one, from the same
-/// secret: no datagram can be taken for a warrant, and no warrant for a datagram.
-const PURPOSE: &[u8] = b"centrifuge warrants v1";
-
-/// The key by which Managers make and check the codes of warrants.
+/// Makes and checks the codes of warrants, by the secrets that Managers share.
 #[derive(Clone, Debug)]
-pub struct WarrantKey {
-    key: hmac::Key,
-}
+pub struct WarrantKeys(KeyRing);
 
 /// The lease that a warrant is for, beside what the warrant says itself.
 struct Granted<'a> {
@@ -26,14 +19,17 @@ struct Granted<'a> {
     state_since: u64,
 }
 
-impl WarrantKey {
-    /// The key that follows from the secret that Managers share.
-    pub fn new(secret: &[u8]) -> Result<WarrantKey, SecretError> {
-        derive_key(secret, PURPOSE).map(|key| WarrantKey { key })
+impl WarrantKeys {
+    /// The keys that follow from the secrets in a ring.
+    #[must_use]
+    pub fn new(ring: KeyRing) -> WarrantKeys {
+        WarrantKeys(ring)
     }
 
-    /// Puts the codes into the warrants of a message that leaves a Manager.
+    /// Puts the codes into the warrants of a message that leaves a Manager. Owners keep the latest, so that a lease
+    /// that is renewed has a code by the secret that signs now.
     pub fn sign(&self, assign: &mut Assign) {
+        let secrets = self.0.secrets();
         for order in Arc::make_mut(&mut assign.orders) {
             let generation = order.holds_under().0;
             let Some(warrant) = &mut order.warrant else { continue };
@@ -43,14 +39,15 @@ impl WarrantKey {
                 generation,
                 state_since: order.state_since.0,
             };
-            let code = hmac::sign(&self.key, &covered(&granted, warrant));
+            let code = secrets.code(Purpose::Warrants, &covered(&granted, warrant));
             warrant.code.copy_from_slice(code.as_ref());
         }
     }
 
     /// Takes the warrants with wrong codes from a report that enters a Manager, and says how many there were. What is left is the
-    /// word of a holder of the secret about this namespace, session and lease.
+    /// word of a holder of an accepted secret about this namespace, session and lease.
     pub fn check(&self, report: &mut Report) -> usize {
+        let secrets = self.0.secrets();
         let (namespace, session) = (&report.namespace, report.session);
         let held = report.held.iter_mut().map(|held| (held.generation, held.state_since, &mut held.warrant));
         let released =
@@ -58,8 +55,7 @@ impl WarrantKey {
         let is_wrong = |generation: Generation, state_since: Generation, warrant: &Warrant| {
             let (generation, state_since) = (generation.0, state_since.0);
             let granted = Granted { namespace, session, generation, state_since };
-            // Takes as long for a code that is almost right as for any other.
-            hmac::verify(&self.key, &covered(&granted, warrant), &warrant.code).is_err()
+            !secrets.fits(Purpose::Warrants, &warrant.code, &covered(&granted, warrant))
         };
         let shown = held.chain(released);
         let wrong = shown.filter_map(|(generation, state_since, warrant)| {
@@ -96,14 +92,19 @@ mod tests {
 
     use super::*;
 
-    const SECRET: &[u8] = b"a secret of some length";
+    const SECRET: &str = "a secret of some length";
+    const OTHER: &str = "another secret of some length";
 
     fn range(first: u64, last: u64) -> KeyRange {
         KeyRange::new(Key(first), Key(last)).expect("in order")
     }
 
-    fn key() -> WarrantKey {
-        WarrantKey::new(SECRET).expect("long enough")
+    fn keys(lines: &[&str]) -> WarrantKeys {
+        WarrantKeys::new(KeyRing::parse(lines.join("\n").as_bytes()).expect("secrets"))
+    }
+
+    fn key() -> WarrantKeys {
+        keys(&[SECRET])
     }
 
     fn namespace(name: &str) -> Namespace {
@@ -222,12 +223,33 @@ mod tests {
 
     #[test]
     fn other_secrets_and_other_purposes_make_other_codes() {
-        let other = WarrantKey::new(b"another secret of some length").expect("long enough");
-        assert_eq!(other.check(&mut signed()), 1);
-        let datagrams = derive_key(SECRET, b"centrifuge flease v1").expect("long enough");
-        assert_eq!(WarrantKey { key: datagrams }.check(&mut signed()), 1);
-        assert!(WarrantKey::new(b"short").is_err());
+        assert_eq!(keys(&[OTHER]).check(&mut signed()), 1);
+        let mut report = signed();
+        let held = &mut report.held[0];
+        let (generation, state_since) = (held.generation.0, held.state_since.0);
+        let granted =
+            Granted { namespace: &report.namespace, session: report.session, generation, state_since };
+        let shown = held.warrant.as_mut().expect("signed");
+        let datagrams = key().0.secrets().code(Purpose::Datagrams, &covered(&granted, shown));
+        shown.code.copy_from_slice(datagrams.as_ref());
+        assert_eq!(key().check(&mut report), 1);
         assert!(!format!("{:?}", key()).contains("secret"), "it is never printed");
+    }
+
+    #[test]
+    fn a_warrant_outlives_the_secret_that_signed_it_by_one_step_of_a_rotation() {
+        let steps = [&[SECRET][..], &[SECRET, OTHER], &[OTHER, SECRET], &[OTHER]];
+        let report_at = |step: &[&str]| {
+            let mut assign = assign();
+            keys(step).sign(&mut assign);
+            report(&assign)
+        };
+        for pair in steps.windows(2) {
+            assert_eq!(keys(pair[1]).check(&mut report_at(pair[0])), 0, "the next leader is a step ahead");
+            assert_eq!(keys(pair[0]).check(&mut report_at(pair[1])), 0, "the next leader is a step behind");
+        }
+        assert_eq!(keys(steps[2]).check(&mut report_at(steps[0])), 0, "from before the rotation");
+        assert_eq!(keys(steps[3]).check(&mut report_at(steps[0])), 1, "the old secret is over");
     }
 
     #[test]

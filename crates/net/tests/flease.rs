@@ -8,8 +8,9 @@ use centrifuge_core::flease::{Ballot, Body, Cell, Holder, Lease, Message, Packet
 use centrifuge_core::id::Nonce;
 use centrifuge_core::time::Instant;
 use centrifuge_net::convert::Problem;
-use centrifuge_net::flease::{PeerSocket, Secret, open, seal};
+use centrifuge_net::flease::{PeerSocket, open, seal};
 use centrifuge_net::proto::v1;
+use centrifuge_net::secrets::KeyRing;
 use proptest::collection::{btree_set, vec};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -70,7 +71,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_refused_or_read_but_never_panic(bytes in vec(any::<u8>(), 0..200)) {
-        let _ = open(&secret(), PeerId(1), &bytes);
+        let _ = open(&keys(), PeerId(1), &bytes);
         let _ = v1::FleaseDatagram::decode(bytes.as_slice());
         let _ = v1::FleasePacket::decode(bytes.as_slice()).map(Packet::try_from);
     }
@@ -141,8 +142,8 @@ fn what_the_schema_does_not_allow_is_refused_by_its_field() {
     assert_eq!(Message::try_from(twice).expect_err("twice").problem, Problem::OutOfOrder);
 }
 
-fn secret() -> Secret {
-    Secret::new(b"a secret of these tests").expect("long enough")
+fn keys() -> KeyRing {
+    KeyRing::parse(b"a secret of these tests").expect("long enough")
 }
 
 fn some_packet(number: u64) -> Packet {
@@ -154,7 +155,7 @@ async fn listen(me: u16, others: &[(u16, SocketAddr)]) -> (PeerSocket, mpsc::Rec
     let others: BTreeMap<PeerId, String> =
         others.iter().map(|(peer, address)| (PeerId(*peer), address.to_string())).collect();
     let event = |from, packet| (from, packet);
-    let socket = PeerSocket::start("127.0.0.1:0", secret(), PeerId(me), others, events, event).await;
+    let socket = PeerSocket::start("127.0.0.1:0", keys(), PeerId(me), others, events, event).await;
     (socket.expect("a free port"), received)
 }
 
@@ -173,13 +174,13 @@ async fn packets_arrive_and_everything_else_is_counted() {
     send(&[]);
     send(b"junk");
     send(&[0; 60_000]);
-    let other = Secret::new(b"another secret, as long").expect("long enough");
+    let other = KeyRing::parse(b"another secret, as long").expect("long enough");
     send(&seal(&other, PeerId(2), PeerId(1), &some_packet(1))[0]);
-    send(&seal(&secret(), PeerId(2), PeerId(3), &some_packet(2))[0]);
-    send(&seal(&secret(), PeerId(9), PeerId(1), &some_packet(3))[0]);
-    send(&seal(&secret(), PeerId(1), PeerId(1), &some_packet(4))[0]);
+    send(&seal(&keys(), PeerId(2), PeerId(3), &some_packet(2))[0]);
+    send(&seal(&keys(), PeerId(9), PeerId(1), &some_packet(3))[0]);
+    send(&seal(&keys(), PeerId(1), PeerId(1), &some_packet(4))[0]);
     // What is in order arrives after all that.
-    send(&seal(&secret(), PeerId(2), PeerId(1), &some_packet(5))[0]);
+    send(&seal(&keys(), PeerId(2), PeerId(1), &some_packet(5))[0]);
     assert_eq!(next(&mut received).await, (PeerId(2), some_packet(5)));
     let counters = socket.counters();
     assert_eq!((counters.wrong_code, counters.strangers, counters.malformed), (4, 3, 0));
@@ -220,7 +221,7 @@ async fn a_name_is_looked_up() {
     let others = BTreeMap::from([(PeerId(2), format!("localhost:{}", two.address().port()))]);
     let event = |from, packet| (from, packet);
     let one =
-        PeerSocket::start("127.0.0.1:0", secret(), PeerId(1), others, events, event).await.expect("a port");
+        PeerSocket::start("127.0.0.1:0", keys(), PeerId(1), others, events, event).await.expect("a port");
     let arrives = async {
         loop {
             // Lost until the name is known.
@@ -239,7 +240,7 @@ async fn an_address_that_is_taken_is_named() {
     let address = taken.local_addr().expect("an address").to_string();
     let (events, _received) = mpsc::channel(1);
     let event = |from: PeerId, packet: Packet| (from, packet);
-    let error = PeerSocket::start(&address, secret(), PeerId(1), BTreeMap::new(), events, event).await;
+    let error = PeerSocket::start(&address, keys(), PeerId(1), BTreeMap::new(), events, event).await;
     let error = error.expect_err("it is taken").to_string();
     assert!(error.contains(&address) && error.contains("bind"), "{error}");
 }

@@ -16,7 +16,7 @@ use centrifuge_net::clock::JumpWatch;
 use centrifuge_net::driver::Driver;
 use centrifuge_net::record::{RecordError, Recorder};
 use centrifuge_net::tls::TlsError;
-use centrifuge_net::warrants::WarrantKey;
+use centrifuge_net::warrants::WarrantKeys;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -32,7 +32,9 @@ use crate::host::ManagerHost;
 use crate::inbox::{Inbox, Queues, inbox};
 use crate::journal::{self, Names};
 use crate::shared::Shared;
-use crate::store::{Answer, Answers, Backend, Candidate, HISTORY, StoreError, StoreHandle, StoredBatch};
+use crate::store::{
+    Answer, Answers, Backend, Candidate, HISTORY, PeerKey, StoreError, StoreHandle, StoredBatch,
+};
 use crate::tls::ServerTls;
 use crate::transport::Handshakes;
 use crate::view::View;
@@ -110,11 +112,13 @@ impl Manager {
         let (grpc, grpc_addr) = listen("grpc_listen", config.grpc_listen)?;
         let (http, http_addr) = listen("http_listen", config.http_listen)?;
         let store = at_home(store, grpc_addr);
-        let warrants = check_diskless(&config, &store)?;
+        check_diskless(&config, &store)?;
+        let key = peer_key(&store);
+        let warrants = key.map(|key| WarrantKeys::new(key.ring().clone()));
         let tls = secure(&config)?;
         let name = name(&config, &store, grpc_addr);
         let shared = Arc::new(Shared::new(name, config.limits.clone(), warrants, tls));
-        let watched = Watched::open(&config, Arc::clone(&shared))?;
+        let watched = Watched::open(&config, key.and_then(PeerKey::watched), Arc::clone(&shared))?;
         let (inbox, queues) = inbox();
         let candidate = Candidate {
             manager: ManagerId::from(shared.manager.as_str()),
@@ -255,9 +259,17 @@ fn name(config: &Config, store: &Backend, grpc_addr: SocketAddr) -> String {
     }
 }
 
-/// The key of warrants where there is no store. A leader lease that outlasts Flease's would let two lead.
-fn check_diskless(config: &Config, store: &Backend) -> Result<Option<WarrantKey>, StartError> {
-    let Backend::None(options) = store else { return Ok(None) };
+/// What Managers without a store share.
+fn peer_key(store: &Backend) -> Option<&PeerKey> {
+    match store {
+        Backend::None(options) => Some(&options.key),
+        _ => None,
+    }
+}
+
+/// A leader lease that outlasts Flease's would let two lead.
+fn check_diskless(config: &Config, store: &Backend) -> Result<(), StartError> {
+    let Backend::None(options) = store else { return Ok(()) };
     let longest = options.election().leader_lease(Drift::default());
     if config.leader_lease > longest {
         let words = format!(
@@ -266,7 +278,7 @@ fn check_diskless(config: &Config, store: &Backend) -> Result<Option<WarrantKey>
         );
         return Err(StartError::Diskless(words));
     }
-    options.key.warrants().map(Some).map_err(|error| StartError::Diskless(error.to_string()))
+    Ok(())
 }
 
 /// Opens the store. Waits for a remote store that does not answer, so that a Manager can be started during its outage.

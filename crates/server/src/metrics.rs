@@ -82,7 +82,7 @@ metrics! {
     admin_requests: CounterBy<2>, "centrifuge_admin_requests", ["request", "result"], "Requests of operators, by request and result";
     rejected_input: CounterBy<1>, "centrifuge_rejected_input", ["kind"], "Input that was refused, by kind";
     denied: CounterBy<1>, "centrifuge_denied", ["permission"], "Requests and streams that were denied, by the permission that was missing";
-    reloads_refused: CounterBy<1>, "centrifuge_reloads_refused", ["file"], "Changed files that could not be used, by kind: tls or policy; what they had before stays in force";
+    reloads_refused: CounterBy<1>, "centrifuge_reloads_refused", ["file"], "Changed files that could not be used, by kind: tls, policy, token_keys or peer_key; what they had before stays in force";
     tls_days_to_expiry: Gauge, "centrifuge_tls_days_to_expiry", [], "Days until the Manager's certificate runs out; 0 without TLS";
     leaderships_lost: Counter, "centrifuge_leaderships_lost", [], "Times this Manager stopped leading without being asked to";
 }

@@ -11,7 +11,7 @@ use centrifuge_core::id::Term;
 use centrifuge_core::manager::{AdminError, StreamId};
 use centrifuge_core::message::ManagerToOwner;
 use centrifuge_net::convert::WatchFrame;
-use centrifuge_net::warrants::WarrantKey;
+use centrifuge_net::warrants::WarrantKeys;
 use tokio::sync::oneshot;
 use tonic::Status;
 use tracing::warn;
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     /// How the store is copied while it runs.
     pub copier: Mutex<Option<Arc<StoreCopier>>>,
     /// What makes and checks the codes of warrants; only where there is no store.
-    pub warrants: Option<WarrantKey>,
+    pub warrants: Option<WarrantKeys>,
     /// Who may do what.
     pub authority: Authority,
     /// How many denials are logged.
@@ -76,7 +76,7 @@ impl Shared {
     pub(crate) fn new(
         manager: String,
         limits: Limits,
-        warrants: Option<WarrantKey>,
+        warrants: Option<WarrantKeys>,
         tls: Option<(ServerTls, Handshakes)>,
     ) -> Shared {
         let (tls, handshakes) = tls.unzip();

@@ -161,5 +161,5 @@ fn what_is_wrong_is_said_with_a_code() {
     assert!(code == 2 && message.contains("at least 16"), "{code} {message}");
     fs::remove_file(peers.path("key")).expect("removed");
     let (code, message) = refused(&mut peers.command("peer", 1));
-    assert!(code == 2 && message.contains("cannot read the secret"), "{code} {message}");
+    assert!(code == 2 && message.contains("key: cannot be read"), "{code} {message}");
 }

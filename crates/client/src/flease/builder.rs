@@ -1,6 +1,7 @@
 //! How a peer is described and starts.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use centrifuge_core::flease::{
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 use centrifuge_net::driver::Driver;
-use centrifuge_net::flease::{PeerSocket, Peers, Secret, SecretError, SocketError, SyncedClock};
+use centrifuge_net::flease::{PeerSocket, Peers, SocketError, SyncedClock};
+use centrifuge_net::secrets::{KeyFile, KeyFileError, KeyRing, SecretError};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -24,17 +26,18 @@ use super::{Flease, Inner, PeerState, Shared};
 /// How many events wait for the driver.
 const QUEUE: usize = 1024;
 
-/// Describes a peer before it starts. Only the key must be given; the times must be the same at all peers.
+/// Describes a peer before it starts. Only the key, or its file, must be given; the times must be the same at all
+/// peers.
 ///
 /// ```no_run
 /// use centrifuge::flease::{Change, Flease, Peers};
 /// use std::time::Duration;
 ///
-/// # async fn example(secret: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let peers: Peers = "1=10.0.0.1:7700,2=10.0.0.2:7700,3=10.0.0.3:7700".parse()?;
 /// let flease = Flease::builder(peers, 2)
 ///     .bind("0.0.0.0:7700")
-///     .key(secret)
+///     .key_file("/etc/centrifuge/flease.key")
 ///     .lease(Duration::from_secs(5))
 ///     .epsilon(Duration::from_millis(200))
 ///     .round(Duration::from_secs(1))
@@ -54,7 +57,7 @@ pub struct FleaseBuilder {
     peers: Peers,
     me: u16,
     bind: Option<String>,
-    key: Option<Vec<u8>>,
+    key: Option<Key>,
     lease: Option<Duration>,
     epsilon: Option<Duration>,
     round: Option<Duration>,
@@ -64,6 +67,12 @@ pub struct FleaseBuilder {
     pub(super) ahead: i64,
 }
 
+/// Where the secrets come from.
+enum Key {
+    Bytes(Vec<u8>),
+    File(PathBuf),
+}
+
 /// Why a peer does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -71,11 +80,16 @@ pub enum StartError {
     #[error("peer {0} is not on the list of peers: add it there, or say which of them this is")]
     NotOnTheList(u16),
     /// There is no secret.
-    #[error("the peers share no secret: give all of them the same with key(), at least 16 random bytes")]
+    #[error(
+        "the peers share no secret: give all of them the same with key_file() or key(), at least 16 random bytes"
+    )]
     NoKey,
     /// The secret is none.
     #[error(transparent)]
     Key(#[from] SecretError),
+    /// The file of the secret cannot be used.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
     /// The times would let two peers hold a cell, or nobody.
     #[error("these times are refused: {0}")]
     Times(#[from] FleaseConfigError),
@@ -110,11 +124,24 @@ impl FleaseBuilder {
         self
     }
 
-    /// The secret that all peers share: at least 16 bytes, better 32 random ones. Whoever knows it can speak as any peer. White
-    /// space around it does not count, so that it can be the content of a file.
+    /// The secret that all peers share, as [`key_file`](Self::key_file) would find it; it stays as it is for as long as
+    /// the peer runs.
     #[must_use]
     pub fn key(mut self, secret: impl Into<Vec<u8>>) -> FleaseBuilder {
-        self.key = Some(secret.into());
+        self.key = Some(Key::Bytes(secret.into()));
+        self
+    }
+
+    /// A file with the secret that all peers share: at least 16 bytes, better 32 random ones. Whoever knows it can
+    /// speak as any peer.
+    ///
+    /// The file is reloaded when it changes; it is looked at every second. A second line can have another secret that
+    /// is accepted, too: the first one signs. So a secret is replaced without a restart: put the new one second at
+    /// every peer, then first at every peer, then remove the old one at every peer. White space around a secret, blank
+    /// lines, and lines that begin with `#` do not count.
+    #[must_use]
+    pub fn key_file(mut self, path: impl Into<PathBuf>) -> FleaseBuilder {
+        self.key = Some(Key::File(path.into()));
         self
     }
 
@@ -159,16 +186,29 @@ impl FleaseBuilder {
     /// Starts the peer. It takes part after its recovery: see [`Flease::ready`].
     pub async fn start(self) -> Result<Flease, StartError> {
         let config = self.config()?;
-        let secret = Secret::new(self.key.as_deref().ok_or(StartError::NoKey)?.trim_ascii())?;
+        let (keys, file) = self.keys()?;
         let seed = crate::seed::os_seed().map_err(StartError::Randomness)?;
         let (events, queue) = mpsc::channel(QUEUE);
         let own = self.peers.address(self.me).ok_or(StartError::NotOnTheList(self.me))?;
         let bind = self.bind.as_deref().unwrap_or(own);
         let event = |from, packet| ClaimEvent::Peer(FleaseEvent::Receive { from, packet });
-        let socket = PeerSocket::start(bind, secret, config.me, self.others(), events.clone(), event).await?;
+        let mut socket =
+            PeerSocket::start(bind, keys, config.me, self.others(), events.clone(), event).await?;
+        file.into_iter().for_each(|file| socket.watch(file));
         let clock = SyncedClock::new(config.epsilon, self.ahead);
         let machine = FleaseMachine::new(config.clone(), Random::from_seed(seed));
         Ok(start(config, machine, clock, Arc::new(socket), (events, queue)))
+    }
+
+    /// The secrets, and the file that they follow.
+    fn keys(&self) -> Result<(KeyRing, Option<KeyFile>), StartError> {
+        match self.key.as_ref().ok_or(StartError::NoKey)? {
+            Key::Bytes(bytes) => Ok((KeyRing::parse(bytes)?, None)),
+            Key::File(path) => {
+                let file = KeyFile::open(path)?;
+                Ok((file.ring().clone(), Some(file)))
+            }
+        }
     }
 
     fn others(&self) -> BTreeMap<PeerId, String> {

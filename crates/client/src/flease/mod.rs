@@ -10,7 +10,7 @@
 //! # async fn serve(epoch: centrifuge::flease::Epoch) {}
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let peers = Peers::list([(1, "10.0.0.1:7700"), (2, "10.0.0.2:7700"), (3, "10.0.0.3:7700")])?;
-//! let flease = Flease::builder(peers, 1).key(std::fs::read("/etc/centrifuge/flease.key")?).start().await?;
+//! let flease = Flease::builder(peers, 1).key_file("/etc/centrifuge/flease.key").start().await?;
 //!
 //! let lease = flease.cell("primary")?.acquire().await?;
 //! println!("this process is the primary, under epoch {}", lease.epoch());
@@ -57,7 +57,8 @@ use self::times::Tally;
 pub use self::times::{RoundTimes, Times};
 use self::waiting::{About, Waiting};
 pub use centrifuge_core::flease::FleaseConfigError;
-pub use centrifuge_net::flease::{Peers, PeersError, SecretError, SocketError};
+pub use centrifuge_net::flease::{Peers, PeersError, SocketError};
+pub use centrifuge_net::secrets::{KeyFileError, SecretError};
 
 /// Whose turn it is in this process to want a cell.
 type Turn = tokio::sync::Mutex<()>;

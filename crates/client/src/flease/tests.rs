@@ -46,6 +46,7 @@ scenarios! {
     a_peer_whose_clock_is_apart_steps_down_and_says_so,
     a_clock_within_epsilon_is_welcome,
     a_peer_with_another_secret_is_refused,
+    a_secret_is_rotated_at_one_peer_after_the_other_and_the_holder_keeps_its_lease,
     a_cell_among_some_needs_only_those,
     no_two_hold_at_once_and_epochs_rise,
     a_peer_that_stops_gives_everything_back,
@@ -56,8 +57,10 @@ scenarios! {
 async fn what_cannot_work_is_refused_with_what_to_do() {
     let peers = free_peers(3);
     let refusals = [
-        (Flease::builder(peers.clone(), 1), "key()"),
+        (Flease::builder(peers.clone(), 1), "key_file()"),
         (builder(&peers, 1).key("short"), "at least 16"),
+        (builder(&peers, 1).key("one secret of these tests\none secret of these tests"), "line 2"),
+        (builder(&peers, 1).key_file("no such file"), "no such file: cannot be read"),
         (builder(&peers, 9), "add it there"),
         (builder(&peers, 1).lease(EPSILON), "lengthen lease"),
         (builder(&peers, 1).bind("127.0.0.1:99999"), "choose another address"),

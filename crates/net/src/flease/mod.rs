@@ -5,12 +5,9 @@
 mod clock;
 mod datagram;
 mod peers;
-mod secret;
 mod socket;
 
 pub use clock::{Deadline, Offset, SyncedClock};
 pub use datagram::{Opened, Refused, open, seal};
 pub use peers::{Peers, PeersError};
-pub(crate) use secret::derive_key;
-pub use secret::{Secret, SecretError};
 pub use socket::{PeerSocket, SocketCounters, SocketError};

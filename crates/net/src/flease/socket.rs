@@ -14,8 +14,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::datagram::{Opened, Refused, open, seal};
-use super::secret::Secret;
 use crate::log_throttle::LogThrottle;
+use crate::secrets::{KeyFile, KeyRing};
 
 /// How many messages wait to be sent to a peer before the next packet is dropped, as a network would.
 const MOST_WAITING: usize = 1 << 16;
@@ -83,6 +83,7 @@ fn add(count: &AtomicU64, more: usize) {
 pub struct PeerSocket {
     outbox: Arc<Outbox>,
     counts: Arc<Counts>,
+    keys: KeyRing,
     address: SocketAddr,
     tasks: Vec<AbortHandle>,
 }
@@ -130,7 +131,7 @@ fn join(packet: &mut Packet, mut later: Packet) {
 struct Shared {
     socket: UdpSocket,
     outbox: Arc<Outbox>,
-    secret: Secret,
+    keys: KeyRing,
     me: PeerId,
     names: BTreeMap<PeerId, String>,
     addresses: RwLock<BTreeMap<PeerId, SocketAddr>>,
@@ -144,7 +145,7 @@ impl PeerSocket {
     /// is lost in the system's own buffer, where that is cheapest.
     pub async fn start<E: Send + 'static>(
         bind: &str,
-        secret: Secret,
+        keys: KeyRing,
         me: PeerId,
         names: BTreeMap<PeerId, String>,
         events: mpsc::Sender<E>,
@@ -162,7 +163,7 @@ impl PeerSocket {
         let shared = Arc::new(Shared {
             socket,
             outbox: Arc::clone(&outbox),
-            secret,
+            keys: keys.clone(),
             me,
             names,
             addresses: RwLock::default(),
@@ -175,7 +176,12 @@ impl PeerSocket {
             tokio::spawn(receive_all(Arc::clone(&shared), events, event)).abort_handle(),
             tokio::spawn(resolve_names(shared)).abort_handle(),
         ];
-        Ok(PeerSocket { outbox, counts, address, tasks: tasks.into() })
+        Ok(PeerSocket { outbox, counts, keys, address, tasks: tasks.into() })
+    }
+
+    /// Has a file of secrets looked at for as long as the socket lives: its ring follows it.
+    pub fn watch(&mut self, file: KeyFile) {
+        self.tasks.push(tokio::spawn(file.watch()).abort_handle());
     }
 
     /// Sends a packet without waiting; one that cannot be sent is lost.
@@ -183,6 +189,12 @@ impl PeerSocket {
         if !self.outbox.put(to, packet) {
             add(&self.counts.unsent, 1);
         }
+    }
+
+    /// The secrets of its datagrams.
+    #[must_use]
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
     }
 
     /// Where it listens.
@@ -231,7 +243,7 @@ impl Shared {
             add(&self.counts.unsent, 1);
             return;
         };
-        for datagram in seal(&self.secret, self.me, to, packet) {
+        for datagram in seal(&self.keys, self.me, to, packet) {
             match self.socket.send_to(&datagram, address).await {
                 Ok(_) => {
                     add(&self.counts.sent, 1);
@@ -249,7 +261,7 @@ impl Shared {
 
     /// What a datagram says, if a peer sent it.
     fn admit(&self, datagram: &[u8], sender: SocketAddr) -> Option<Opened> {
-        let refused = match open(&self.secret, self.me, datagram) {
+        let refused = match open(&self.keys, self.me, datagram) {
             Ok(opened) if self.names.contains_key(&opened.from) => {
                 add(&self.counts.received, 1);
                 add(&self.counts.received_bytes, datagram.len());

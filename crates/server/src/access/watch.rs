@@ -1,9 +1,10 @@
-//! Looks at the files of TLS and of the policy every second, and ends what is not allowed any more.
+//! Looks at the files of TLS, of the policy and of shared secrets every second, and ends what is not allowed any more.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use centrifuge_net::secrets::KeyFile;
 use centrifuge_net::tls::FileContents;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -50,12 +51,17 @@ pub(crate) struct Watched {
     shared: Arc<Shared>,
     policy: Option<WatchedFile>,
     token_keys: Option<WatchedFile>,
+    peer_key: Option<KeyFile>,
 }
 
 impl Watched {
     /// Reads the policy and the keys of tokens for the first time, and puts them in force.
-    pub(crate) fn open(config: &Config, shared: Arc<Shared>) -> Result<Watched, FileError> {
-        let mut watched = Watched { shared, policy: None, token_keys: None };
+    pub(crate) fn open(
+        config: &Config,
+        peer_key: Option<KeyFile>,
+        shared: Arc<Shared>,
+    ) -> Result<Watched, FileError> {
+        let mut watched = Watched { shared, policy: None, token_keys: None, peer_key };
         if let Some(path) = &config.policy {
             let (file, text) = WatchedFile::open(path.clone())?;
             watched.shared.authority.obey(Arc::new(Policy::parse(path, &text)?));
@@ -82,6 +88,7 @@ impl Watched {
             self.look_at_certificates();
             self.look_at_policy();
             self.look_at_token_keys();
+            self.look_at_peer_key();
             ending = self.end_what_is_over();
         }
     }
@@ -134,6 +141,19 @@ impl Watched {
                 self.revoke(|proof| matches!(proof, Proof::Token(key) if !tokens.has(key)));
             }
             Err(error) => self.keep("token_keys", &error),
+        }
+    }
+
+    fn look_at_peer_key(&mut self) {
+        let Some(file) = &mut self.peer_key else { return };
+        match file.look() {
+            Ok(false) => {}
+            Ok(true) => file.log_change(),
+            Err(error) => {
+                self.shared.metrics.reloads_refused.with(["peer_key"]).inc();
+                // The file says each once: no second mistake is left out because it follows soon.
+                warn!(%error, "changed secrets cannot be used: those before stay in force");
+            }
         }
     }
 

@@ -28,7 +28,9 @@ pub struct FleaseArgs {
     /// With --store none: the number of this Manager in --peers
     #[arg(long, env = "CENTRIFUGE_PEER_ID", value_name = "NUMBER")]
     pub peer_id: Option<u16>,
-    /// With --store none: a file with the secret that all Managers share, at least 16 bytes. Surrounding white space is ignored
+    /// With --store none: a file with the secret that all Managers share, at least 16 bytes; reloaded when it changes.
+    /// A second line can have another secret that is accepted, too: the first one signs. Blank lines and lines that
+    /// begin with # are ignored
     #[arg(long, env = "CENTRIFUGE_PEER_KEY_FILE", value_name = "FILE")]
     #[serde(rename = "key_file")]
     pub peer_key_file: Option<PathBuf>,
@@ -131,8 +133,7 @@ fn key(path: Option<&Path>) -> Result<PeerKey, ConfigError> {
         return Err(refuse("peer_key_file", "", allowed));
     };
     let refused = |why: String| refuse("peer_key_file", path.display().to_string(), &why);
-    let bytes = std::fs::read(path).map_err(|why| refused(format!("readable: {why}")))?;
-    PeerKey::new(&bytes).map_err(|why| refused(format!("a file with a secret: {why}")))
+    PeerKey::open(path).map_err(|error| refused(format!("a file with one or two secrets: {}", error.problem)))
 }
 
 fn listen(text: String) -> Result<SocketAddr, ConfigError> {
@@ -240,11 +241,15 @@ mod tests {
         let absent = folder.0.path().join("absent");
         folder.refused(
             |args| args.flease.peer_key_file = Some(absent),
-            &["peer_key_file", "absent", "readable"],
+            &["peer_key_file", "absent", "cannot be read"],
         );
         std::fs::write(folder.0.path().join("short"), "short\n").expect("written");
         let short = folder.0.path().join("short");
         folder.refused(|args| args.flease.peer_key_file = Some(short), &["peer_key_file", "5 bytes", "16"]);
+        let three = folder.0.path().join("three");
+        std::fs::write(&three, "sixteen letters 1\n\nsixteen letters 2\nsixteen letters 3\n")
+            .expect("written");
+        folder.refused(|args| args.flease.peer_key_file = Some(three), &["three", "line 4", "at most two"]);
         folder.refused(|args| args.namespace.clear(), &["--namespace NAME", "[namespaces.NAME]"]);
         let named =
             |args: &mut ConfigArgs| args.flease.peers = Some("2=manager-2:7600,3=manager-3:7600".into());

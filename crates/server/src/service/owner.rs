@@ -80,8 +80,8 @@ impl Owner for OwnerService {
                     admission.know(from.ip());
                 }
                 // Here rather than where messages are decided: codes take time, and each stream has a task of its own.
-                if let (Some(key), ManagerToOwner::Assign(assign)) = (&warrants, &mut message) {
-                    key.sign(assign);
+                if let (Some(keys), ManagerToOwner::Assign(assign)) = (&warrants, &mut message) {
+                    keys.sign(assign);
                 }
                 let leases = match &message {
                     ManagerToOwner::Assign(assign) => assign.orders.len(),
@@ -354,8 +354,8 @@ impl Reader {
 
     /// Takes from a report what no Manager made. What it says of these leases is then no claim, and it goes on as any other.
     fn check_warrants(&self, report: &mut Report) {
-        let Some(key) = &self.shared.warrants else { return };
-        let wrong = key.check(report);
+        let Some(keys) = &self.shared.warrants else { return };
+        let wrong = keys.check(report);
         if wrong > 0 {
             let words =
                 format!("{wrong} warrants of session {} have codes that no Manager made", report.session);

@@ -11,7 +11,7 @@ use super::none::{self, PeerOptions};
 use super::{Answers, Candidate, StoreHandle, embedded};
 
 /// Where a store is. `file:PATH` can be read from text; the others have settings of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// One file of one process.
     File(PathBuf),

@@ -10,7 +10,8 @@ use centrifuge_core::message::{
 };
 use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
-use centrifuge_net::warrants::WarrantKey;
+use centrifuge_net::secrets::KeyRing;
+use centrifuge_net::warrants::WarrantKeys;
 use centrifuge_server::RunningManager;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,8 +22,8 @@ use crate::managers::{Group, SECRET, leases, pool};
 use crate::support::{self, eventually, metric, within};
 
 /// A session that says what it likes.
-struct Claimant {
-    session: SessionId,
+pub(crate) struct Claimant {
+    pub(crate) session: SessionId,
     conversation: Nonce,
     to_manager: mpsc::Sender<v1::OwnerMessage>,
     answers: Streaming<v1::ManagerMessage>,
@@ -30,7 +31,7 @@ struct Claimant {
 
 impl Claimant {
     /// Says hello, and is welcome.
-    async fn greet(at: SocketAddr, number: u128) -> Claimant {
+    pub(crate) async fn greet(at: SocketAddr, number: u128) -> Claimant {
         let mut secret = Secret::default();
         secret.0[..16].copy_from_slice(&number.to_be_bytes());
         let session = credential::session_of(&secret);
@@ -59,18 +60,18 @@ impl Claimant {
         claimant
     }
 
-    async fn answer(&mut self) -> ManagerToOwner {
+    pub(crate) async fn answer(&mut self) -> ManagerToOwner {
         let message = within(self.answers.message()).await.expect("a stream").expect("an answer");
         ManagerToOwner::try_from(message).expect("a message")
     }
 
     /// Reports that it holds a lease.
-    async fn claim(&self, held: HeldLease) {
+    pub(crate) async fn claim(&self, held: HeldLease) {
         let report = OwnerToManager::Report(self.report(held));
         self.to_manager.send(v1::OwnerMessage::from(&report)).await.expect("it listens");
     }
 
-    fn report(&self, held: HeldLease) -> Report {
+    pub(crate) fn report(&self, held: HeldLease) -> Report {
         Report {
             namespace: pool(),
             session: self.session,
@@ -91,8 +92,12 @@ impl Claimant {
     }
 }
 
+pub(crate) fn codes(secret: &[u8]) -> WarrantKeys {
+    WarrantKeys::new(KeyRing::parse(secret).expect("long enough"))
+}
+
 /// A lease on the lower half, with a code that a holder of `secret` made for a session.
-fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
+pub(crate) fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
     let range = KeyRange::new(Key(0), Key(u64::MAX / 2)).expect("in order");
     let (generation, state_since) = (Generation(generation), Generation(900));
     let warrant = Warrant { range, lease: Duration::from_secs(16), virtual_nodes: 16, code: [0; 32] };
@@ -124,12 +129,12 @@ fn warranted(secret: &[u8], session: SessionId, generation: u64) -> HeldLease {
         repeat: Vec::new(),
         evicted: false,
     };
-    WarrantKey::new(secret).expect("long enough").sign(&mut assign);
+    codes(secret).sign(&mut assign);
     HeldLease { range, generation, state_since, warrant: assign.orders[0].warrant.as_deref().copied() }
 }
 
 /// Waits until so many claims were refused for a reason.
-async fn refused(manager: &RunningManager, why: &str, times: f64) {
+pub(crate) async fn refused(manager: &RunningManager, why: &str, times: f64) {
     let name = format!("centrifuge_claims_refused_total{{namespace=\"{POOL}\",why=\"{why}\"}}");
     eventually(async || (metric(manager.http_addr(), &name).await >= times).then_some(())).await;
 }
@@ -170,7 +175,7 @@ async fn a_claim_needs_the_code_of_a_manager() {
     let LeaseOrder { range, generation, state_since, .. } = *order;
     let warrant = order.warrant.as_deref().copied();
     let mut shown = holder.report(HeldLease { range, generation, state_since, warrant });
-    assert!(warrant.is_some() && WarrantKey::new(SECRET).expect("a key").check(&mut shown) == 0);
+    assert!(warrant.is_some() && codes(SECRET).check(&mut shown) == 0);
     assert_eq!(leases(&manager), [(Key(0), holder.session.to_string(), 1_000, 900)]);
 
     // A code alone is not enough: the lease must be one that can be, and the highest.

@@ -8,5 +8,6 @@ mod clients;
 mod clocks;
 mod failover;
 mod managers;
+mod rotation;
 #[path = "../support/mod.rs"]
 mod support;

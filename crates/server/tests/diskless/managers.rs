@@ -62,7 +62,10 @@ impl Group {
     }
 
     pub(crate) async fn start(&self, me: u16) -> RunningManager {
-        let options = self.options(me);
+        self.start_with(self.options(me)).await
+    }
+
+    pub(crate) async fn start_with(&self, options: PeerOptions) -> RunningManager {
         let leader_lease = options.election().leader_lease(Drift::default());
         let config = Config {
             grpc_listen: options.own_address().parse().expect("an address"),

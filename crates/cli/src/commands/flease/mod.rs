@@ -45,7 +45,8 @@ pub(crate) struct PeerArgs {
     /// The number of this peer. No two processes may use the same number at one time
     #[arg(long, visible_alias = "id", env = "CENTRIFUGE_PEER_ID")]
     peer_id: u16,
-    /// A file with the secret that all peers share: at least 16 bytes. Surrounding white space is ignored
+    /// A file with the secret that all peers share, at least 16 bytes; reloaded when it changes. A second line can have
+    /// another secret that is accepted, too: the first one signs. Blank lines and lines that begin with # are ignored
     #[arg(long, env = "CENTRIFUGE_KEY_FILE")]
     key_file: PathBuf,
     /// Address to listen on for datagrams [default: this peer's address in --peers]
@@ -77,11 +78,8 @@ impl PeerArgs {
     /// Starts the peer, and answers questions about it for as long as the second part lives.
     async fn start(&self) -> Result<(Flease, Option<Control>), Failure> {
         start_logging(&self.log_level)?;
-        let key = std::fs::read(&self.key_file).map_err(|error| {
-            Failure::usage(format!("cannot read the secret in {}: {error}", self.key_file.display()))
-        })?;
         let mut builder = Flease::builder(self.peers.clone(), self.peer_id)
-            .key(key)
+            .key_file(&self.key_file)
             .lease(self.lease)
             .epsilon(self.epsilon)
             .round(self.round);

@@ -3,8 +3,13 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+use centrifuge_core::flease::Packet;
+use centrifuge_net::flease::seal;
+use centrifuge_net::secrets::{KeyRing, Secrets};
 
 use super::super::*;
 
@@ -192,6 +197,66 @@ pub(super) async fn a_peer_with_another_secret_is_refused() {
     assert!(all[0].counters().datagrams.wrong_code > 0);
     assert_eq!(all[2].counters().datagrams.received, 0);
     assert!(acquire(&all[0], "primary").await.is_valid(), "the others are a majority");
+}
+
+/// Waits until a condition holds.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    in_time(what, waiting).await;
+}
+
+/// Changes the file of a peer's secrets, and waits until it uses them.
+async fn rotate(flease: &Flease, file: &Path, lines: &[&str]) {
+    let text = lines.join("\n");
+    let beside = file.with_extension("new");
+    std::fs::write(&beside, &text).expect("written");
+    std::fs::rename(&beside, file).expect("renamed");
+    let expected = Secrets::parse(text.as_bytes()).expect("secrets");
+    until("other secrets", || *flease.inner.socket.keys().secrets() == expected).await;
+}
+
+pub(super) async fn a_secret_is_rotated_at_one_peer_after_the_other_and_the_holder_keeps_its_lease() {
+    let (old, new) = ("the old secret of this test", "the new secret of this test");
+    let (peers, folder) = (free_peers(3), tempfile::tempdir().expect("a folder"));
+    let file = |me: u16| folder.path().join(me.to_string());
+    let mut all = Vec::new();
+    for (me, _) in peers.iter() {
+        std::fs::write(file(me), old).expect("written");
+        all.push(builder(&peers, me).key_file(file(me)).start().await.expect("it starts"));
+    }
+    ready(&all).await;
+    let holder = &all[0];
+    let lease = acquire(holder, "primary").await;
+    // The holder is the first at one step and the last at another. Each mix of two steps has to renew the lease.
+    for (step, order) in [(&[old, new][..], [2, 3, 1]), (&[new, old], [1, 2, 3]), (&[new], [3, 2, 1])] {
+        for me in order {
+            rotate(&all[usize::from(me) - 1], &file(me), step).await;
+            let renewed = holder.counters().leases.renewed;
+            until("a renewal", || holder.counters().leases.renewed > renewed).await;
+        }
+    }
+    assert!(lease.is_valid(), "a lease that has ended does not come back");
+    assert_eq!(holder.counters().leases.acquired, 1);
+    for flease in &all {
+        assert_eq!(flease.counters().datagrams.wrong_code, 0, "every datagram was accepted: {flease:?}");
+    }
+
+    // Whoever has the old secret alone is a stranger now.
+    let keys = KeyRing::parse(old.as_bytes()).expect("a secret");
+    let (sent, echo) = (centrifuge_core::time::Instant(1), centrifuge_core::time::Instant::ZERO);
+    let packet = Packet { agreement: 0, sent, echo, probe: false, messages: Vec::new() };
+    let datagram = seal(&keys, PeerId(2), PeerId(1), &packet).remove(0);
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    until("a refusal", || {
+        stranger.send_to(&datagram, holder.address()).expect("it is sent");
+        holder.counters().datagrams.wrong_code > 0
+    })
+    .await;
+    assert!(lease.is_valid());
 }
 
 pub(super) async fn a_cell_among_some_needs_only_those() {

@@ -49,14 +49,14 @@ impl Election {
         let config = options.election();
         let unusable = |what: String| StoreError::Peers { what };
         config.check().map_err(|error| unusable(error.to_string()))?;
-        let secret = options.key.datagrams().map_err(|error| unusable(error.to_string()))?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| unusable(format!("no randomness: {error}")))?;
         let (requests, queue) = mpsc::channel(QUEUE);
         let bind = options.listen.map_or_else(|| options.own_address().to_owned(), |at| at.to_string());
         let event = |from, packet| ElectionRequest::Receive { from, packet };
         let others = others(options);
-        let socket = PeerSocket::start(&bind, secret, config.flease.me, others, requests.clone(), event);
+        let keys = options.key.ring().clone();
+        let socket = PeerSocket::start(&bind, keys, config.flease.me, others, requests.clone(), event);
         let socket = socket.await.map_err(|error| cannot_listen(&error))?;
         info!(datagrams = %socket.address(), peers = %options.peers, "no store: the Managers choose a leader by Flease");
         let (answer, answers) = mpsc::unbounded_channel();

@@ -1,17 +1,17 @@
 //! Which of the Managers this is, and what they share.
 
-use std::fmt;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use centrifuge_core::election::ElectionConfig;
 use centrifuge_core::flease::{FleaseConfig, PeerId};
 use centrifuge_core::id::ManagerId;
-use centrifuge_net::flease::{Peers, Secret, SecretError};
-use centrifuge_net::warrants::WarrantKey;
+use centrifuge_net::flease::Peers;
+use centrifuge_net::secrets::{KeyFile, KeyFileError, KeyRing, SecretError};
 
 /// Which of the Managers this is, and what they share. All but `me` and `listen` must be the same at all of them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerOptions {
     /// Every Manager by its number, with the address where it serves clients and, by datagrams, the others.
     pub peers: Peers,
@@ -19,7 +19,7 @@ pub struct PeerOptions {
     pub me: u16,
     /// Where this one listens for datagrams; `None`: at the address and port where it serves clients.
     pub listen: Option<SocketAddr>,
-    /// The secret that they share.
+    /// The secrets that they share.
     pub key: PeerKey,
     /// How long a Manager keeps the cell that the leader holds, unless it renews it.
     pub lease: Duration,
@@ -68,31 +68,35 @@ impl PeerOptions {
     }
 }
 
-/// The secret that Managers share. It gives two keys: one for the datagrams between them, and one for the warrants that Owners keep;
-/// each is made from the secret with a label of its own.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct PeerKey(Vec<u8>);
-
-impl PeerKey {
-    /// A secret of at least 16 bytes. White space around it does not count, so that it can be the content of a file.
-    pub fn new(bytes: &[u8]) -> Result<PeerKey, SecretError> {
-        let bytes = bytes.trim_ascii();
-        Secret::new(bytes).map(|_| PeerKey(bytes.to_vec()))
-    }
-
-    /// The key of the datagrams between Managers.
-    pub(super) fn datagrams(&self) -> Result<Secret, SecretError> {
-        Secret::new(&self.0)
-    }
-
-    /// The key of the warrants that Owners keep.
-    pub fn warrants(&self) -> Result<WarrantKey, SecretError> {
-        WarrantKey::new(&self.0)
-    }
+/// The secrets that Managers share. Each gives two keys: one for the datagrams between them, and one for the warrants
+/// that Owners keep. Clones change together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerKey {
+    ring: KeyRing,
+    file: Option<PathBuf>,
 }
 
-impl fmt::Debug for PeerKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PeerKey(..)")
+impl PeerKey {
+    /// Secrets as a file has them, which stay as they are.
+    pub fn new(bytes: &[u8]) -> Result<PeerKey, SecretError> {
+        Ok(PeerKey { ring: KeyRing::parse(bytes)?, file: None })
+    }
+
+    /// Secrets in a file, which a running Manager follows.
+    pub fn open(file: &Path) -> Result<PeerKey, KeyFileError> {
+        let opened = KeyFile::open(file)?;
+        Ok(PeerKey { ring: opened.ring().clone(), file: Some(file.to_owned()) })
+    }
+
+    /// The secrets in force.
+    #[must_use]
+    pub fn ring(&self) -> &KeyRing {
+        &self.ring
+    }
+
+    /// The file that they follow, if any.
+    #[must_use]
+    pub fn watched(&self) -> Option<KeyFile> {
+        self.file.clone().map(|path| KeyFile::for_ring(path, self.ring.clone()))
     }
 }

@@ -1,6 +1,7 @@
 //! A hostile client with one valid identity: whatever it does, nothing changes for anyone else.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use centrifuge::{Owner, Tls};
@@ -122,22 +123,31 @@ async fn seen(secured: &Secured) -> Vec<String> {
     seen
 }
 
-/// Passes bytes on to a Manager, and keeps what the client sent.
-async fn eavesdrop(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+/// What the network heard of a client, and whether it changes what passes.
+#[derive(Clone, Default)]
+struct Network {
+    heard: Arc<Mutex<Vec<u8>>>,
+    meddles: Arc<AtomicBool>,
+}
+
+/// Passes bytes on to a Manager, as the network does.
+async fn pass_on(to: SocketAddr) -> (ManagerId, Network) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let (at, heard) = (listener.local_addr().expect("an address"), Arc::new(Mutex::new(Vec::new())));
-    let kept = Arc::clone(&heard);
+    let at = listener.local_addr().expect("an address");
+    let (id, network) = (ManagerId::from(format!("localhost:{}", at.port()).as_str()), Network::default());
+    let between = network.clone();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let manager = TcpStream::connect(to).await.expect("connected");
             let ((mut from_client, mut to_client), (mut from_manager, mut to_manager)) =
                 (client.into_split(), manager.into_split());
             tokio::spawn(async move { tokio::io::copy(&mut from_manager, &mut to_client).await });
-            let kept = Arc::clone(&kept);
+            let between = between.clone();
             tokio::spawn(async move {
                 let mut bytes = [0; 4096];
                 while let Ok(read @ 1..) = from_client.read(&mut bytes).await {
-                    kept.lock().expect("not poisoned").extend_from_slice(&bytes[..read]);
+                    bytes[read - 1] ^= u8::from(between.meddles.load(Ordering::Relaxed));
+                    between.heard.lock().expect("not poisoned").extend_from_slice(&bytes[..read]);
                     if to_manager.write_all(&bytes[..read]).await.is_err() {
                         return;
                     }
@@ -145,7 +155,7 @@ async fn eavesdrop(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
             });
         }
     });
-    (at, heard)
+    (id, network)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,8 +165,7 @@ async fn nothing_changes_for_anyone_else() {
     secured.create("other").await;
     let victim = secured.pki.tls(&secured.pki.issue("victim", "spiffe://test/victim", HOUR));
     let hostile = secured.pki.tls(&secured.pki.issue("hostile", "spiffe://test/hostile", HOUR));
-    let (port, heard) = eavesdrop(secured.manager.grpc_addr()).await;
-    let through = ManagerId::from(format!("localhost:{}", port.port()).as_str());
+    let (through, network) = pass_on(secured.manager.grpc_addr()).await;
     let mut session = Session::join(&secured.dialer(victim.clone()), &through, "victim").await;
     let elsewhere = Owner::builder(secured.managers(victim), "other").name("victim").url("http://victim");
     let elsewhere = elsewhere.join().await.expect("joined");
@@ -190,7 +199,7 @@ async fn nothing_changes_for_anyone_else() {
     messages.push(v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Report(gives_back)) });
     assert!(say(&dialer, &id, messages).await.is_none(), "it is told that the session is unknown");
     // What crossed the network, once more.
-    let bytes = heard.lock().expect("not poisoned").clone();
+    let bytes = network.heard.lock().expect("not poisoned").clone();
     let mut again = TcpStream::connect(secured.manager.grpc_addr()).await.expect("connected");
     let _ = again.write_all(&bytes).await;
     let mut answer = Vec::new();
@@ -212,6 +221,27 @@ async fn nothing_changes_for_anyone_else() {
     assert_eq!(session.report.held, held, "the victim holds what it held");
     assert!(elsewhere.check_lease_continuous(KEY, lease));
     assert_eq!(seen(&secured).await, before, "and nobody decided anything");
+    secured.manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_network_can_neither_read_nor_change_what_passes() {
+    let secured = Secured::start("").await;
+    let (through, network) = pass_on(secured.manager.grpc_addr()).await;
+    let mut admin = secured.dialer(secured.pki.tls(&secured.root)).admin(&through).expect("an address");
+    let settings = None;
+    let request = v1::CreateNamespaceRequest { namespace: "a-long-name-to-look-for".into(), settings };
+    admin.create_namespace(request).await.expect("created");
+    let heard = network.heard.lock().expect("not poisoned").clone();
+    for word in ["a-long-name", "CreateNamespace", "spiffe"] {
+        assert!(!heard.windows(word.len()).any(|bytes| bytes == word.as_bytes()), "{word} can be read");
+    }
+    network.meddles.store(true, Ordering::Relaxed);
+    let request = v1::DeleteNamespaceRequest { namespace: "a-long-name-to-look-for".into() };
+    within(admin.delete_namespace(request)).await.expect_err("a changed message is none");
+    network.meddles.store(false, Ordering::Relaxed);
+    let listed = admin.list_namespaces(v1::ListNamespacesRequest::default()).await.expect("a list");
+    assert_eq!(listed.into_inner().namespaces.len(), 1, "nothing was deleted");
     secured.manager.shutdown().await;
 }
 

@@ -55,12 +55,8 @@ impl Session {
             ..v1::Report::default()
         };
         let mut session = Session { sender, replies, report, said: vec![hello] };
-        session.report.conversation = loop {
-            match session.next().await {
-                v1::manager_message::Kind::Welcome(welcome) => break welcome.conversation,
-                other => panic!("not welcome: {other:?}"),
-            }
-        };
+        let v1::manager_message::Kind::Welcome(welcome) = session.next().await else { panic!("not welcome") };
+        session.report.conversation = welcome.conversation;
         while session.report.held.is_empty() {
             session.renew().await;
         }

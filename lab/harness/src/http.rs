@@ -3,17 +3,42 @@
 use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use centrifuge_net::tls::ClientTls;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// A page: its status line and its body.
 pub async fn page(at: SocketAddr, path: &str) -> io::Result<(String, String)> {
-    let mut stream = TcpStream::connect(at).await?;
+    fetch(TcpStream::connect(at).await?, at, path).await
+}
+
+/// A page of a Manager inside TLS, whose certificate is for its address.
+pub async fn secure_page(tls: &ClientTls, at: SocketAddr, path: &str) -> io::Result<(String, String)> {
+    let mut config = (*tls.config().map_err(io::Error::other)?).clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let stream = TcpStream::connect(at).await?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(at.ip().into(), stream).await?;
+    fetch(stream, at, path).await
+}
+
+async fn fetch(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    at: SocketAddr,
+    path: &str,
+) -> io::Result<(String, String)> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer).await;
+    if answer.is_empty() {
+        // Inside TLS, a connection may end without a word once the answer is there.
+        read?;
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     Ok((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! What tests, measurements and fault runs share: processes, clusters, etcd nodes, links, ports, waits and seeds.
+//! What tests, measurements and fault runs share: processes, clusters, etcd nodes, links, certificates, ports, waits and seeds.
 
 pub mod cluster;
 pub mod etcd;
@@ -6,6 +6,7 @@ pub mod http;
 pub mod link;
 pub mod lock;
 pub mod managers;
+pub mod pki;
 pub mod ports;
 pub mod process;
 pub mod rng;

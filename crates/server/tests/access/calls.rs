@@ -1,6 +1,5 @@
 //! Calls of every method, whatever it is called: bytes go, and what matters is whether they were let in.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge::Tls;
@@ -10,14 +9,11 @@ use centrifuge_core::message::{Hello, OwnerToManager};
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
+use centrifuge_harness::http::secure_page;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
@@ -58,24 +54,9 @@ fn outcome(status: &Status) -> Outcome {
     }
 }
 
-/// The status of a page.
+/// The status of a page; `None`: no connection came about.
 pub(crate) async fn get(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<u16> {
-    page(tls, address, path).await?.split(' ').nth(1)?.parse().ok()
-}
-
-/// A page, with its headers; `None`: no connection came about.
-pub(crate) async fn page(tls: &Tls, address: std::net::SocketAddr, path: &str) -> Option<String> {
-    let mut config = (*tls.config().expect("files")).clone();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let stream = TcpStream::connect(address).await.expect("connected");
-    let name = ServerName::try_from("localhost").expect("a name");
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = Vec::new();
-    // The end of the stream may come without a word.
-    let _ = stream.read_to_end(&mut answer).await;
-    (!answer.is_empty()).then(|| String::from_utf8_lossy(&answer).into_owned())
+    secure_page(tls, address, path).await.ok()?.0.split(' ').nth(1)?.parse().ok()
 }
 
 /// The first message of an Owner.

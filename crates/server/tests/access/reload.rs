@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use centrifuge::{Key, Owner};
+use centrifuge_harness::http::secure_page;
 use centrifuge_net::proto::v1;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
@@ -162,7 +163,7 @@ async fn shown(secured: &Secured) -> Vec<u8> {
 
 async fn scrape(secured: &Secured) -> String {
     let tls = secured.pki.tls(&secured.root);
-    super::calls::page(&tls, secured.manager.http_addr(), "/metrics").await.unwrap_or_default()
+    secure_page(&tls, secured.manager.http_addr(), "/metrics").await.unwrap_or_default().1
 }
 
 /// Waits for something that takes a request to be seen.

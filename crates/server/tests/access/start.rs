@@ -1,10 +1,9 @@
 //! What a Manager refuses to start with, in words that say what to do.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use centrifuge_server::store::Backend;
 use centrifuge_server::{Config, Manager};
-use time::OffsetDateTime;
 
 use super::pki::{Pair, Pki, replace};
 use super::{HOUR, config, policy};
@@ -18,7 +17,7 @@ async fn refusal(config: Config, folder: &std::path::Path) -> String {
 async fn files_that_cannot_be_used_are_named_with_what_to_do() {
     let pki = Pki::new();
     replace(&pki.policy(), &policy(""));
-    let now = OffsetDateTime::now_utc();
+    let now = SystemTime::now();
     let good = pki.issue("manager", "localhost", HOUR);
     let other = pki.issue("other", "localhost", HOUR);
     let expired = pki.issue_between("expired", "localhost", now - HOUR, now - Duration::from_secs(60));

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use centrifuge_core::id::ManagerId;
+use centrifuge_harness::pki::{Authority, replace};
 use centrifuge_harness::{EtcdNodes, NodeOptions};
 use centrifuge_server::store::{Backend, Candidate, EtcdOptions};
 
@@ -159,28 +160,20 @@ pub struct Certificates {
 
 impl Certificates {
     pub fn new() -> Certificates {
-        use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
         let certificates = Certificates { folder: tempfile::tempdir().expect("a folder") };
-        let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer =
-            CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("signed");
-        certificates.write("ca.pem", &issuer.pem());
+        let authority = Authority::new("test authority").expect("an authority");
+        replace(&certificates.path("ca.pem"), authority.pem()).expect("written");
+        let hour = Duration::from_secs(3600);
+        let (from, to) = (SystemTime::now() - hour, SystemTime::now() + hour);
         for (name, subject) in [("server", "127.0.0.1"), ("client", "manager")] {
-            let key = KeyPair::generate().expect("a key");
-            let parameters = CertificateParams::new(vec![subject.to_owned()]).expect("parameters");
-            let certificate = parameters.signed_by(&key, &issuer).expect("signed");
-            certificates.write(&format!("{name}.pem"), &certificate.pem());
-            certificates.write(&format!("{name}.key"), &key.serialize_pem());
+            let issued = authority.issue(&[subject.to_owned()], subject, from, to).expect("signed");
+            let [cert, key] = ["pem", "key"].map(|kind| certificates.path(&format!("{name}.{kind}")));
+            issued.replace(&cert, &key).expect("written");
         }
         certificates
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).expect("written");
     }
 }

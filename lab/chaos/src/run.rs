@@ -25,6 +25,8 @@ use crate::run_environment::{Outcome, RunEnvironment, conduct};
 const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
 /// ... if something is wrong on purpose, which is found by then.
 const DEFAULT_LENGTH_WITH_BUG: Duration = Duration::from_secs(90);
+/// In half of this, certificates of clients run out.
+const SHORTEST_WITH_TLS: Duration = Duration::from_secs(20);
 /// How long it is calm after planned operations alone.
 const PLANNED_CALM: Duration = Duration::from_secs(5);
 /// How many Owners come at once in a join storm.
@@ -188,6 +190,11 @@ impl RunArgs {
                 "Flease peers use no TLS: leave out `--tls`, or choose `--world managers` or `diskless`"
                     .to_owned(),
             );
+        }
+        if self.tls && self.length() < SHORTEST_WITH_TLS {
+            return Err(format!(
+                "too short for certificates to run out: with `--tls`, at least {SHORTEST_WITH_TLS:?}"
+            ));
         }
         if self.bug == Some(Bug::ForgottenCertificate) && !self.tls {
             return Err("without TLS there are no certificates: add `--tls`".to_owned());

@@ -31,6 +31,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
 const REAL: &[(&str, &str)] = &[
     // Real processes under faults for two minutes; fails on a broken promise.
     ("chaos", "run --release -p centrifuge-chaos -- chaos --for 2m"),
+    // Certificates, authorities and policies are rotated: at first alone, where no lease may be lost, then under faults.
+    ("chaos-tls", "run --release -p centrifuge-chaos -- chaos --for 30s --tls"),
     // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
     ("chaos-bug", "run --release -p centrifuge-chaos -- chaos --for 30s --bug unchecked-owner"),
     // ... and leaders that go on when their leader lease is over.

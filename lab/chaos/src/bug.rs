@@ -28,6 +28,8 @@ pub(crate) enum Bug {
     DeafCaller,
     /// A caller says that keys are lost which are not
     CryingCaller,
+    /// With TLS: the certificate of an Owner runs out, and no new one comes (a lost lease)
+    ForgottenCertificate,
     /// One Manager's clock runs at a third of its speed: it leads on when its leader lease is over (S5, seen as S1)
     OutlivedLeader,
     /// A leader goes on renewing after its leader lease ran out (S5, seen as S1)
@@ -151,6 +153,7 @@ impl Bug {
             Bug::BackwardOwner => violates("S4"),
             Bug::ForgetfulOwner | Bug::DeafCaller => !verdict.missed_losses.is_empty(),
             Bug::CryingCaller | Bug::HastyOwner => !verdict.false_losses.is_empty(),
+            Bug::ForgottenCertificate => !verdict.lost_by_rotation.is_empty(),
             Bug::GenerationReused => violates("S2"),
             Bug::AnswerBeforeCommit | Bug::UnknownThenNextIndex => violates("S1") || violates("S2"),
             // A log that was written over is noticed, and then nobody leads any more.

@@ -105,7 +105,7 @@ async fn perform(args: &FailoverArgs, environment: &RunEnvironment) -> Result<Ou
     let leader_lease = leader_lease(args)?;
     let mut rng = Rng::new(args.seed);
     let mut pool = Pool::start(plan(args, environment)?, rng.fork()).await?;
-    let observe = || Observer::start(pool.metrics(), SAMPLE_INTERVAL, environment.directory());
+    let observe = || Observer::start(pool.metrics(), None, SAMPLE_INTERVAL, environment.directory());
     let fleet = (args.lookups > 0).then(observe).transpose()?;
     if let Some(fleet) = &fleet {
         all_watch(&mut pool, fleet, 0).await?;

@@ -158,6 +158,8 @@ pub(crate) enum HarnessLine {
     Storm { from: String, to: String, at: Nanos, until: Nanos },
     /// etcd is told to forget who leads.
     Deposed { at: Nanos },
+    /// For so long certificates and policies were rotated, and nothing else happened.
+    RotatedAlone { from: Nanos, to: Nanos },
     /// No more faults; every process runs.
     Calm { at: Nanos },
     /// The processes are told to end.

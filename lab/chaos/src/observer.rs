@@ -1,5 +1,5 @@
-//! Watches the Managers' metrics: how a fleet of Lookups comes to a new leader, how many ask at once, and how many
-//! messages are dropped because they crossed another.
+//! Watches the Managers' metrics: how a fleet of Lookups comes to a new leader, how many ask at once, how many messages
+//! are dropped because they crossed another, and what comes of rotations.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_harness::http::{metric, page};
+use centrifuge::Tls;
+use centrifuge_harness::http::{metric, page, secure_page};
 use centrifuge_harness::lock;
 use serde::Serialize;
 use tokio::task::JoinHandle;
@@ -21,6 +22,10 @@ const LEADING: &str = "centrifuge_leading";
 const TERM: &str = "centrifuge_term";
 const LOOKUPS: &str = "centrifuge_lookups{namespace=\"chaos\"}";
 const REQUESTS: &str = "centrifuge_messages_received_total{kind=\"watch\"}";
+const RELOADS_REFUSED: [&str; 2] =
+    ["centrifuge_reloads_refused_total{file=\"tls\"}", "centrifuge_reloads_refused_total{file=\"policy\"}"];
+const DENIED: [&str; 2] =
+    ["centrifuge_denied_total{permission=\"own\"}", "centrifuge_denied_total{permission=\"lookup\"}"];
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -35,22 +40,35 @@ struct Watched {
     requests: u64,
     /// How many messages it has dropped because they crossed another.
     races: u64,
+    /// How many changed files it could not use.
+    reloads_refused: u64,
+    /// How many streams of clients it has ended, or not begun, because it does not believe who they are.
+    denied: u64,
 }
 
 impl Watched {
     /// Asks a Manager; `None` if it does not answer.
-    async fn of(manager: SocketAddr) -> Option<Watched> {
-        let fetched = tokio::time::timeout(ANSWER_TIMEOUT, page(manager, "/metrics")).await;
-        Some(Watched::read(&fetched.ok()?.ok()?.1))
+    async fn of(manager: SocketAddr, tls: Option<&Tls>) -> Option<Watched> {
+        let fetch = async {
+            match tls {
+                Some(tls) => secure_page(tls, manager, "/metrics").await,
+                None => page(manager, "/metrics").await,
+            }
+        };
+        let (_, text) = tokio::time::timeout(ANSWER_TIMEOUT, fetch).await.ok()?.ok()?;
+        Some(Watched::read(&text))
     }
 
     fn read(text: &str) -> Watched {
         let leads = metric(text, LEADING) == Some(1);
+        let sum = |names: [&str; 2]| names.iter().filter_map(|name| metric::<u64>(text, name)).sum();
         Watched {
             leads: metric(text, TERM).filter(|_| leads),
             lookups: metric(text, LOOKUPS).unwrap_or(0),
             requests: metric(text, REQUESTS).unwrap_or(0),
             races: metric(text, RACES).unwrap_or(0),
+            reloads_refused: sum(RELOADS_REFUSED),
+            denied: sum(DENIED),
         }
     }
 }
@@ -84,12 +102,16 @@ impl Observer {
     /// What they say is also written down, in `watched.jsonl`.
     pub(crate) fn start(
         managers: Vec<SocketAddr>,
+        tls: Option<Tls>,
         interval: Duration,
         directory: &Path,
     ) -> io::Result<Observer> {
         let journal = Arc::new(Journal::open(&directory.join("watched.jsonl"))?);
         let samples: Arc<Mutex<Samples>> = Arc::default();
-        let ask = |manager| tokio::spawn(ask(manager, interval, Arc::clone(&samples), Arc::clone(&journal)));
+        let ask = |manager| {
+            let (samples, journal) = (Arc::clone(&samples), Arc::clone(&journal));
+            tokio::spawn(ask(manager, tls.clone(), interval, samples, journal))
+        };
         Ok(Observer { asking: managers.into_iter().map(ask).collect(), samples })
     }
 
@@ -105,7 +127,21 @@ impl Observer {
     /// How many messages were dropped through races, by all processes of all Managers. What one counted after the last
     /// look before it was killed is missing.
     pub(crate) fn races(&self) -> u64 {
-        lock(&self.samples).values().map(|samples| races_in(samples)).sum()
+        self.total(|watched| watched.races)
+    }
+
+    /// How many changed files Managers could not use.
+    pub(crate) fn reloads_refused(&self) -> u64 {
+        self.total(|watched| watched.reloads_refused)
+    }
+
+    /// How many streams Managers ended, or did not begin, because they did not believe who the client is.
+    pub(crate) fn denied(&self) -> u64 {
+        self.total(|watched| watched.denied)
+    }
+
+    fn total(&self, count: fn(&Watched) -> u64) -> u64 {
+        lock(&self.samples).values().map(|samples| total_in(samples, count)).sum()
     }
 
     /// The most requests that a leader, and any Manager, had since an instant.
@@ -127,12 +163,18 @@ impl Drop for Observer {
     }
 }
 
-async fn ask(manager: SocketAddr, interval: Duration, samples: Arc<Mutex<Samples>>, journal: Arc<Journal>) {
+async fn ask(
+    manager: SocketAddr,
+    tls: Option<Tls>,
+    interval: Duration,
+    samples: Arc<Mutex<Samples>>,
+    journal: Arc<Journal>,
+) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Some(watched) = Watched::of(manager).await {
+        if let Some(watched) = Watched::of(manager, tls.as_ref()).await {
             let sample = Sample { at: true_now(), watched };
             lock(&samples).entry(manager).or_default().push(sample);
             // For people who wonder what happened; nothing depends on it.
@@ -147,9 +189,9 @@ fn rise(before: &mut u64, now: u64) -> u64 {
     now.checked_sub(earlier).unwrap_or(now)
 }
 
-fn races_in(samples: &[Sample]) -> u64 {
+fn total_in(samples: &[Sample], count: fn(&Watched) -> u64) -> u64 {
     let mut before = 0;
-    samples.iter().map(|sample| rise(&mut before, sample.watched.races)).sum()
+    samples.iter().map(|sample| rise(&mut before, count(&sample.watched))).sum()
 }
 
 /// The most requests between two samples that are next to each other or at most a span apart. A lower count is that
@@ -178,8 +220,11 @@ fn most_within(samples: &[Sample], since: Nanos, span: Nanos, leaders: bool) -> 
 mod tests {
     use super::*;
 
+    const NOTHING: Watched =
+        Watched { leads: None, lookups: 0, requests: 0, races: 0, reloads_refused: 0, denied: 0 };
+
     fn sample(millis: u64, requests: u64) -> Sample {
-        let watched = Watched { leads: Some(1), lookups: 0, requests, races: 0 };
+        let watched = Watched { leads: Some(1), requests, ..NOTHING };
         Sample { at: millis * 1_000_000, watched }
     }
 
@@ -198,9 +243,8 @@ mod tests {
 
     #[test]
     fn lives_are_added_up() {
-        let dropped =
-            |races| Sample { at: 0, watched: Watched { leads: None, lookups: 0, requests: 0, races } };
-        assert_eq!(races_in(&[3, 5, 1, 4].map(dropped)), 9);
+        let dropped = |races| Sample { at: 0, watched: Watched { races, ..NOTHING } };
+        assert_eq!(total_in(&[3, 5, 1, 4].map(dropped), |watched| watched.races), 9);
         assert_eq!(metric("# HELP x\ncentrifuge_messages_skipped_total{why=\"race\"} 7\n", RACES), Some(7));
         assert_eq!(metric::<u64>("centrifuge_messages_skipped_total{why=\"old\"} 7\n", RACES), None);
     }
@@ -208,9 +252,12 @@ mod tests {
     #[test]
     fn a_standby_leads_no_term() {
         let text = "centrifuge_leading 0\ncentrifuge_term 4\ncentrifuge_terms_total 2\n";
-        assert_eq!(Watched::read(text), Watched { leads: None, lookups: 0, requests: 0, races: 0 });
+        assert_eq!(Watched::read(text), NOTHING);
         let text = "centrifuge_leading 1\ncentrifuge_term 4\ncentrifuge_lookups{namespace=\"chaos\"} 9\n\
                     centrifuge_messages_received_total{kind=\"watch\"} 30\n";
-        assert_eq!(Watched::read(text), Watched { leads: Some(4), lookups: 9, requests: 30, races: 0 });
+        assert_eq!(Watched::read(text), Watched { leads: Some(4), lookups: 9, requests: 30, ..NOTHING });
+        let text = "centrifuge_denied_total{permission=\"own\"} 3\ncentrifuge_denied_total{permission=\"lookup\"} 4\n\
+                    centrifuge_reloads_refused_total{file=\"policy\"} 2\n";
+        assert_eq!(Watched::read(text), Watched { denied: 7, reloads_refused: 2, ..NOTHING });
     }
 }

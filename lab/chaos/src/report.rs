@@ -24,7 +24,17 @@ pub(crate) struct Report {
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) operations: BTreeMap<String, u64>,
     pub(crate) race_drops: u64,
+    /// What was rotated, under TLS.
+    pub(crate) rotated: Option<Rotated>,
     pub(crate) verdict: Verdict,
+}
+
+/// What was rotated, and what Managers did about it.
+#[derive(Debug)]
+pub(crate) struct Rotated {
+    pub(crate) rotations: BTreeMap<String, u64>,
+    pub(crate) reloads_refused: u64,
+    pub(crate) ended_by_expiry: u64,
 }
 
 impl Report {
@@ -72,6 +82,12 @@ impl Report {
         if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
             value.extend(more);
         }
+        if let Some(rotated) = &self.rotated {
+            value["rotations"] = json!(rotated.rotations);
+            value["reloads_refused"] = json!(rotated.reloads_refused);
+            value["ended_by_expiry"] = json!(rotated.ended_by_expiry);
+            value["lost_by_rotation"] = json!(verdict.lost_by_rotation.len());
+        }
         if let Some(bug) = self.bug {
             value["bug"] = json!(bug);
             value["found"] = json!(bug.is_found(verdict));
@@ -90,6 +106,15 @@ impl Report {
             "{seen}without {whose}: {} times, p50 {} ms, p99 {} ms, longest {} ms\n",
             gaps.count, gaps.p50, gaps.p99, gaps.max
         ));
+        if let Some(rotated) = &self.rotated {
+            text.push_str(&format!(
+                "rotations: {}\nreloads refused: {}, streams ended by expiry: {}\nleases lost by rotation: {}\n",
+                list(&rotated.rotations),
+                rotated.reloads_refused,
+                rotated.ended_by_expiry,
+                self.verdict.lost_by_rotation.len(),
+            ));
+        }
         for sentence in self.sentences() {
             text.push_str(&format!("  {sentence}\n"));
         }
@@ -140,7 +165,8 @@ impl Report {
 
     fn sentences(&self) -> Vec<&str> {
         let verdict = &self.verdict;
-        let kinds = [&verdict.violations, &verdict.missed_losses, &verdict.false_losses];
+        let kinds =
+            [&verdict.violations, &verdict.missed_losses, &verdict.false_losses, &verdict.lost_by_rotation];
         kinds.iter().flat_map(|kind| kind.iter().take(SHOWN)).map(String::as_str).collect()
     }
 }

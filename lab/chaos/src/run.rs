@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use centrifuge_harness::{Rng, StoreKind};
@@ -15,16 +15,18 @@ use crate::bug::Bug;
 use crate::checker;
 use crate::lines::{HarnessLine, true_now};
 use crate::observer::Observer;
-use crate::plan::{NetworkKind, Sizes, World};
-use crate::pool::{Faults, Operations, Pool, PoolPlan};
+use crate::plan::{NetworkKind, Sizes, Times, World};
+use crate::pool::{Faults, OBSERVER, Operations, Pool, PoolPlan, Rotations};
 use crate::proxy::LinkFaults;
-use crate::report::Report;
+use crate::report::{Report, Rotated};
 use crate::run_environment::{Outcome, RunEnvironment, conduct};
 
 /// How long faults go on unless somebody says otherwise.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
 /// ... if something is wrong on purpose, which is found by then.
 const DEFAULT_LENGTH_WITH_BUG: Duration = Duration::from_secs(90);
+/// In half of this, certificates of clients run out.
+const SHORTEST_WITH_TLS: Duration = Duration::from_secs(20);
 /// How long it is calm after planned operations alone.
 const PLANNED_CALM: Duration = Duration::from_secs(5);
 /// How many Owners come at once in a join storm.
@@ -33,6 +35,8 @@ const JOINERS: u8 = 3;
 const TICK: Duration = Duration::from_millis(20);
 /// How often the Managers' metrics are read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// By then a pool that has come to rest keeps its leases, and callers have their tables.
+const SETTLED: Duration = Duration::from_secs(2);
 /// How often it says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -79,6 +83,11 @@ pub(crate) struct RunArgs {
     /// or late
     #[arg(long)]
     direct: bool,
+    /// Managers and clients use TLS, and certificates, authorities and policies are rotated all the time. In the first
+    /// half of the time nothing else happens, and every lost lease is a failure; then everything else comes beside it.
+    /// Not for Flease peers, which use no TLS
+    #[arg(long)]
+    tls: bool,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -148,6 +157,20 @@ impl RunArgs {
         self.bug.is_none_or(|bug| bug == Bug::HastyOwner)
     }
 
+    /// For how long nothing happens but rotations.
+    fn rotations_alone(&self) -> Duration {
+        if self.tls { self.length() / 2 } else { Duration::ZERO }
+    }
+
+    /// What happens to single messages at any time, once faults come.
+    fn usual_link_faults(&self) -> LinkFaults {
+        match (self.is_planned_only(), self.tls) {
+            (true, _) => LinkFaults::NONE,
+            (false, true) => LinkFaults::USUAL_FOR_BYTES,
+            (false, false) => LinkFaults::USUAL,
+        }
+    }
+
     fn is_planned_only(&self) -> bool {
         self.planned_only || self.bug == Some(Bug::HastyOwner)
     }
@@ -161,6 +184,20 @@ impl RunArgs {
             return Err(
                 "Managers without a store are a world of their own: add `--world diskless`".to_owned()
             );
+        }
+        if self.tls && self.world == World::Flease {
+            return Err(
+                "Flease peers use no TLS: leave out `--tls`, or choose `--world managers` or `diskless`"
+                    .to_owned(),
+            );
+        }
+        if self.tls && self.length() < SHORTEST_WITH_TLS {
+            return Err(format!(
+                "too short for certificates to run out: with `--tls`, at least {SHORTEST_WITH_TLS:?}"
+            ));
+        }
+        if self.bug == Some(Bug::ForgottenCertificate) && !self.tls {
+            return Err("without TLS there are no certificates: add `--tls`".to_owned());
         }
         match self.bug.map(Bug::world) {
             Some(other) if other != self.world => {
@@ -185,39 +222,37 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, Box<dyn Error>> {
 
 async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Result<Report, Box<dyn Error>> {
     let mut rng = Rng::new(seed);
-    // Without a store it follows from Flease's times.
-    let leadership = [("leader-lease", leader_lease(args.bug)), ("campaign-interval", "500ms")];
-    let leadership = leadership.into_iter().filter(|_| args.world != World::Diskless);
-    let plan = PoolPlan {
-        sizes: args.sizes(),
-        store: args.store(),
-        bug: args.bug,
-        is_skewed: true,
-        link_faults: if args.is_planned_only() { LinkFaults::NONE } else { LinkFaults::USUAL },
-        leadership: leadership.map(|(name, time)| (name, time.to_owned())).collect(),
-        other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
-        is_direct: args.direct,
-        is_planned_only: args.is_planned_only(),
-        ..PoolPlan::new(environment, args.world, seed)
-    };
+    let plan = plan(args, environment, seed)?;
     eprintln!("seed {seed}: starting {} processes", crate::pool::Node::all(plan.sizes).len());
     let mut pool = Pool::start(plan, rng.fork()).await?;
-    let observer = Observer::start(pool.metrics(), LOOK_INTERVAL, environment.directory())?;
-    let mut faults = Faults::new(rng.fork(), &pool);
-    let mut operations = Operations::new(rng.fork(), &pool);
+    let tls = pool.certificates.as_ref().map(|all| all.files_of(OBSERVER).tls());
+    let observer = Observer::start(pool.metrics(), tls, LOOK_INTERVAL, environment.directory())?;
+    let (faults, operations) = (rng.fork(), rng.fork());
+    let mut rotations = Rotations::new(rng.fork());
     let began = Instant::now();
-    let ended = suffer(&mut pool, &mut faults, &mut operations, args.length()).await?;
+    let mut ended = args.tls && rotate_alone(&mut pool, &mut rotations, args.rotations_alone()).await?;
+    pool.set_usual_link_faults(args.usual_link_faults());
+    let mut faults = Faults::new(faults, &pool);
+    let mut operations = Operations::new(operations, &pool);
+    if !ended {
+        let rest = args.length() - args.rotations_alone();
+        ended = suffer(&mut pool, &mut faults, &mut operations, &mut rotations, rest).await?;
+    }
     faults.end(&mut pool)?;
     operations.end(&mut pool)?;
     pool.note(HarnessLine::Calm { at: true_now() })?;
     if !ended {
-        settle(&mut pool).await?;
+        settle(&mut pool, &mut rotations).await?;
     }
     let seconds = began.elapsed().as_secs();
     let counted = counts(&faults, &pool);
     pool.end().await?;
     eprintln!("checking the journals");
-    let verdict = checker::check(environment.directory())?;
+    let rotated = args.tls.then(|| Rotated {
+        rotations: rotations.counts().clone(),
+        reloads_refused: observer.reloads_refused(),
+        ended_by_expiry: observer.denied(),
+    });
     Ok(Report {
         world: args.world,
         seed,
@@ -228,7 +263,31 @@ async fn perform(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> Res
         faults: counted,
         operations: operations.counts().clone(),
         race_drops: observer.races(),
-        verdict,
+        rotated,
+        verdict: checker::check(environment.directory())?,
+    })
+}
+
+/// The pool that is put under faults.
+fn plan(args: &RunArgs, environment: &RunEnvironment, seed: u64) -> io::Result<PoolPlan> {
+    // Without a store it follows from Flease's times.
+    let leadership = [("leader-lease", leader_lease(args.bug)), ("campaign-interval", "500ms")];
+    let leadership = leadership.into_iter().filter(|_| args.world != World::Diskless);
+    // Where load moves keys, a lease may change its owner though nothing happens.
+    let times = Times { balances: !args.tls, ..args.world.times() };
+    Ok(PoolPlan {
+        sizes: args.sizes(),
+        times,
+        store: args.store(),
+        bug: args.bug,
+        is_skewed: true,
+        link_faults: if args.tls { LinkFaults::NONE } else { args.usual_link_faults() },
+        leadership: leadership.map(|(name, time)| (name, time.to_owned())).collect(),
+        other_build: args.other_build.as_deref().map(std::path::Path::canonicalize).transpose()?,
+        is_direct: args.direct,
+        is_planned_only: args.is_planned_only(),
+        is_secure: args.tls,
+        ..PoolPlan::new(environment, args.world, seed)
     })
 }
 
@@ -238,30 +297,56 @@ fn leader_lease(bug: Option<Bug>) -> &'static str {
     if bug == Some(Bug::OutlivedLeader) { "3600ms" } else { "1800ms" }
 }
 
+/// Rotates for a while, and does nothing else. True if somebody ended it early.
+async fn rotate_alone(pool: &mut Pool, rotations: &mut Rotations, length: Duration) -> io::Result<bool> {
+    eprintln!("rotations alone: {} s", length.as_secs());
+    let mut from = None;
+    let is_over = pass(length, async |elapsed| {
+        rotations.step(pool)?;
+        if from.is_none() && elapsed >= SETTLED {
+            from = Some(true_now());
+        }
+        pool.revive()
+    });
+    let is_over = is_over.await?;
+    if let Some(from) = from {
+        pool.note(HarnessLine::RotatedAlone { from, to: true_now() })?;
+    }
+    Ok(is_over)
+}
+
 /// Lets faults come for a while. True if somebody ended it early.
 async fn suffer(
     pool: &mut Pool,
     faults: &mut Faults,
     operations: &mut Operations,
+    rotations: &mut Rotations,
     length: Duration,
 ) -> io::Result<bool> {
+    let mut said = Duration::ZERO;
+    pass(length, async |elapsed| {
+        faults.step(pool).await?;
+        operations.step(pool)?;
+        rotations.step(pool)?;
+        if elapsed - said >= PROGRESS_INTERVAL {
+            said = elapsed;
+            let total: u64 = faults.counts().values().chain(operations.counts().values()).sum();
+            let carried = pool.counts().carried.load(Ordering::Relaxed);
+            let seconds = elapsed.as_secs();
+            eprintln!("{seconds:>5} s: {total} faults and operations, {carried} messages carried");
+        }
+        pool.revive()
+    })
+    .await
+}
+
+/// Does something again and again for a while. True if somebody ended it early.
+async fn pass(length: Duration, mut step: impl AsyncFnMut(Duration) -> io::Result<()>) -> io::Result<bool> {
     let began = Instant::now();
-    let mut said = began;
     let stop = told_to_stop();
     tokio::pin!(stop);
     while began.elapsed() < length {
-        faults.step(pool).await?;
-        operations.step(pool)?;
-        pool.revive()?;
-        if said.elapsed() >= PROGRESS_INTERVAL {
-            said = Instant::now();
-            let total: u64 = faults.counts().values().chain(operations.counts().values()).sum();
-            let carried = pool.counts().carried.load(Ordering::Relaxed);
-            eprintln!(
-                "{:>5} s: {total} faults and operations, {carried} messages carried",
-                began.elapsed().as_secs()
-            );
-        }
+        step(began.elapsed()).await?;
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
             () = &mut stop => return Ok(true),
@@ -271,12 +356,13 @@ async fn suffer(
 }
 
 /// Waits until everything that is due has come.
-async fn settle(pool: &mut Pool) -> io::Result<()> {
+async fn settle(pool: &mut Pool, rotations: &mut Rotations) -> io::Result<()> {
     // Where no loss is right, none has to be waited for.
     let length = if pool.plan.is_planned_only { PLANNED_CALM } else { pool.plan.world.calm() };
     eprintln!("calm: {} s for what is still due", length.as_secs());
     let began = Instant::now();
     while began.elapsed() < length {
+        rotations.step(pool)?;
         pool.revive()?;
         tokio::time::sleep(TICK).await;
     }
@@ -286,13 +372,15 @@ async fn settle(pool: &mut Pool) -> io::Result<()> {
 fn counts(faults: &Faults, pool: &Pool) -> std::collections::BTreeMap<String, u64> {
     let mut all = faults.counts().clone();
     let messages = pool.counts();
-    let kinds = [
+    let of_messages: &[(&str, &AtomicU64)] = &[
         ("message-loss", &messages.lost),
         ("message-duplication", &messages.doubled),
         ("message-delay", &messages.delayed),
         ("message-reorder", &messages.overtaken),
     ];
-    all.extend(kinds.map(|(kind, count)| (kind.to_owned(), count.load(Ordering::Relaxed))));
+    let of_bytes = &[("connection-break", &messages.lost), ("byte-delay", &messages.delayed)];
+    let kinds = if pool.plan.is_secure { of_bytes } else { of_messages };
+    all.extend(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), count.load(Ordering::Relaxed))));
     all.insert("clock-skew".to_owned(), pool.skewed);
     all
 }

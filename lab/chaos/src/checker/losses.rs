@@ -153,8 +153,11 @@ fn without_cause(
     notice: Notice,
 ) -> Option<String> {
     if evidence.plan.is_planned_only {
-        // The first owner that a key ever has is news of a state that begins, and of none that is lost.
-        let had_owner = story.tables.iter().any(|(seen, lease)| *seen < notice.at && *lease > 0);
+        // The first owner that a key ever has is news of a state that begins, and of none that is lost. A request may
+        // use the table with that owner shortly before the notice is written.
+        let is_before =
+            |seen: Nanos, lease: u64| seen < notice.at && (lease != notice.table || notice.at - seen > LATE);
+        let had_owner = story.tables.iter().any(|(seen, lease)| *lease > 0 && is_before(*seen, *lease));
         let words = || {
             format!(
                 "{} was told at {} that key {key} is lost ({:?}, lease {} in its table), and there were planned operations alone",
@@ -335,15 +338,18 @@ mod tests {
 
     #[test]
     fn among_planned_operations_alone_every_notice_but_that_of_the_first_owner_is_false() {
-        let judged = |first: u64| {
-            let life = caller(vec![connected(first, S), told(Why::BeganAnew, 7, 29 * S)]);
+        let judged = |first: u64, used_at: Nanos| {
+            let used = reply(0, 7, "x", 1, 7, used_at);
+            let life = caller(vec![connected(first, S), used, told(Why::BeganAnew, 7, 29 * S)]);
             let plan = Plan { keys: 1, is_planned_only: true, ..Plan::default() };
             let evidence = Evidence { plan, callers: vec![life], ..Evidence::default() };
             let mut verdict = Verdict::default();
             check(&evidence, &StateLifetimes::new(), &mut verdict);
             verdict.false_losses.len()
         };
-        assert_eq!((judged(5), judged(0)), (1, 0));
+        assert_eq!((judged(5, 30 * S), judged(0, 30 * S)), (1, 0));
+        // The table of the notice, used a moment before it and long before it.
+        assert_eq!((judged(0, 29 * S - 1), judged(0, 20 * S)), (0, 1));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod losses;
 mod ownership;
 mod peers;
 mod provocation;
+mod rotation;
 mod state_lifetimes;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,8 @@ pub(crate) struct Verdict {
     pub(crate) notices: BTreeMap<&'static str, u64>,
     /// Notices of losses that were none, and that no rule allows.
     pub(crate) false_losses: Vec<String>,
+    /// Leases that were lost while nothing happened but rotations.
+    pub(crate) lost_by_rotation: Vec<String>,
     /// How long keys were without anybody who answered for them.
     pub(crate) unavailable_ms: Percentiles,
     /// What Flease peers did.
@@ -52,7 +55,8 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// Whether every promise was kept.
     pub(crate) fn is_clean(&self) -> bool {
-        self.violations.is_empty() && self.missed_losses.is_empty() && self.false_losses.is_empty()
+        let kinds = [&self.violations, &self.missed_losses, &self.false_losses, &self.lost_by_rotation];
+        kinds.iter().all(|kind| kind.is_empty())
     }
 }
 
@@ -90,6 +94,7 @@ fn judge(evidence: &Evidence) -> Verdict {
             ownership::check(evidence, &mut verdict);
             let lifetimes = state_lifetimes::check(evidence, &mut verdict);
             losses::check(evidence, &lifetimes, &mut verdict);
+            rotation::check(evidence, &mut verdict);
         }
         World::Flease => peers::check(evidence, &mut verdict),
     }

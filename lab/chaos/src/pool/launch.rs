@@ -15,6 +15,7 @@ use centrifuge_harness::{Rng, StoreKind};
 use centrifuge_server::store::etcd::DEFAULT_PREFIX;
 
 use super::addresses::{Addresses, Node, Part};
+use super::certificates::{Certificates, OPERATOR};
 use super::departures::Process;
 use super::namespaces;
 use super::network::Network;
@@ -59,6 +60,8 @@ pub(crate) struct PoolPlan {
     pub(crate) lookups_each: u32,
     /// Whether nothing happens but planned operations.
     pub(crate) is_planned_only: bool,
+    /// Whether Managers and clients use TLS.
+    pub(crate) is_secure: bool,
 }
 
 impl PoolPlan {
@@ -81,6 +84,7 @@ impl PoolPlan {
             is_direct: false,
             lookups_each: 0,
             is_planned_only: false,
+            is_secure: false,
         }
     }
 }
@@ -90,6 +94,8 @@ pub(crate) struct Pool {
     pub(crate) plan: PoolPlan,
     pub(crate) addresses: Addresses,
     pub(crate) operator: Operator,
+    /// Under TLS, the files of everybody.
+    pub(crate) certificates: Option<Certificates>,
     pub(super) processes: BTreeMap<Node, Process>,
     /// Processes that ended in good order, and when the next of their name is started.
     pub(super) returns: Vec<(tokio::time::Instant, Node)>,
@@ -110,12 +116,17 @@ impl Pool {
         if !plan.is_loopback {
             namespaces::connect(plan.id, &addresses, plan.sizes)?;
         }
-        let network =
-            Network::start(addresses, plan.sizes, plan.link_faults, plan.is_direct, &mut rng).await?;
+        let PoolPlan { sizes, link_faults, is_direct, is_secure, .. } = plan;
+        let network = Network::start(addresses, sizes, link_faults, is_direct, is_secure, &mut rng).await?;
+        let make =
+            |rng: &mut Rng| Certificates::new(&plan.directory, &addresses, sizes, plan.bug, rng.fork());
+        let certificates = is_secure.then(|| make(&mut rng)).transpose()?;
+        let security = certificates.as_ref().map(|all| all.files_of(OPERATOR).security()).unwrap_or_default();
         let process = |node: Node| (node, Process::new(node.to_string()));
         let mut pool = Pool {
-            operator: Operator::new(&addresses, plan.sizes.managers),
-            processes: Node::all(plan.sizes).into_iter().map(process).collect(),
+            operator: Operator::new(&addresses, sizes.managers, security),
+            certificates,
+            processes: Node::all(sizes).into_iter().map(process).collect(),
             journal: Journal::open(&plan.directory.join("harness.jsonl"))?,
             addresses,
             network,
@@ -156,7 +167,8 @@ impl Pool {
             self.start_process(node)?;
         }
         if self.plan.store != StoreKind::None {
-            let made = self.operator.create_namespace(&times.settings(), START_TIMEOUT).await;
+            let (settings, operator) = (times.settings(), self.operator.clone());
+            let made = self.meanwhile_renewed(operator.create_namespace(&settings, START_TIMEOUT)).await?;
             made.map_err(io::Error::other)?;
         }
         for node in clients {
@@ -164,20 +176,38 @@ impl Pool {
                 self.start_process(node)?;
             }
         }
-        if self.operator.comes_to_rest(sizes.owners, START_TIMEOUT).await {
+        let operator = self.operator.clone();
+        if self.meanwhile_renewed(operator.comes_to_rest(sizes.owners, START_TIMEOUT)).await? {
             return Ok(());
         }
         Err(io::Error::other(format!("the pool did not come to rest within {START_TIMEOUT:?}")))
+    }
+
+    /// Waits for something, and renews certificates meanwhile.
+    async fn meanwhile_renewed<T>(&mut self, wait: impl Future<Output = T>) -> io::Result<T> {
+        let Some(certificates) = &mut self.certificates else { return Ok(wait.await) };
+        tokio::select! {
+            outcome = wait => Ok(outcome),
+            error = certificates.keep_renewed() => Err(error),
+        }
     }
 
     /// Starts the next life of a process.
     pub(crate) fn start_process(&mut self, node: Node) -> io::Result<()> {
         let (ppm, wander) = (self.clock_of(node), self.wander_of(node));
         let life = self.processes[&node].life + 1;
+        let tls = match &mut self.certificates {
+            Some(certificates) => {
+                certificates.mend(node)?;
+                Some(certificates.files_of(node))
+            }
+            None => None,
+        };
         let part = roles::Part {
             parent: std::process::id(),
             name: node.to_string(),
             managers: self.network.managers_of(node, self.plan.sizes),
+            tls,
             keys: self.plan.sizes.keys,
             journal: self.plan.directory.join(format!("{node}.{life}.jsonl")),
             ppm,
@@ -296,6 +326,11 @@ impl Pool {
         let until = at + nanos(length);
         let (from, to) = (from.to_string(), to.to_string());
         self.note(HarnessLine::Storm { from, to, at, until })
+    }
+
+    /// Sets what happens to messages where no fault says otherwise.
+    pub(crate) fn set_usual_link_faults(&mut self, usual: LinkFaults) {
+        self.network.set_usual(usual);
     }
 
     /// Every process that runs and is not stopped.

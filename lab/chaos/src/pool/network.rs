@@ -11,7 +11,7 @@ use centrifuge_net::dial::Dialer;
 use super::addresses::{Addresses, Node, Part};
 use super::namespaces;
 use crate::plan::Sizes;
-use crate::proxy::{Counts, Link, LinkFaults, Relay, Renewals, Sender, Way, carry_datagrams};
+use crate::proxy::{ByteLink, Counts, Link, LinkFaults, Relay, Renewals, Sender, Way, carry_datagrams};
 
 /// Links to Managers for every client, ways between peers, and either namespaces or relays for the rest.
 pub(super) struct Network {
@@ -21,6 +21,8 @@ pub(super) struct Network {
     relay: Relay,
     usual: LinkFaults,
     is_direct: bool,
+    /// Whether links carry what they cannot read.
+    is_secure: bool,
     pub(super) counts: Arc<Counts>,
     pub(super) renewals: Arc<Renewals>,
 }
@@ -31,6 +33,7 @@ impl Network {
         sizes: Sizes,
         usual: LinkFaults,
         is_direct: bool,
+        is_secure: bool,
         rng: &mut Rng,
     ) -> io::Result<Network> {
         let mut network = Network {
@@ -39,6 +42,7 @@ impl Network {
             relay: Relay::new(),
             usual,
             is_direct,
+            is_secure,
             counts: Arc::default(),
             renewals: Arc::default(),
         };
@@ -65,6 +69,12 @@ impl Network {
             for manager in Part::Manager.nodes(sizes.managers) {
                 let (up, down) = (self.way(rng), self.way(rng));
                 self.ways.extend([((client, manager), up.clone()), ((manager, client), down.clone())]);
+                let address = self.addresses.link(client, manager.index);
+                if self.is_secure {
+                    let manager = self.addresses.grpc(manager.index);
+                    ByteLink { up, down, manager }.listen(address).await?;
+                    continue;
+                }
                 let link = Link {
                     up,
                     down,
@@ -74,7 +84,7 @@ impl Network {
                     dialer: Dialer::new(),
                     renewals: Arc::clone(&self.renewals),
                 };
-                link.listen(self.addresses.link(client, manager.index)).await?;
+                link.listen(address).await?;
             }
         }
         Ok(())
@@ -142,6 +152,12 @@ impl Network {
         for way in [(from, to)].iter().chain(&back).filter_map(|way| self.ways.get(way)) {
             way.set_link_faults(link_faults.unwrap_or(self.usual));
         }
+    }
+
+    /// Sets what happens to messages where no fault says otherwise.
+    pub(super) fn set_usual(&mut self, usual: LinkFaults) {
+        self.usual = usual;
+        self.ways.values().for_each(|way| way.set_link_faults(usual));
     }
 
     /// All peers as one of them finds them, by their numbers.

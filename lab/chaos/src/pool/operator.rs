@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::ManagerId;
 use centrifuge_harness::wait::poll;
-use centrifuge_net::dial::Channel;
-use centrifuge_net::dial::Dialer;
+use centrifuge_net::dial::{Channel, Dialer, Security};
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_client::AdminClient;
 use tonic::{Response, Status};
@@ -50,17 +49,18 @@ impl fmt::Display for Wish {
 #[derive(Clone)]
 pub(crate) struct Operator {
     managers: Vec<ManagerId>,
+    security: Security,
 }
 
 impl Operator {
-    pub(crate) fn new(addresses: &Addresses, managers: u8) -> Operator {
+    pub(crate) fn new(addresses: &Addresses, managers: u8, security: Security) -> Operator {
         let id = |manager| ManagerId::from(addresses.grpc(manager).to_string().as_str());
-        Operator { managers: (0..managers).map(id).collect() }
+        Operator { managers: (0..managers).map(id).collect(), security }
     }
 
     /// Each Manager in turn, over a connection of its own each time: it may have been killed since the last.
     fn admins(&self) -> impl Iterator<Item = AdminClient<Channel>> {
-        self.managers.iter().flat_map(|manager| Dialer::new().admin(manager))
+        self.managers.iter().flat_map(|manager| Dialer::secured(self.security.clone()).admin(manager))
     }
 
     /// Makes the namespace, as soon as somebody leads.

@@ -58,9 +58,12 @@ impl Pool {
         let mut options = vec![
             ("grpc-listen", self.addresses.grpc(manager).to_string()),
             ("http-listen", self.addresses.http(manager).to_string()),
-            // Namespaces of our own are no other machine.
-            ("insecure", "true".to_owned()),
         ];
+        options.extend(match &self.certificates {
+            Some(certificates) => certificates.manager_options(Part::Manager.node(manager)),
+            // Namespaces of our own are no other machine.
+            None => vec![("insecure", "true".to_owned())],
+        });
         options.extend(plan.leadership.clone());
         match plan.store {
             StoreKind::File => {

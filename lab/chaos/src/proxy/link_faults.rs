@@ -11,6 +11,9 @@ use centrifuge_harness::{Rng, lock};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
+/// How often bytes that wait look whether their way is still cut.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
 /// How often a message is lost, doubled or delayed, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkFaults {
@@ -27,6 +30,8 @@ impl LinkFaults {
     /// Now and then something.
     pub(crate) const USUAL: LinkFaults =
         LinkFaults { lost: 1, doubled: 2, delayed: 5, longest_delay: Duration::from_millis(200) };
+    /// The same for bytes: none are lost, for that would break a connection.
+    pub(crate) const USUAL_FOR_BYTES: LinkFaults = LinkFaults { lost: 0, doubled: 0, ..LinkFaults::USUAL };
 }
 
 /// What happened to messages, over all links.
@@ -90,6 +95,17 @@ impl Way {
             });
         }
         !to.is_closed()
+    }
+
+    /// Lets bytes through that nobody can read: they wait while the way is cut, and may be late. False if the connection
+    /// breaks: where bytes are missing or come twice, TLS ends it.
+    pub(super) async fn lets_through(&self) -> bool {
+        while lock(&self.state).is_cut {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        let delay = self.draw().1.first().copied();
+        tokio::time::sleep(delay.unwrap_or_default()).await;
+        delay.is_some()
     }
 
     /// Numbers a message and decides how often it arrives, and how late.

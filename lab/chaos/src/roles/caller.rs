@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use centrifuge::lookup::Loss;
 use centrifuge::router::Refusal;
-use centrifuge::{Key, Lookup, Managers, Router};
+use centrifuge::{Key, Lookup, Router};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
@@ -46,7 +46,7 @@ struct Caller {
 /// Asks until it is told to stop.
 pub(super) async fn run(part: &Part, writes: &[u32]) -> Result<(), Box<dyn Error>> {
     let times = part.times;
-    let lookup = Lookup::builder(Managers::list(&part.managers)?, NAMESPACE)
+    let lookup = Lookup::builder(part.managers()?, NAMESPACE)
         .poll(times.poll)
         .contact_timeout(times.contact)
         .unowned_delay(times.unowned_delay)

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use centrifuge::Lookup;
 use centrifuge::lookup::LossReason;
-use centrifuge::{Lookup, Managers};
 use centrifuge_server::descriptors::raise_limit;
 use centrifuge_server::stop::told_to_stop;
 use tokio::task::JoinSet;
@@ -24,7 +24,7 @@ pub(super) async fn run(part: &Part, lookups: u32) -> Result<(), Box<dyn Error>>
     let journal = Arc::new(Journal::open(&part.journal)?);
     let mut connecting = JoinSet::new();
     for _ in 0..lookups {
-        let builder = Lookup::builder(Managers::list(&part.managers)?, NAMESPACE);
+        let builder = Lookup::builder(part.managers()?, NAMESPACE);
         let journal = Arc::clone(&journal);
         let builder = builder.connect_timeout(CONNECT_TIMEOUT).on_loss(move |loss| {
             let journal = Arc::clone(&journal);

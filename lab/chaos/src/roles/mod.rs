@@ -17,6 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use centrifuge::{Managers, ManagersError, Security, Tls};
 use centrifuge_harness::etcd::explained;
 use centrifuge_harness::signals::end_with;
 use centrifuge_net::clock::Wander;
@@ -34,6 +35,8 @@ pub(crate) struct Part {
     pub(crate) name: String,
     /// The Managers, where it finds them.
     pub(crate) managers: Vec<String>,
+    /// What it shows them and trusts, if they use TLS.
+    pub(crate) tls: Option<TlsFiles>,
     /// How many keys are watched.
     pub(crate) keys: u32,
     pub(crate) journal: PathBuf,
@@ -44,6 +47,35 @@ pub(crate) struct Part {
     pub(crate) times: Times,
     pub(crate) bug: Option<Bug>,
     pub(crate) role: Role,
+}
+
+impl Part {
+    /// The Managers, as this process reaches them.
+    fn managers(&self) -> Result<Managers, ManagersError> {
+        let managers = Managers::list(&self.managers)?;
+        Ok(match &self.tls {
+            Some(files) => managers.tls(files.tls()),
+            None => managers,
+        })
+    }
+}
+
+/// The files of a client under TLS.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca: PathBuf,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsFiles {
+    pub(crate) fn tls(&self) -> Tls {
+        Tls::files(&self.ca, &self.cert, &self.key)
+    }
+
+    pub(crate) fn security(&self) -> Security {
+        Security { tls: Some(self.tls()), ..Security::default() }
+    }
 }
 
 /// The part to play.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use centrifuge::owner::BoxError;
-use centrifuge::{Key, LeasedMap, Managers, NotOwner, Owner};
+use centrifuge::{Key, LeasedMap, NotOwner, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -99,7 +99,7 @@ async fn join(
     states: &LeasedMap<String, State>,
     journal: &Arc<Journal>,
 ) -> Result<Owner, Box<dyn Error>> {
-    let builder = Owner::builder(Managers::list(&part.managers)?, NAMESPACE)
+    let builder = Owner::builder(part.managers()?, NAMESPACE)
         .name(&part.name)
         .url(&role.url)
         .takes_over_previous(role.takes_over)

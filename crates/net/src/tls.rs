@@ -8,6 +8,7 @@ pub use client::ClientTls;
 pub use names::{Certificate, read_certificate};
 pub use pem::{read_certificates, read_pair, read_revocations, read_roots};
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,12 +36,19 @@ impl TlsError {
 }
 
 /// A file with its contents, so that a change is noticed whatever the clocks of file systems say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct FileContents {
     /// Where it is.
     pub path: PathBuf,
     /// What is in it.
     pub bytes: Vec<u8>,
+}
+
+/// What is in it may be a private key.
+impl fmt::Debug for FileContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileContents({}, {} bytes)", self.path.display(), self.bytes.len())
+    }
 }
 
 impl FileContents {

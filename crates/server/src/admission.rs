@@ -15,6 +15,8 @@ use tokio::sync::oneshot;
 use crate::config::Limits;
 use crate::rate::Bucket;
 
+/// How many bytes of a table count as a watch of their own.
+const BYTES_PER_WATCH: usize = 128 << 10;
 /// How many watches of one address may begin at once, in seconds of the steady rate.
 const WATCH_BURST_SECONDS: u32 = 10;
 
@@ -162,6 +164,14 @@ impl Admission {
         let taken = open.address(address, &self.limits).watches.take(Instant::now());
         drop(open);
         taken.map(|()| permit).map_err(|_| Refused::WatchRate)
+    }
+
+    /// A watch was answered with so many bytes. A large table counts as several watches: what is limited is work.
+    pub(crate) fn watch_answered(&self, address: IpAddr, bytes: usize) {
+        let watches = bytes / BYTES_PER_WATCH;
+        if watches > 0 {
+            lock(&self.open).address(origin(address), &self.limits).watches.charge(watches);
+        }
     }
 }
 
@@ -394,6 +404,19 @@ mod tests {
         assert_eq!(origin(v6("2001:db8:1:2:3::4")), origin(v6("2001:db8:1:2:ffff::1")));
         assert_ne!(origin(v6("2001:db8:1:2::1")), origin(v6("2001:db8:1:3::1")));
         assert_eq!(origin(v6("::ffff:192.0.2.1")), THERE);
+    }
+
+    #[test]
+    fn a_large_table_counts_as_several_watches() {
+        let limits = Limits { watches_per_second: 1, ..Limits::default() };
+        let burst = usize::try_from(WATCH_BURST_SECONDS).expect("a number");
+        let admission = Admission::new(limits);
+        let _small = admission.watch(HERE).expect("the first");
+        admission.watch_answered(HERE, BYTES_PER_WATCH - 1);
+        let _large = admission.watch(HERE).expect("a small table costs nothing more");
+        admission.watch_answered(HERE, burst * BYTES_PER_WATCH);
+        assert_eq!(admission.watch(HERE).expect_err("a large one does"), Refused::WatchRate);
+        assert!(admission.watch(THERE).is_ok(), "and its own address alone");
     }
 
     #[test]

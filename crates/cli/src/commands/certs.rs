@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use rcgen::{
@@ -19,6 +20,9 @@ use crate::output::Format;
 const TRUST_DOMAIN: &str = "spiffe://trial";
 /// What the CA and the certificates are called, so that nobody takes them for others.
 const LABEL: &str = "centrifuge, for trying";
+
+/// How long they are valid.
+const VALID_FOR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 #[derive(Subcommand)]
 pub(crate) enum CertsCommand {
@@ -115,6 +119,7 @@ fn wanted(hosts: &[String], namespace: &str) -> Vec<Wanted> {
 
 fn authority() -> CertificateParams {
     let mut params = CertificateParams::default();
+    limit(&mut params);
     params.distinguished_name.push(DnType::CommonName, LABEL);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -126,12 +131,20 @@ fn params_of(wanted: &Wanted) -> Result<CertificateParams, Failure> {
         |name: &str| Failure::usage(format!("--hosts: {name:?} is neither a host name nor an address"));
     let mut params =
         CertificateParams::new(wanted.hosts.clone()).map_err(|_| refuse(&wanted.hosts.join(",")))?;
+    limit(&mut params);
     let uri = wanted.uri.clone().try_into().map_err(|_| refuse(&wanted.uri))?;
     params.subject_alt_names.push(SanType::URI(uri));
     params.distinguished_name.push(DnType::CommonName, LABEL);
     params.extended_key_usages = vec![wanted.purpose.clone()];
     params.use_authority_key_identifier_extension = true;
     Ok(params)
+}
+
+/// What is for trying does not live for ever. Clocks of other machines may be an hour behind.
+fn limit(params: &mut CertificateParams) {
+    let now = SystemTime::now();
+    params.not_before = (now - Duration::from_secs(60 * 60)).into();
+    params.not_after = (now + VALID_FOR).into();
 }
 
 fn policy(namespace: &str) -> String {

@@ -41,7 +41,7 @@ pub struct LimitArgs {
     /// Reports per second that are read from an Owner's stream [default: 1000]
     #[arg(long, env = "CENTRIFUGE_REPORTS_PER_SECOND", value_name = "REPORTS")]
     pub reports_per_second: Option<u64>,
-    /// Watches per second that may begin from one address [default: 500]
+    /// Watches per second that may begin from one address; one for each 128 KiB of a large table [default: 500]
     #[arg(long, env = "CENTRIFUGE_WATCHES_PER_SECOND", value_name = "WATCHES")]
     pub watches_per_second: Option<u64>,
     /// Messages queued for an Owner before further ones are dropped [default: 64]

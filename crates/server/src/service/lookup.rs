@@ -92,7 +92,9 @@ impl Lookup for LookupService {
         self.inbox.request(event).await.map_err(|stopped| Status::unavailable(stopped.to_string()))?;
         let mut replies = outflow.peekable();
         // The response begins with the first reply: so a poll costs one packet each way.
-        replies.peek().await;
+        if let Some(Ok(first)) = replies.peek().await {
+            shared.admission.watch_answered(from.ip(), first.message_len());
+        }
         let replies = replies.map(move |reply| {
             reply.inspect(|reply: &WatchFrame| {
                 counts.replies.inc();

@@ -3,6 +3,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use centrifuge::Security;
+use centrifuge_harness::http::secure_page;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
@@ -95,13 +98,25 @@ async fn commands_and_denials_are_lines_and_a_flood_of_them_is_counted() {
     let counted = "centrifuge_denied_total{permission=\"operate\"} 300";
     assert!(scrape(&secured).await.contains(counted), "all are counted");
 
-    // Nothing secret was written by anybody, at any level.
-    let text = lines.text();
+    // Nothing secret was written by anybody, at any level, nor is any to be seen elsewhere.
+    let shows = Security { token_file: Some(token.clone()), tls: Some(secured.pki.tls(&pair)) };
+    Dialer::secured(shows.clone())
+        .admin(&secured.id())
+        .expect("an address")
+        .status(v1::StatusRequest {})
+        .await
+        .ok();
+    shows.check().expect("files that can be used");
+    let root = secured.pki.tls(&secured.root);
+    let status = secure_page(&root, secured.manager.http_addr(), "/status").await.expect("a page").1;
+    let debug = format!("{shows:?} {:?} {:?}", secured.manager, admin);
+    let text = [lines.text(), scrape(&secured).await, status, debug].concat();
     let key = std::fs::read_to_string(&pair.key).expect("a key");
+    assert!(!text.contains("45, 45, 45, 45, 45, 66, 69, 71, 73, 78"), "a PEM file is shown as numbers");
     for secret in
         [std::fs::read_to_string(token).expect("a token"), key.lines().nth(1).expect("a line").to_owned()]
     {
-        assert!(!text.contains(secret.trim()), "a secret is in the log");
+        assert!(!text.contains(secret.trim()), "a secret is shown");
     }
     secured.manager.shutdown().await;
 }

@@ -110,7 +110,7 @@ async fn reconnect(args: &ManagerBenchArgs) -> Result<Value> {
     let metrics = testbed.manager.metrics().await?;
     let of_the_pool = format!("centrifuge_lease_losses_total{{namespace=\"{NAMESPACE}\"");
     let losses = metrics.lines().filter(|line| line.starts_with(&of_the_pool));
-    let lost: f64 = losses.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum();
+    let lost: u64 = losses.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
     Ok(json!({
         "clients": args.owners + args.reconnecting,
         "seconds": hundredths(seconds),

@@ -12,6 +12,9 @@ use tempfile::TempDir;
 use crate::Result;
 
 const VALID_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+/// All clients of a measurement come from one address, which gets half of what there is.
+const LIMITS: &str = "--max-connections 40000 --max-connections-per-address 20000 --max-streams 40000 \
+                      --max-streams-per-address 20000 --watches-per-second 5000";
 /// Whoever has the clients' certificate may do everything.
 const POLICY: &str = "[[allow]]\nwho = [\"spiffe://bench/client\"]\nnamespaces = [\"*\"]\nowner_names = [\"*\"]\n\
                       may = [\"own\", \"lookup\", \"view\", \"operate\", \"administer\", \"metrics\"]\n";
@@ -51,7 +54,8 @@ impl Secured {
             ("--policy", "policy.toml"),
         ];
         let pairs = files.map(|(flag, file)| [flag.to_owned(), self.path(file).display().to_string()]);
-        pairs.concat()
+        let limits = LIMITS.split(' ').map(str::to_owned);
+        pairs.into_iter().flatten().chain(limits).collect()
     }
 
     pub(super) fn client(&self) -> ClientFiles {

@@ -53,11 +53,23 @@ fn latest(events: &[Event]) -> u64 {
 /// Waits until every task has finished a period that has not begun yet.
 async fn goes_on(sink: &Service) -> Result<(), Failure> {
     let from = latest(&events(sink).await?) + 1;
-    until("every task runs in one more period", async || {
+    let gone_on = until("every task runs in one more period", async || {
         let events = events(sink).await?;
         Ok((from..=latest(&events)).any(|period| finished(&events, period) == TASKS))
-    })
-    .await
+    });
+    match gone_on.await {
+        Ok(()) => Ok(()),
+        Err(late) => Err(format!("{late}, from {from} on; {}", last_of_each(&events(sink).await?)).into()),
+    }
+}
+
+/// What became of each task in the end.
+fn last_of_each(events: &[Event]) -> String {
+    let last: BTreeMap<&str, &Event> = events.iter().map(|event| (event.task.as_str(), event)).collect();
+    let each = last
+        .values()
+        .map(|event| format!("{} {:?} {} at {}", event.task, event.what, event.run.period, event.server));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// What a server runs, and the last period that each of it finished.

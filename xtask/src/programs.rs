@@ -13,6 +13,9 @@ const AT_ONCE: usize = 3;
 const WAITING: &[(&str, &str)] =
     &[("examples/services", "12"), ("story/story", "3"), ("story/presence_eval", "4")];
 
+/// Test programs that take longest, all of it waiting: what begins first does not end last.
+const FIRST: &[&str] = &["server/diskless", "cli/processes"];
+
 /// Builds every test, runs all of them though some may fail, and names those that did.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let tests = together::run(build(workspace)?, AT_ONCE);
@@ -24,7 +27,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     }
 }
 
-/// The programs, in cargo's order.
+/// The programs, in cargo's order but for the longest.
 fn build(workspace: &Workspace) -> Result<Vec<Task>> {
     let arguments = ["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
     let mut command = workspace.cargo(arguments);
@@ -34,7 +37,9 @@ fn build(workspace: &Workspace) -> Result<Vec<Task>> {
         return Err("the tests do not build".to_owned());
     }
     let text = String::from_utf8(built.stdout).map_err(|error| format!("cargo test: {error}"))?;
-    Ok(text.lines().filter_map(program).collect())
+    let mut programs: Vec<Task> = text.lines().filter_map(program).collect();
+    programs.sort_by_key(|task| !FIRST.contains(&task.name.as_str()));
+    Ok(programs)
 }
 
 /// The test program that a line of cargo's names, if it names one.

@@ -135,7 +135,7 @@ impl Leader {
         decision.merge_neighbours();
         let unfinished = decision.unfinished;
         runtime.dirty |= unfinished;
-        runtime.unfinished_since = unfinished.then(|| runtime.unfinished_since.unwrap_or(context.now));
+        runtime.decided(unfinished, context.now);
         let earlier: BTreeSet<&Skip> = earlier.iter().collect();
         for skip in runtime.skips.iter().filter(|skip| !earlier.contains(skip)) {
             if let Skip::Claim { why, .. } = skip {

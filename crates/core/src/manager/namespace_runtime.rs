@@ -59,6 +59,8 @@ pub(super) enum RuntimeTimer {
     Heartbeat,
     /// No lease of an earlier, longer hold can still run.
     HoldSettled,
+    /// What a decision that takes long has decided so far is told.
+    Pushes,
 }
 
 impl NamespaceRuntime {
@@ -111,6 +113,15 @@ impl NamespaceRuntime {
     pub(super) fn hear(&mut self, session: SessionId, at: Instant) {
         self.holds.heard.set(session, at);
         self.timers.set(RuntimeTimer::Hold(session), at + self.holds.longest);
+    }
+
+    /// A decision was made, as far as its batch had room.
+    pub(super) fn decided(&mut self, is_unfinished: bool, now: Instant) {
+        self.unfinished_since = is_unfinished.then(|| self.unfinished_since.unwrap_or(now));
+        match self.unfinished_since.map(|since| since + MAX_PUSH_DELAY).filter(|at| *at > now) {
+            Some(at) => self.timers.set(RuntimeTimer::Pushes, at),
+            None => self.timers.clear(&RuntimeTimer::Pushes),
+        }
     }
 
     /// Whether a decision that did not fit into one batch goes on: what it means for a session is told in one message at its

@@ -264,6 +264,8 @@ impl Leader {
                 | RuntimeTimer::HoldSettled => {
                     runtime.dirty = true;
                 }
+                // Whoever handles timers then tells what there is to tell.
+                RuntimeTimer::Pushes => {}
                 RuntimeTimer::Load => {
                     runtime.placement.load_due = true;
                     runtime.placement.merge_due = true;

@@ -25,7 +25,7 @@ pub(crate) struct TlsArgs {
     /// Private key of that certificate (PEM file)
     #[arg(long, env = "CENTRIFUGE_CLIENT_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A signed token that proves who asks (file, reloaded for every request); sent only inside TLS or on this machine
+    /// File with a signed token (JWT) to authenticate with, read again for every request; sent only over TLS or to loopback
     #[arg(long, env = "CENTRIFUGE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

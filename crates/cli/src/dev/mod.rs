@@ -48,7 +48,7 @@ pub(crate) struct DevArgs {
     /// How long to run [default: until stopped]
     #[arg(long = "for", value_parser = words::duration, value_name = "DURATION")]
     length: Option<Duration>,
-    /// Secure the pool by TLS, with certificates that are made for it and deleted at the end
+    /// Use TLS, with certificates that are created for this run and deleted at its end
     #[arg(long)]
     tls: bool,
     #[command(flatten)]

@@ -40,7 +40,7 @@ impl<'a> Story<'a> {
         ));
         if let Some(folder) = self.pool.certificates() {
             self.view.say(&format!(
-                "It speaks TLS alone; certificates to ask it with are in {} while this runs.",
+                "It accepts only TLS. While this runs, certificates for operators are in {}.",
                 folder.display()
             ));
         }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{KeyRing, Secrets};
 
 /// How often a file is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a file's secrets cannot be used. It never says what they are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +83,7 @@ impl KeyFile {
     /// Looks every second, for as long as it is polled, and logs what it finds.
     pub async fn watch(mut self) {
         loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             // Not where the application's tasks run: nobody knows what file system this is.
             let looking = spawn_blocking(move || {
                 let found = self.look();
@@ -223,10 +223,10 @@ mod tests {
         folder.write(&format!("{A}{B}"));
         let taken = async {
             while ring.secrets().accepted() == 1 {
-                tokio::time::sleep(LOOK_INTERVAL / 4).await;
+                tokio::time::sleep(POLL_INTERVAL / 4).await;
             }
         };
-        tokio::time::timeout(LOOK_INTERVAL * 60, taken).await.expect("it is taken");
+        tokio::time::timeout(POLL_INTERVAL * 60, taken).await.expect("it is taken");
         watching.abort();
     }
 }

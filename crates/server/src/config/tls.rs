@@ -28,17 +28,17 @@ pub struct TlsArgs {
     /// Who may do what in which namespaces (TOML file, reloaded when it changes). Required with TLS
     #[arg(long, env = "CENTRIFUGE_POLICY", value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Public keys of whoever issues tokens (JWK set, reloaded when it changes): a signed token (JWT) then proves who sends
-    /// a request
+    /// Public keys of the token issuer (JWK set, reloaded when it changes); with them, clients can authenticate with
+    /// signed tokens (JWT)
     #[arg(long, env = "CENTRIFUGE_TOKEN_KEYS", value_name = "FILE")]
     pub token_keys: Option<PathBuf>,
-    /// Who has to have issued a token (its `iss`)
+    /// Required issuer of tokens (`iss`)
     #[arg(long, env = "CENTRIFUGE_TOKEN_ISSUER", value_name = "NAME")]
     pub token_issuer: Option<String>,
-    /// Whom a token has to be meant for (among its `aud`)
+    /// Required audience of tokens (one of `aud`)
     #[arg(long, env = "CENTRIFUGE_TOKEN_AUDIENCE", value_name = "NAME")]
     pub token_audience: Option<String>,
-    /// How a token may be signed, separated by commas [default: ES256,EdDSA,RS256]
+    /// Signature algorithms accepted for tokens, separated by commas [default: ES256,EdDSA,RS256]
     #[arg(long, env = "CENTRIFUGE_TOKEN_ALGORITHMS", value_name = "NAMES")]
     pub token_algorithms: Option<String>,
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use centrifuge::{Key, Owner};
 use centrifuge_harness::http::secure_page;
+use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
@@ -24,8 +25,8 @@ async fn join(secured: &Secured, tls: centrifuge::Tls, name: &str) -> Owner {
 }
 
 /// Begins a watch, which goes on until the stream is ended, by a status or without.
-pub(crate) async fn watch(secured: &Secured, tls: centrifuge::Tls) -> JoinHandle<Option<Status>> {
-    let mut client = secured.dialer(tls).lookup(&secured.id()).expect("an address");
+pub(crate) async fn watch(secured: &Secured, dialer: &Dialer) -> JoinHandle<Option<Status>> {
+    let mut client = dialer.lookup(&secured.id()).expect("an address");
     let lookup = vec![1; 16].into();
     let request = v1::WatchRequest { namespace: "pool".into(), lookup, seq: 1, ..Default::default() };
     let mut replies = client.watch(request).await.expect("a watch").into_inner();
@@ -66,7 +67,7 @@ async fn a_revoked_certificate_ends_its_streams_and_its_leases_run_out_as_usual(
     secured.create("pool").await;
     let pair = secured.pki.issue("a", "spiffe://test/pool/a", HOUR);
     let owner = join(&secured, secured.pki.tls(&pair), "a").await;
-    let watching = watch(&secured, secured.pki.tls(&pair)).await;
+    let watching = watch(&secured, &secured.dialer(secured.pki.tls(&pair))).await;
     secured.pki.revoke(&[&pair]);
     within(watching).await.expect("the watch ends");
     // Nobody else gets the key before the hold is over, though its owner cannot come back.
@@ -89,7 +90,7 @@ async fn an_owner_whose_certificate_runs_out_comes_back_with_the_new_one_inside_
     let pair = secured.pki.issue("a", "spiffe://test/pool/a", Duration::from_secs(4));
     let owner = join(&secured, secured.pki.tls(&pair), "a").await;
     let lease = owner.check_lease_now(KEY).expect("held");
-    let watching = watch(&secured, secured.pki.tls(&pair)).await;
+    let watching = watch(&secured, &secured.dialer(secured.pki.tls(&pair))).await;
     secured.pki.issue("a", "spiffe://test/pool/a", HOUR);
     let ended = within(watching).await.expect("no panic").expect("a status");
     assert!(ended.code() == Code::Unauthenticated && ended.message().contains("expired"), "{ended}");
@@ -107,7 +108,7 @@ async fn a_permission_that_is_taken_away_ends_the_streams_that_it_carried() {
     let pair = secured.pki.issue("a", "spiffe://test/pool/a", HOUR);
     let owner = join(&secured, secured.pki.tls(&pair), "a").await;
     let lease = owner.check_lease_now(KEY).expect("held");
-    let watching = watch(&secured, secured.pki.tls(&pair)).await;
+    let watching = watch(&secured, &secured.dialer(secured.pki.tls(&pair))).await;
     // A policy that cannot be read changes nothing; then one that allows less.
     replace(&secured.pki.policy(), "[[allow]]\nwho = 7\n");
     wait(async || scrape(&secured).await.contains("centrifuge_reloads_refused_total{file=\"policy\"}")).await;

@@ -9,10 +9,10 @@ use centrifuge_harness::http::page_by;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
 use centrifuge_server::Config;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::pki::{Pki, replace};
-use super::reload::{KEY, scrape, wait};
+use super::reload::{KEY, scrape, wait, watch};
 use super::{HOUR, Secured, policy, token_settings};
 use crate::support::{self, within};
 
@@ -33,21 +33,6 @@ async fn join(secured: &Secured, token: &Path) -> Owner {
     owner
 }
 
-/// Begins a watch, and waits for its end.
-async fn watched(security: &Security, secured: &Secured) -> Status {
-    let mut client = Dialer::secured(security.clone()).lookup(&secured.id()).expect("an address");
-    let lookup = vec![1; 16].into();
-    let request = v1::WatchRequest { namespace: "pool".into(), lookup, seq: 1, ..Default::default() };
-    let mut replies = client.watch(request).await.expect("a watch").into_inner();
-    loop {
-        match replies.message().await {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("a watch ended without a word"),
-            Err(status) => return status,
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_whose_token_runs_out_goes_on_with_the_next_one() {
     let secured = Secured::start(RULES).await;
@@ -55,14 +40,10 @@ async fn an_owner_whose_token_runs_out_goes_on_with_the_next_one() {
     let token = secured.token("web", SUBJECT, Duration::from_secs(4));
     let owner = join(&secured, &token).await;
     let lease = owner.check_lease_now(KEY).expect("held");
-    let (security, began) = (shows(&secured, &token), Instant::now());
-    let watching = watched(&security, &secured);
-    let ended = async {
-        let ended = watching.await;
-        secured.token("web", SUBJECT, HOUR);
-        ended
-    };
-    let ended = within(ended).await;
+    let began = Instant::now();
+    let watching = watch(&secured, &Dialer::secured(shows(&secured, &token))).await;
+    let ended = within(watching).await.expect("no panic").expect("a status");
+    secured.token("web", SUBJECT, HOUR);
     assert!(
         ended.code() == Code::Unauthenticated && ended.message().contains("its token has expired"),
         "{ended}"
@@ -80,29 +61,25 @@ async fn a_key_that_is_replaced_ends_the_streams_of_its_tokens() {
     let token = secured.token("web", SUBJECT, HOUR);
     let owner = join(&secured, &token).await;
     let lease = owner.check_lease_now(KEY).expect("held");
-    let security = shows(&secured, &token);
+    let watching = watch(&secured, &Dialer::secured(shows(&secured, &token))).await;
     // Keys that cannot be used change nothing; then both count; then the new one alone.
     let (keys, next) = (secured.pki.path("keys.json"), Issuer::ed25519("second"));
-    let change = async {
-        replace(&keys, "{\"keys\": [");
-        wait(async || {
-            scrape(&secured).await.contains("centrifuge_reloads_refused_total{file=\"token_keys\"}")
-        })
+    replace(&keys, "{\"keys\": [");
+    wait(async || scrape(&secured).await.contains("centrifuge_reloads_refused_total{file=\"token_keys\"}"))
         .await;
-        replace(&keys, &Issuer::key_set(&[&secured.issuer, &next]));
-        let newer = secured.token_of(&next, "newer", SUBJECT, HOUR);
-        let client = Dialer::secured(shows(&secured, &newer)).lookup(&secured.id()).expect("an address");
-        let request = v1::WatchRequest {
-            namespace: "pool".into(),
-            lookup: vec![2; 16].into(),
-            seq: 1,
-            ..Default::default()
-        };
-        wait(async || client.clone().watch(request.clone()).await.is_ok()).await;
-        std::fs::copy(&newer, &token).expect("copied");
-        replace(&keys, &Issuer::key_set(&[&next]));
+    replace(&keys, &Issuer::key_set(&[&secured.issuer, &next]));
+    let newer = secured.token_of(&next, "newer", SUBJECT, HOUR);
+    let client = Dialer::secured(shows(&secured, &newer)).lookup(&secured.id()).expect("an address");
+    let request = v1::WatchRequest {
+        namespace: "pool".into(),
+        lookup: vec![2; 16].into(),
+        seq: 1,
+        ..Default::default()
     };
-    let (ended, ()) = within(async { tokio::join!(watched(&security, &secured), change) }).await;
+    wait(async || client.clone().watch(request.clone()).await.is_ok()).await;
+    std::fs::copy(&newer, &token).expect("copied");
+    replace(&keys, &Issuer::key_set(&[&next]));
+    let ended = within(watching).await.expect("no panic").expect("a status");
     assert!(
         ended.code() == Code::Unauthenticated && ended.message().contains("no longer its issuer's"),
         "{ended}"

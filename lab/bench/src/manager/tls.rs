@@ -1,7 +1,7 @@
 //! `centrifuge-bench manager --tls`: what TLS costs a Manager beside plain text, and what it is like when all clients come back at
 //! once after its restart.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use centrifuge_net::proto::v1;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::testbed::{Cost, Kind, NAMESPACE, Order, Secured, Testbed};
 use crate::{Failure, Result};
 
 /// The most that a renewal inside TLS may cost, as a multiple of one in the clear.
-const BOUND: f64 = 1.3;
+const MAX_RATIO: f64 = 1.3;
 /// How long an Owner beside the storm of clients renews.
 const STORM_SECONDS: u64 = 10;
 
@@ -25,7 +25,7 @@ pub(super) fn words(report: &Value) -> String {
     let (renewals, storm) = (&report["renewals"], &report["reconnect"]);
     let within = if renewals["within_1_3"] == true { "within" } else { "more than" };
     format!(
-        "a lease message costs the Manager {} us in the clear and {} us inside TLS: {} times, {within} {BOUND}\n\
+        "a lease message costs the Manager {} us in the clear and {} us inside TLS: {} times, {within} {MAX_RATIO}\n\
          with {} clients it has {} bytes in memory in the clear, and {} inside TLS\n\
          after a restart {} clients were back in {} s, which took {} s of the Manager's processor time\n\
          meanwhile an Owner joined in {} s, and its renewals took {} us; {} leases were lost",
@@ -62,7 +62,7 @@ async fn renewals(args: &ManagerBenchArgs) -> Result<Value> {
         testbed.await_rest().await?;
     }
     let before = (plain.manager.read_meter().await?, tls.manager.read_meter().await?);
-    tokio::time::sleep(std::time::Duration::from_secs(args.phase_seconds)).await;
+    tokio::time::sleep(Duration::from_secs(args.phase_seconds)).await;
     let after = (plain.manager.read_meter().await?, tls.manager.read_meter().await?);
     let (in_the_clear, inside) = (before.0.cost_until(&after.0), before.1.cost_until(&after.1));
     let each = |cost: &Cost| cost.cpu_seconds * 1e6 / cost.counts.messages_in.max(1) as f64;
@@ -74,7 +74,7 @@ async fn renewals(args: &ManagerBenchArgs) -> Result<Value> {
         "plain_us": hundredths(each(&in_the_clear)),
         "tls_us": hundredths(each(&inside)),
         "ratio": hundredths(ratio),
-        "within_1_3": ratio <= BOUND,
+        "within_1_3": ratio <= MAX_RATIO,
         "plain_cpu_seconds": hundredths(in_the_clear.cpu_seconds),
         "tls_cpu_seconds": hundredths(inside.cpu_seconds),
         "plain_resident_bytes": in_the_clear.resident_bytes,

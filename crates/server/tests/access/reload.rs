@@ -1,12 +1,16 @@
 //! Files that change while a Manager runs: nothing is lost that should stay, and nothing stays that should go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge::{Key, Owner};
 use centrifuge_harness::http::secure_page;
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
+use centrifuge_net::tls::{FileContents, provider, read_roots};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
 use tonic::{Code, Status};
 
 use super::pki::replace;
@@ -144,6 +148,30 @@ async fn one_valid_identity_changes_nothing_for_anyone_else() {
         assert!(refused.contains("does not have the permission `own`"), "{namespace} {name}: {refused}");
     }
     assert!(owner.check_lease_continuous(KEY, lease));
+    secured.manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_versions_of_tls_are_spoken_and_the_days_that_a_certificate_has_left_are_counted() {
+    let secured = Secured::start("").await;
+    let ca = FileContents::read(&secured.pki.ca()).expect("read");
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let config = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .expect("a version")
+            .with_root_certificates(read_roots(&ca).expect("authorities"))
+            .with_no_client_auth();
+        for address in [secured.manager.http_addr(), secured.manager.grpc_addr()] {
+            let stream = TcpStream::connect(address).await.expect("connected");
+            let connector = TlsConnector::from(Arc::new(config.clone()));
+            let stream = connector.connect(address.ip().into(), stream).await.expect("a handshake");
+            assert_eq!(stream.get_ref().1.protocol_version(), Some(version.version));
+        }
+    }
+    // An hour is no day; then it has forty.
+    wait(async || scrape(&secured).await.contains("centrifuge_tls_days_to_expiry 0")).await;
+    secured.pki.issue("manager", "localhost", HOUR * 24 * 40 + HOUR);
+    wait(async || scrape(&secured).await.contains("centrifuge_tls_days_to_expiry 40")).await;
     secured.manager.shutdown().await;
 }
 

@@ -75,7 +75,7 @@ pub(super) fn copies_as_moves(runtime: &NamespaceRuntime) -> Vec<(SessionId, Mov
     let as_move = |session: SessionId, copy: &ImportedCopy| {
         let ImportedCopy { range, source: generation } = *copy;
         let lease = MovedLease { range, generation };
-        let warrant = Warrant { range, lease: Duration::ZERO, virtual_nodes: 0, code: [0; 32] };
+        let warrant = Some(Warrant { range, lease: Duration::ZERO, virtual_nodes: 0, code: [0; 32] });
         (session, Move { lease, state_since: generation, to: session, warrant })
     };
     let reports = runtime

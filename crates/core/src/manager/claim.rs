@@ -41,11 +41,6 @@ impl Rebuild {
         self.unclaimed.key_count()
     }
 
-    /// Whether nobody has claimed some of these keys.
-    pub(super) fn is_unclaimed(&self, range: KeyRange) -> bool {
-        self.unclaimed.overlaps(range)
-    }
-
     /// Those of these keys that nobody has claimed.
     pub(super) fn unclaimed_of(&self, range: KeyRange) -> RangeSet {
         self.unclaimed.intersect_range(range)
@@ -146,15 +141,17 @@ impl Leader {
 }
 
 impl Decision<'_> {
-    /// A full hold has passed: what nobody claimed belongs to nobody.
+    /// A full hold has passed: what nobody claimed belongs to nobody, but for what is said to have been moved.
     pub(super) fn end_rebuild(&mut self) {
         if self.now >= self.runtime.placement.balance_from
             && let Some(rebuild) = &mut self.runtime.rebuild
         {
-            rebuild.unclaimed = RangeSet::new();
+            let left = std::mem::take(&mut rebuild.unclaimed);
+            self.runtime.awaited = self.runtime.awaited.union(&left);
             self.runtime.let_others_join(&self.draft.namespaces[self.namespace]);
             self.runtime.conversations.look_at_waiting();
         }
+        self.await_copies();
     }
 
     /// During a rebuild only who claims something becomes a member: a namesake must not keep the holder out.

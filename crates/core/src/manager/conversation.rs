@@ -16,7 +16,7 @@ use crate::time::Instant;
 use super::conversations::Offer;
 use super::decide::Finding;
 use super::event::{MessageSkip, StreamId};
-use super::moves::moves;
+use super::moves::warranted_moves;
 use super::offers::Offers;
 
 /// A crossing says little about the round trip if the message it crossed is older than this.
@@ -179,7 +179,7 @@ impl Conversation {
         }
         if !self.told_to_stop.is_empty() {
             let spoken_of: BTreeSet<(KeyRange, Generation)> =
-                moves(&report).map(|moved| (moved.lease.range, moved.lease.generation)).collect();
+                warranted_moves(&report).map(|moved| (moved.lease.range, moved.lease.generation)).collect();
             self.told_to_stop.retain(|lease, _| spoken_of.contains(lease));
         }
         self.report = Some(Arc::new(report));
@@ -196,7 +196,7 @@ impl Conversation {
             return false;
         };
         let repeat: BTreeSet<&MovedLease> = repeat.iter().collect();
-        let ended = moves(report).map(|moved| moved.lease).filter(|lease| !repeat.contains(lease));
+        let ended = warranted_moves(report).map(|moved| moved.lease).filter(|lease| !repeat.contains(lease));
         let mut any = false;
         for MovedLease { range, generation } in ended {
             self.told_to_stop.entry((range, generation)).or_insert(now);

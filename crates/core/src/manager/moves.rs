@@ -21,27 +21,32 @@ use super::decide::Decision;
 use super::leader::Leader;
 use super::namespace_runtime::NamespaceRuntime;
 
-/// A report's word that state was moved, in which a leader without a store can trust.
+/// A report's word that state was moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) lease: MovedLease,
     pub(super) state_since: Generation,
     pub(super) to: SessionId,
-    pub(super) warrant: Warrant,
+    /// What a leader without a store can trust in that does not know of the lease.
+    pub(super) warrant: Option<Warrant>,
 }
 
-/// What a report says was moved. Where there is a store nothing is said in this way.
+/// What a report says was moved.
 pub(super) fn moves(report: &Report) -> impl Iterator<Item = Move> {
     report.released.iter().filter_map(|release| {
         let Release { range, generation, state_since, .. } = *release;
-        let warrant = release.warrant.filter(|warrant| warrant.range.contains_range(range))?;
         Some(Move {
             lease: MovedLease { range, generation },
             state_since,
             to: release.clean_to.filter(|to| *to != report.session)?,
-            warrant,
+            warrant: release.warrant.filter(|warrant| warrant.range.contains_range(range)),
         })
     })
+}
+
+/// What a report would tell the next leader was moved. Where there is a store nothing is said in this way.
+pub(super) fn warranted_moves(report: &Report) -> impl Iterator<Item = Move> {
+    moves(report).filter(|moved| moved.warrant.is_some())
 }
 
 /// Keys that were moved, by the number of the lease.
@@ -79,7 +84,7 @@ impl NamespaceRuntime {
         for session in self.conversations.movers.iter().filter(|session| !self.holds.is_over(**session, now))
         {
             let Some(conversation) = self.conversations.open.get(session) else { continue };
-            for moved in conversation.report.as_deref().into_iter().flat_map(moves) {
+            for moved in conversation.report.as_deref().into_iter().flat_map(warranted_moves) {
                 // An Owner that was told to speak of it no more has done so, or lapsed, when a hold has passed.
                 let told = conversation.told_to_stop.get(&(moved.lease.range, moved.lease.generation));
                 if told.is_none_or(|at| now < *at + self.holds.longest) {
@@ -98,7 +103,9 @@ impl NamespaceRuntime {
 
     /// Whether a session has yet to take back that it moved something.
     pub(super) fn speaks_of_moves(&self, session: SessionId) -> bool {
-        self.conversations.movers.contains(&session)
+        let is_mover = self.conversations.movers.contains(&session);
+        let report = self.conversations.report(session).filter(|_| is_mover);
+        report.is_some_and(|report| warranted_moves(report).next().is_some())
     }
 
     /// Of what was moved, what may be on its way still, so that the next leader would have to hear of it.
@@ -138,8 +145,16 @@ impl NamespaceRuntime {
 
     /// Whether nobody is known to have what an earlier leader knew as moved.
     fn may_be_taken(&self, moved: &Move) -> bool {
-        let rebuild = self.rebuild.as_ref();
-        rebuild.is_some_and(|rebuild| rebuild.is_unclaimed(moved.lease.range))
+        moved.warrant.is_some() && !self.unclaimed_of(moved.lease.range).is_empty()
+    }
+
+    /// Those of these keys that nobody has claimed, and for whose claims this leader still waits.
+    fn unclaimed_of(&self, range: KeyRange) -> RangeSet {
+        let awaited = self.awaited.intersect_range(range);
+        match &self.rebuild {
+            Some(rebuild) => rebuild.unclaimed_of(range).union(&awaited),
+            None => awaited,
+        }
     }
 }
 
@@ -168,19 +183,38 @@ impl Decision<'_> {
     }
 
     fn is_credible(&self, moved: &Move) -> bool {
-        self.floor.is_some_and(|floor| moved.lease.generation < floor) && !injected(Bug::MoveForgotten)
+        moved.warrant.is_some()
+            && self.floor.is_some_and(|floor| moved.lease.generation < floor)
+            && !injected(Bug::MoveForgotten)
+    }
+
+    /// Of the keys that nobody claimed in time, those whose state is said to be with a member that may have spoken last before
+    /// it had it. Such a member reports again, or lapses, within a hold.
+    pub(super) fn await_copies(&mut self) {
+        if self.runtime.awaited.is_empty() {
+            return;
+        }
+        let mut said = RangeSet::new();
+        if self.now < self.runtime.placement.balance_from + self.runtime.holds.longest {
+            let moved = self.moves_of_members().into_iter();
+            let moved = moved.filter(|(source, moved)| {
+                self.is_credible(moved) && self.is_alive(*source) && self.is_alive(moved.to)
+            });
+            said = moved.map(|(_, moved)| moved.lease.range).collect();
+        }
+        self.runtime.awaited = self.runtime.awaited.intersection(&said);
     }
 
     /// The lease follows the state to where the source says it is, once the destination says so too. The source's word alone
-    /// waits for the destination's, for as long as a new leader waits for anybody; the destination's alone says nothing.
+    /// waits for the destination's; the destination's alone says nothing.
     pub(super) fn take_moves(&mut self) {
         let all = self.moves_of_members();
         let mut imports = Imports::default();
         for (source, moved) in all {
             let MovedLease { range, generation } = moved.lease;
-            let unclaimed = match &self.runtime.rebuild {
-                Some(rebuild) if self.is_credible(&moved) => rebuild.unclaimed_of(range),
-                _ => RangeSet::new(),
+            let unclaimed = match self.is_credible(&moved) {
+                true => self.runtime.unclaimed_of(range),
+                false => RangeSet::new(),
             };
             let held = self.stored().table.overlapping(range);
             let held = held.filter(|(_, entry)| entry.owner == Some(source) && entry.is_under(generation));
@@ -249,7 +283,10 @@ impl Decision<'_> {
     /// What an earlier leader knew of goes on: the lease that was moved, and the one that follows it.
     fn take_over(&mut self, source: SessionId, moved: &Move, range: KeyRange) {
         let Move { lease: MovedLease { generation, .. }, state_since, to, .. } = *moved;
-        self.note_lease_length(moved.warrant.lease);
+        if let Some(warrant) = moved.warrant {
+            self.note_lease_length(warrant.lease);
+        }
+        self.runtime.awaited.remove(range);
         if let Some(rebuild) = &mut self.runtime.rebuild {
             rebuild.note_claimed(range);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::id::SessionId;
 use crate::injected_bug::{Bug, injected};
 use crate::manager_state::NamespaceState;
+use crate::range_set::RangeSet;
 use crate::time::Instant;
 use crate::timers::Timers;
 
@@ -31,6 +32,8 @@ pub(super) struct NamespaceRuntime {
     pub(super) audience: Audience,
     /// While a leader that has no store learns the table: until when claims count, and what nobody has claimed so far.
     pub(super) rebuild: Option<Rebuild>,
+    /// Keys that nobody claimed in time, and whose state may be with a member that has yet to say so.
+    pub(super) awaited: RangeSet,
     pub(super) timers: Timers<RuntimeTimer>,
     /// Something happened that may call for a decision.
     pub(super) dirty: bool,
@@ -76,6 +79,7 @@ impl NamespaceRuntime {
             recalls: Recalls::default(),
             audience: Audience::new(stored),
             rebuild: None,
+            awaited: RangeSet::new(),
             timers,
             dirty: true,
             unfinished_since: None,

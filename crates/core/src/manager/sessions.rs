@@ -196,11 +196,12 @@ impl Leader {
         }
         // State that is between two Owners waits for what either says.
         let spoke = runtime.conversations.movers.remove(&session);
-        let speaks = moves(&report).next().is_some();
+        let speaks = self.floor.is_some() && moves(&report).next().is_some();
         if speaks {
             runtime.conversations.movers.insert(session);
         }
-        let has_copies = runtime.rebuild.is_some() && !report.imports.is_empty();
+        let waits = runtime.rebuild.is_some() || !runtime.awaited.is_empty();
+        let has_copies = waits && !report.imports.is_empty();
         runtime.dirty |= spoke || speaks || has_copies;
         conversation.note_report(report, context.now, hold);
         // A recall's time begins when its holder knows of it.
@@ -446,7 +447,7 @@ impl Leader {
         let Some(runtime) = self.runtimes.get(namespace) else { return Vec::new() };
         let Some(conversation) = runtime.conversations.open.get(&session) else { return Vec::new() };
         let mut gone = RangeSet::new();
-        if conversation.undecided || runtime.speaks_of_moves(session) {
+        if conversation.undecided || runtime.conversations.movers.contains(&session) {
             let findings = reconcile(draft, session, conversation, &runtime.recalls.withdrawn);
             gone = findings.iter().map(|finding| finding.range).collect();
         }
@@ -546,7 +547,9 @@ impl Leader {
                 note(entry.merge.filter(|_| !injected(Bug::CopyVoidUnderNewNumber)), range);
             }
         }
-        let is_void = |copy: &&ImportedCopy| !follows[&copy.source].overlaps(copy.range);
+        let is_void = |copy: &&ImportedCopy| {
+            !follows[&copy.source].overlaps(copy.range) && !runtime.awaited.overlaps(copy.range)
+        };
         report.imports.iter().filter(is_void).copied().collect()
     }
 

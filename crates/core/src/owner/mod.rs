@@ -505,5 +505,5 @@ impl Machine for OwnerMachine {
 fn is_repeated(release: &Release, repeat: &[MovedLease]) -> bool {
     let same =
         |moved: &MovedLease| moved.generation == release.generation && moved.range.overlaps(release.range);
-    release.warrant.is_some() && repeat.iter().any(same)
+    release.clean_to.is_some() && repeat.iter().any(same)
 }

@@ -188,8 +188,8 @@ impl Decision<'_> {
             && !injected(Bug::MoveForgotten)
     }
 
-    /// Of the keys that nobody claimed in time, those whose state is said to be with a member that may have spoken last before
-    /// it had it. Such a member reports again, or lapses, within a hold.
+    /// Of the keys that nobody claimed in time, those whose state is said to be with an Owner that may have spoken last before
+    /// it had it. It reports again, or lapses, within a hold.
     pub(super) fn await_copies(&mut self) {
         if self.runtime.awaited.is_empty() {
             return;
@@ -198,7 +198,7 @@ impl Decision<'_> {
         if self.now < self.runtime.placement.balance_from + self.runtime.holds.longest {
             let moved = self.moves_of_members().into_iter();
             let moved = moved.filter(|(source, moved)| {
-                self.is_credible(moved) && self.is_alive(*source) && self.is_alive(moved.to)
+                self.is_credible(moved) && self.is_alive(*source) && self.report_of_living(moved.to).is_some()
             });
             said = moved.map(|(_, moved)| moved.lease.range).collect();
         }
@@ -248,18 +248,19 @@ impl Decision<'_> {
 
     /// The keys of a move whose state its destination says it has. It becomes a member for that, if it is none.
     fn copies(&mut self, moved: &Move, imports: &mut Imports) -> RangeSet {
-        let Some(report) = self.runtime.conversations.report(moved.to) else {
-            return RangeSet::new();
-        };
+        let Some(report) = self.report_of_living(moved.to) else { return RangeSet::new() };
         let Some(copies) = imports.of(moved.to, report, moved.lease) else { return RangeSet::new() };
-        if report.leaving || self.runtime.holds.is_over(moved.to, self.now) {
-            return RangeSet::new();
-        }
         if self.stored().sessions.contains_key(&moved.to) {
             return copies;
         }
         let report = report.clone();
         if self.join(moved.to, &report) { copies } else { RangeSet::new() }
+    }
+
+    /// The latest report of a session that stays and was heard within the hold, be it a member or not.
+    fn report_of_living(&self, session: SessionId) -> Option<&Report> {
+        let report = self.runtime.conversations.report(session).filter(|report| !report.leaving);
+        report.filter(|_| !self.runtime.holds.is_over(session, self.now))
     }
 
     fn moves_of_members(&self) -> Vec<(SessionId, Move)> {

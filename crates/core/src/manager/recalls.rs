@@ -85,9 +85,20 @@ impl Decision<'_> {
             return false;
         }
         for (change, reason) in self.outdated_recalls() {
+            self.give_the_rest_its_time(&change);
             self.emit_recall(change, reason);
         }
         true
+    }
+
+    /// When a part of what is moving is wanted elsewhere or no more, its holder begins anew with the rest: so does the rest's time.
+    fn give_the_rest_its_time(&mut self, change: &Change) {
+        let (Change::Recalled { range, .. } | Change::RecallCancelled { range, .. }) = change else { return };
+        let (whole, _) = self.stored().table.get(range.first());
+        if whole != *range {
+            self.runtime.recalls.deadlines.remove(whole);
+            self.runtime.recalls.unwatched = true;
+        }
     }
 
     fn outdated_recalls(&self) -> Vec<(Change, Reason)> {

@@ -25,25 +25,22 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("bugs", "run --release -p centrifuge-sim -- bugs"),
 ];
 
-/// The short campaigns of real processes, two at a time: most of the time they wait.
+/// The short campaigns of real processes, several at a time: most of the time they wait. They are run from the build of the tests.
 const REAL: &[(&str, &str)] = &[
     // Real processes under faults for two minutes; fails on a broken promise.
-    ("chaos", "run --release -p centrifuge-chaos -- chaos --for 2m"),
+    ("chaos", "--for 2m"),
     // Certificates, authorities and policies are rotated: at first alone, where no lease may be lost, then under faults.
-    ("chaos-tls", "run --release -p centrifuge-chaos -- chaos --for 30s --tls"),
+    ("chaos-tls", "--for 30s --tls"),
     // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
-    ("chaos-bug", "run --release -p centrifuge-chaos -- chaos --for 30s --bug unchecked-owner"),
+    ("chaos-bug", "--for 30s --bug unchecked-owner"),
     // ... and leaders that go on when their leader lease is over.
-    ("chaos-leader", "run --release -p centrifuge-chaos -- chaos --for 45s --bug deposed-leader-renews"),
+    ("chaos-leader", "--for 45s --bug deposed-leader-renews"),
     // Flease peers in processes of their own, whose clocks wander within epsilon; fails on a broken promise.
-    ("chaos-flease", "run --release -p centrifuge-chaos -- chaos --world flease --for 40s"),
+    ("chaos-flease", "--world flease --for 40s"),
     // ... and the checker must find peers that take a refusal for a vote.
-    (
-        "chaos-flease-bug",
-        "run --release -p centrifuge-chaos -- chaos --world flease --for 20s --bug flease-nack-swallowed",
-    ),
+    ("chaos-flease-bug", "--world flease --for 20s --bug flease-nack-swallowed"),
     // Managers without a store, which learn the table from their Owners; fails on a broken promise.
-    ("chaos-diskless", "run --release -p centrifuge-chaos -- chaos --world diskless --for 50s"),
+    ("chaos-diskless", "--world diskless --for 50s"),
 ];
 
 /// One check.
@@ -81,7 +78,6 @@ const SOURCE: &[(&str, Work)] = &[
 
 /// What takes long comes last.
 const LAST: &[(&str, Work)] = &[
-    ("check", Work::Here(check)),
     ("real", Work::Here(real)),
     // The advisories need a database that is fetched; the rest is in the lock file.
     ("deny", optional("deny check bans licenses sources", "cargo install --locked cargo-deny")),
@@ -93,24 +89,23 @@ fn steps() -> Vec<Step> {
     all.map(|(name, work)| Step { name, work }).collect()
 }
 
-/// Exhausts small worlds; fails if one is not exhausted, or on a violation where none is expected. That keeps one core busy: the other
-/// builds the campaigns of real processes.
-fn check(workspace: &Workspace) -> Result<()> {
-    // Not by way of cargo, which would wait for the build. An earlier step has built it.
-    let mut models = Command::new(workspace.target_directory()?.join("release/centrifuge-sim"));
-    models.arg("check");
-    let build = workspace.cargo("build --release -p centrifuge-chaos".split(' '));
-    let task = |name: &str, command| Task { name: name.to_owned(), command };
-    together::run(vec![task("check", models), task("chaos-build", build)], 2)
-}
-
-/// Runs the campaigns of real processes.
-fn real(workspace: &Workspace) -> Result<()> {
-    let tasks = REAL.iter().map(|(name, command)| Task {
-        name: (*name).to_owned(),
-        command: workspace.cargo(command.split(' ')),
-    });
-    together::run(tasks.collect(), 2)
+/// Runs the campaigns of real processes and, on the core that they leave idle, exhausts small worlds: that fails if one is not exhausted, or
+/// on a violation where none is expected.
+pub(crate) fn real(workspace: &Workspace) -> Result<()> {
+    tools::ensure()?;
+    workspace.run_cargo("test --workspace --no-run --quiet".split(' '))?;
+    workspace.run_cargo("build --release --quiet -p centrifuge-sim".split(' '))?;
+    let built = workspace.target_directory()?;
+    let task = |name: &str, program: &str, arguments: &str| {
+        let mut command = Command::new(built.join(program));
+        command.args(arguments.split(' ')).current_dir(workspace.locate("."));
+        Task { name: name.to_owned(), command }
+    };
+    let campaigns =
+        REAL.iter().map(|(name, how)| task(name, "debug/centrifuge-chaos", &format!("chaos {how}")));
+    let mut tasks = vec![task("check", "release/centrifuge-sim", "check")];
+    tasks.extend(campaigns);
+    together::run(tasks, 3)
 }
 
 /// Runs every step up to the first that fails, and prints how long each took.
@@ -200,6 +195,6 @@ mod tests {
         let names: Vec<&str> = steps().iter().map(|step| step.name).collect();
         let source = ["format", "clippy", "walls", "product", "tidy", "tools", "test", "claims"];
         let campaigns: Vec<&str> = CAMPAIGNS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, [&source[..], &campaigns, &["check", "real", "deny"]].concat());
+        assert_eq!(names, [&source[..], &campaigns, &["real", "deny"]].concat());
     }
 }

@@ -36,6 +36,8 @@ enum Command {
     Ci,
     /// Runs every test, several test programs at a time
     Test,
+    /// Runs the short campaigns of real processes, several at a time, and exhausts small worlds beside them
+    Real,
     /// Checks what core and sim must not depend on or mention
     Walls,
     /// Builds the product as users do, and checks that nothing is in it that only tests may have
@@ -102,6 +104,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Ci => ci::run(&workspace),
         Command::Test => programs::run(&workspace),
+        Command::Real => ci::real(&workspace),
         Command::Walls => walls::run(&workspace),
         Command::Product => product::run(&workspace),
         Command::Claims { json } => claims::run(&workspace, json),

@@ -34,6 +34,7 @@ mod guide {
         Fencing = "../docs/guide/fencing.md"
         Migration = "../docs/guide/migration.md"
         Loss = "../docs/guide/loss.md"
+        Load = "../docs/guide/load.md"
         LeaseTimes = "../docs/guide/lease-times.md"
         Testing = "../docs/guide/testing.md"
         Tls = "../docs/guide/tls.md"

@@ -199,6 +199,10 @@ text!(
     /// The name or address of a Manager.
     ManagerId
 );
+text!(
+    /// What load is counted in, by its name: lower-case letters, digits and inner hyphens, as in `cpu-ms`.
+    LoadDimension
+);
 
 /// Why a text is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,15 +245,21 @@ impl Namespace {
 
     /// Checks that `name` is an RFC 1123 label.
     pub fn new(name: &str) -> Result<Namespace, NameError> {
-        if name.is_empty() || name.len() > Self::MAX_LEN {
-            return Err(NameError::Length { at_most: Self::MAX_LEN });
-        }
-        let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !name.chars().all(label) || name.starts_with('-') || name.ends_with('-') {
-            return Err(NameError::Character);
-        }
+        check_label(name, Self::MAX_LEN)?;
         Ok(Namespace(name.into()))
     }
+}
+
+/// Checks that `name` is an RFC 1123 label of at most so many characters.
+fn check_label(name: &str, at_most: usize) -> Result<(), NameError> {
+    if name.is_empty() || name.len() > at_most {
+        return Err(NameError::Length { at_most });
+    }
+    let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !name.chars().all(label) || name.starts_with('-') || name.ends_with('-') {
+        return Err(NameError::Character);
+    }
+    Ok(())
 }
 
 impl OwnerName {
@@ -265,6 +275,32 @@ impl OwnerName {
             Some(character) => Err(NameError::Unprintable { character }),
             None => Ok(OwnerName(name.into())),
         }
+    }
+}
+
+impl LoadDimension {
+    /// The most characters of its name.
+    pub const MAX_LEN: usize = 32;
+
+    /// The dimension of Owners that report nothing themselves.
+    pub const REQUESTS: &str = "requests";
+
+    /// Checks that `name` is a name.
+    pub fn new(name: &str) -> Result<LoadDimension, NameError> {
+        check_label(name, Self::MAX_LEN)?;
+        Ok(LoadDimension(name.into()))
+    }
+
+    /// Whether it is what is counted without a word of the application.
+    #[must_use]
+    pub fn is_requests(&self) -> bool {
+        self.as_str() == Self::REQUESTS
+    }
+}
+
+impl Default for LoadDimension {
+    fn default() -> LoadDimension {
+        LoadDimension(Self::REQUESTS.into())
     }
 }
 

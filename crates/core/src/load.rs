@@ -3,18 +3,22 @@
 //! The Manager holds a round every so often and stores the counts that a policy decides; the partitioner turns them
 //! into ranges (Centrifuge §2.1.2, PRS §4.5).
 
+mod dimension;
 mod memory;
 mod prediction;
+mod report;
 mod ten_percent;
 
 use crate::id::OwnerName;
 use crate::key::{Key, KeyRange};
 use crate::partition::Partitioner;
 
+pub use dimension::common_dimension;
 pub use memory::LoadMemory;
+pub use report::{HEAVY_PER_MILLE, MAX_HEAVY_KEYS, bound_loads};
 pub use ten_percent::TenPercent;
 
-/// The load of a range, in requests per 1,000 seconds or any unit that all Owners share.
+/// The load of a range in its Owner's dimension per 1,000 seconds: requests, unless the application reports something else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RangeLoad {
@@ -22,8 +26,9 @@ pub struct RangeLoad {
     pub range: KeyRange,
     /// The load of all of them.
     pub load: u64,
-    /// The single key with the greatest load seen in the range, and that load.
-    pub hottest: Option<(Key, u64)>,
+    /// The keys with a great part of their Owner's load, in key order, each with load that it surely had.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub heavy: Vec<(Key, u64)>,
 }
 
 /// One Owner as the policy sees it.
@@ -82,6 +87,8 @@ pub enum LoadSkip {
     Patience,
     /// The round has made, or considered, all that it may.
     RoundFull,
+    /// The Owner's load is in another dimension than its namespace's, so that it is taken to have its share.
+    OtherDimension,
 }
 
 /// What a round decided, and why it left the rest alone.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url};
+use crate::id::{
+    Generation, LoadDimension, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
+};
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
 use crate::table::PublishedEntry;
@@ -75,6 +77,9 @@ pub struct Report {
     pub imports: Vec<ImportedCopy>,
     /// The load of what is held, range by range.
     pub loads: Vec<RangeLoad>,
+    /// What the loads are counted in.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub load_dimension: LoadDimension,
     /// The Owner's capacity, in percent of the usual.
     pub weight: u32,
     /// The Owner wants to be emptied.

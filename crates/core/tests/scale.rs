@@ -36,6 +36,7 @@ fn whoever_leaves_with_more_leases_than_a_report_can_release_says_so_in_one_that
         managers: ["m1".into()].into(),
         takes_over_previous: false,
         weight: 100,
+        load_dimension: Default::default(),
         migrates: true,
         credential: None,
     };
@@ -361,6 +362,7 @@ impl Leading {
             refused: Vec::new(),
             imports: Vec::new(),
             loads: Vec::new(),
+            load_dimension: Default::default(),
             weight: 100,
             draining: false,
             leaving: false,

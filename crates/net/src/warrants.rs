@@ -164,6 +164,7 @@ mod tests {
             refused: Vec::new(),
             imports: Vec::new(),
             loads: Vec::new(),
+            load_dimension: Default::default(),
             weight: 100,
             draining: false,
             leaving: false,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{Index, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, Term};
+use centrifuge_core::key::Key;
+use centrifuge_core::load::{MAX_HEAVY_KEYS, RangeLoad};
 use centrifuge_core::manager::{AdminCommand, AdminError};
 use centrifuge_core::message::{
     LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager, Update, UpdateBody,
@@ -341,6 +343,51 @@ fn long_lists_and_texts_are_refused() {
         (refused.field.as_str(), refused.problem),
         ("hello.name", Problem::Unprintable { character: '\n' })
     );
+}
+
+/// What is read of the load of one range.
+fn load_of(wire: v1::RangeLoad) -> RangeLoad {
+    let report = v1::Report { loads: vec![wire], ..report() };
+    match OwnerToManager::try_from(v1::OwnerMessage { kind: Some(v1::owner_message::Kind::Report(report)) }) {
+        Ok(OwnerToManager::Report(report)) => report.loads.into_iter().next().expect("one load"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An Owner of an earlier version names one key, or none.
+#[test]
+fn the_hottest_key_alone_is_a_heavy_key() {
+    let load = v1::RangeLoad { first: 0, last: 9, load: 5, hottest: None, heavy: Vec::new() };
+    assert_eq!(load_of(load.clone()).heavy, []);
+    let hottest = Some(v1::HeavyKey { key: 7, load: 3 });
+    assert_eq!(load_of(v1::RangeLoad { hottest, ..load }).heavy, [(Key(7), 3)]);
+}
+
+#[test]
+fn more_heavy_keys_than_count_are_not_read() {
+    let key = |key| v1::HeavyKey { key, load: 1 };
+    let heavy = (0..100_000).map(key).collect();
+    let load = v1::RangeLoad { first: 0, last: u64::MAX, load: 5, hottest: Some(key(u64::MAX)), heavy };
+    let read = load_of(load).heavy;
+    assert_eq!((read.len(), read[0], read[332]), (MAX_HEAVY_KEYS, (Key(0), 1), (Key::MAX, 1)));
+}
+
+/// The limits say so: 333 keys in less than 8 KiB.
+#[test]
+fn a_heavy_key_takes_at_most_22_bytes() {
+    let key = v1::HeavyKey { key: u64::MAX, load: u64::MAX };
+    let load = |heavy| v1::RangeLoad { first: 0, last: u64::MAX, load: u64::MAX, hottest: None, heavy };
+    let len = |keys: usize| load(vec![key; keys]).encoded_len();
+    assert_eq!(len(MAX_HEAVY_KEYS) - len(0), 22 * MAX_HEAVY_KEYS);
+    const { assert!(22 * MAX_HEAVY_KEYS < 8 << 10) };
+}
+
+#[test]
+fn a_load_dimension_is_a_name_or_absent() {
+    for wrong in ["CPU", "-", "cpu ms", "a-b-", "\u{202e}", &"a".repeat(33)] {
+        let refused = refusal(|report| report.load_dimension = wrong.to_owned());
+        assert_eq!(refused.field, "report.load_dimension", "{wrong:?}");
+    }
 }
 
 #[test]

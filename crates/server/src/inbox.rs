@@ -234,6 +234,7 @@ mod tests {
             refused: Vec::new(),
             imports: Vec::new(),
             loads: Vec::new(),
+            load_dimension: Default::default(),
             weight: 100,
             draining: false,
             leaving: false,

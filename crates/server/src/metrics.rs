@@ -53,7 +53,7 @@ metrics! {
     frozen: GaugeBy<1>, "centrifuge_frozen", ["namespace"], "1 while an operator has frozen the namespace, else 0";
     rebuilding: GaugeBy<1>, "centrifuge_rebuilding", ["namespace"], "1 while a leader without a store learns the table from the Owners, else 0";
     generation: GaugeBy<1>, "centrifuge_generation", ["namespace"], "The highest lease number granted so far";
-    load: GaugeBy<1>, "centrifuge_load", ["namespace"], "Load that the Owners last reported, in requests per 1,000 seconds or their own unit";
+    load: GaugeBy<2>, "centrifuge_load", ["namespace", "dimension"], "Load that the Owners last reported, in this dimension per 1,000 seconds";
     change_log_entries: GaugeBy<1>, "centrifuge_change_log_entries", ["namespace"], "Changes that the change log reaches back";
     change_log_span_seconds: GaugeBy<1>, "centrifuge_change_log_span_seconds", ["namespace"], "Change-log span: age of the oldest change that a Lookup can still resume from";
     sessions_started: CounterBy<1>, "centrifuge_sessions_started", ["namespace"], "Owner processes that joined";

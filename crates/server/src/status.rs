@@ -68,8 +68,10 @@ pub(crate) struct NamespaceStatus {
     pub change_log_entries: usize,
     /// How old the oldest of them is.
     pub change_log_span_seconds: u64,
-    /// The load that Owners reported last.
+    /// The load that Owners reported last, in its dimension per 1,000 seconds.
     pub load: u64,
+    /// What it is counted in.
+    pub load_dimension: String,
     /// What a leader that has no store has yet to learn; nothing once it knows the table.
     pub rebuilding: Option<Rebuilding>,
 }
@@ -130,7 +132,8 @@ fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOver
         frozen: stored.frozen,
         change_log_entries: overview.changes,
         change_log_span_seconds: overview.log_span.as_secs(),
-        load: overview.sessions.values().fold(0, |sum: u64, session| sum.saturating_add(session.load)),
+        load: overview.load(),
+        load_dimension: overview.load_dimension.to_string(),
         rebuilding: overview.rebuilding.map(|rebuild| Rebuilding {
             unclaimed_share: rebuild.unclaimed_keys as f64 / KeyRange::ALL.key_count() as f64,
             ends_in_seconds: rebuild.ends_at.since(clock::now()).as_secs(),
@@ -154,11 +157,11 @@ pub(crate) fn scrape(shared: &Shared) -> String {
         &metrics.frozen,
         &metrics.rebuilding,
         &metrics.generation,
-        &metrics.load,
         &metrics.change_log_entries,
         &metrics.change_log_span_seconds,
     ];
     by_namespace.iter().for_each(|gauge| gauge.clear());
+    metrics.load.clear();
     for status in &namespaces {
         let values = [
             number(status.owners),
@@ -169,13 +172,13 @@ pub(crate) fn scrape(shared: &Shared) -> String {
             i64::from(status.frozen),
             i64::from(status.rebuilding.is_some()),
             wide(status.last_generation),
-            wide(status.load),
             number(status.change_log_entries),
             wide(status.change_log_span_seconds),
         ];
         for (gauge, value) in by_namespace.iter().zip(values) {
             gauge.with([&status.name]).set(value);
         }
+        metrics.load.with([&*status.name, &status.load_dimension]).set(wide(status.load));
     }
     metrics.text()
 }

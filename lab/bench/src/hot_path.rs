@@ -56,6 +56,10 @@ pub(crate) struct HotPathArgs {
 enum What {
     Lookup,
     CheckLeaseNow,
+    /// Without samples of keys: what heavy keys cost.
+    CheckLeaseNowUnsampled,
+    /// With every check a sample, as below 20,000 checks a second.
+    CheckLeaseNowAllSampled,
     CheckLeaseContinuous,
     Clock,
     Hashring,
@@ -83,12 +87,14 @@ pub(crate) fn run(args: &HotPathArgs) -> Result<()> {
     let mut lines = Vec::new();
     for ranges in RANGES {
         let subject = Subject::new(ranges);
-        for what in What::value_variants() {
-            let instructions = instructions(*what, ranges);
-            for threads in THREADS {
-                let ns = subject.measure(*what, threads);
-                lines.push(Line { what: *what, ranges, threads, ns, instructions });
-            }
+        let all = What::value_variants();
+        let instructions: Vec<_> = all.iter().map(|what| instructions(*what, ranges)).collect();
+        for threads in THREADS {
+            let measured = all.iter().zip(subject.measure(all, threads)).zip(&instructions);
+            lines.extend(measured.map(|((what, ns), instructions)| {
+                let (what, instructions) = (*what, *instructions);
+                Line { what, ranges, threads, ns, instructions }
+            }));
         }
     }
     let report = json!({ "rows": lines.iter().map(object).collect::<Vec<_>>(), "summary": summary(&lines) });
@@ -120,11 +126,18 @@ fn summary(lines: &[Line]) -> Value {
         let ring = ns(What::Hashring, ranges, 1).min(ns(What::ConsistentHash, ranges, 1));
         percent(ring / ns(What::Lookup, ranges, 1))
     };
+    let sampled = |ranges, threads| {
+        let (with, without) = (What::CheckLeaseNow, What::CheckLeaseNowUnsampled);
+        percent(ns(with, ranges, threads) / ns(without, ranges, threads))
+    };
     json!({
         "fastest_ring_per_lookup_percent_12800": faster(12_800),
         "fastest_ring_per_lookup_percent_128000": faster(128_000),
         "lookup_rate_of_two_threads_percent": percent(2.0 * ns(What::Lookup, 12_800, 1) / ns(What::Lookup, 12_800, 2)),
         "check_lease_now_per_clock_percent": percent(ns(What::CheckLeaseNow, 12_800, 1) / ns(What::Clock, 12_800, 1)),
+        "check_lease_now_sampled_per_unsampled_percent_12800": sampled(12_800, 1),
+        "check_lease_now_sampled_per_unsampled_percent_12800_two_threads": sampled(12_800, 2),
+        "check_lease_now_sampled_per_unsampled_percent_128000": sampled(128_000, 1),
     })
 }
 
@@ -133,6 +146,7 @@ struct Subject {
     keys: Vec<(Key, Generation)>,
     routes: HotRoutes,
     leases: HotLeases,
+    all_sampled: HotLeases,
     hashring: hashring::HashRing<usize>,
     consistent: consistent_hash::StaticHashRing<'static, usize, (), consistent_hash::DefaultHash>,
 }
@@ -145,7 +159,8 @@ impl Subject {
             table.iter().map(|(range, number)| (*range, routed(*number))).collect();
         let routes = HotRoutes::new();
         routes.publish(rows.iter().map(|(range, row)| (*range, row)));
-        let leases = HotLeases::evenly(u32::try_from(ranges).unwrap_or(u32::MAX), A_WHILE);
+        let evenly = || HotLeases::evenly(u32::try_from(ranges).unwrap_or(u32::MAX), A_WHILE);
+        let (leases, all_sampled) = (evenly(), evenly().with_every_check_sampled());
         let mut hashring = hashring::HashRing::new();
         hashring.batch_add((0..ranges).collect());
         let nodes = (0..OWNERS).map(|owner| consistent_hash::Node::new(owner).quantity(ranges / OWNERS));
@@ -153,14 +168,22 @@ impl Subject {
             keys: keys(&leases),
             routes,
             leases,
+            all_sampled,
             hashring,
             consistent: consistent_hash::StaticHashRing::new(consistent_hash::DefaultHash, nodes),
         }
     }
 
-    /// Nanoseconds for one operation on each of so many threads at once, in the quickest of several rounds.
-    fn measure(&self, what: What, threads: usize) -> f64 {
-        (0..ROUNDS).map(|_| self.round(what, threads)).fold(f64::INFINITY, f64::min)
+    /// Nanoseconds for one operation of each kind on each of so many threads at once, in the quickest of several rounds. The
+    /// kinds take turns, so that whatever else the machine does slows down all of them.
+    fn measure(&self, all: &[What], threads: usize) -> Vec<f64> {
+        let mut quickest = vec![f64::INFINITY; all.len()];
+        for _ in 0..ROUNDS {
+            for (quickest, what) in quickest.iter_mut().zip(all) {
+                *quickest = quickest.min(self.round(*what, threads));
+            }
+        }
+        quickest
     }
 
     fn round(&self, what: What, threads: usize) -> f64 {
@@ -189,7 +212,14 @@ impl Subject {
     fn operate(&self, what: What, keys: &[(Key, Generation)]) {
         match what {
             What::Lookup => each(keys, |key, _| self.routes.lookup(key)),
-            What::CheckLeaseNow => each(keys, |key, _| self.leases.check_lease_now(key)),
+            // One call for both: the compiler would not inline an operation that has two callers.
+            What::CheckLeaseNow | What::CheckLeaseNowAllSampled => {
+                let leases = if what == What::CheckLeaseNow { &self.leases } else { &self.all_sampled };
+                each(keys, |key, _| leases.check_lease_now(key));
+            }
+            What::CheckLeaseNowUnsampled => {
+                each(keys, |key, _| self.leases.check_lease_now_unsampled(key));
+            }
             What::CheckLeaseContinuous => {
                 each(keys, |key, lease| self.leases.check_lease_continuous(key, lease));
             }
@@ -230,7 +260,8 @@ fn routed(number: u64) -> Row {
 
 /// Keys spread over the key space in no order that a processor could guess, each with the lease of its range.
 fn keys(leases: &HotLeases) -> Vec<(Key, Generation)> {
-    let lease = |key: Key| leases.check_lease_now(key).unwrap_or_default();
+    // Not with a check that is measured, for the same reason.
+    let lease = |key: Key| leases.lease(key).map_or_else(|_| Generation::default(), |lease| lease.generation);
     (0..KEYS as u64).map(|number| Key::of(&number.to_le_bytes())).map(|key| (key, lease(key))).collect()
 }
 

@@ -1,8 +1,10 @@
 //! The world of PRS §7.3: keys of Zipf-distributed popularity, and how far the load policy evens them out in an hour.
 
 use centrifuge_core::id::OwnerName;
-use centrifuge_core::key::Key;
-use centrifuge_core::load::{LoadMemory, LoadPolicyKind, LoadRound, OwnerLoad, RangeLoad, VirtualNodeChange};
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::{
+    HEAVY_PER_MILLE, LoadMemory, LoadPolicyKind, LoadRound, OwnerLoad, RangeLoad, VirtualNodeChange,
+};
 use centrifuge_core::partition::{Assignment, PartitionOwner, PartitionerKind, overlay};
 use serde::Serialize;
 
@@ -105,7 +107,7 @@ impl LoadWorld {
         }
     }
 
-    /// What the Owners see of the load: its sum by range, and each range's hottest key.
+    /// What the Owners see of the load: its sum by range, and their heavy keys.
     fn reports(&self) -> (Vec<OwnerLoad>, Vec<RangeLoad>) {
         let idle = |owner: &PartitionOwner| OwnerLoad {
             name: owner.name.clone(),
@@ -114,20 +116,22 @@ impl LoadWorld {
             load: 0,
         };
         let mut owners: Vec<OwnerLoad> = self.owners.iter().map(idle).collect();
-        let mut ranges = Vec::with_capacity(self.assignment.len());
+        let load_of = |range: KeyRange| self.keys_of(range).iter().map(|(_, load)| load).sum::<u64>();
         for &(range, owner) in &self.assignment {
-            let keys = self.keys_of(range.first(), range.last());
-            let load = keys.iter().map(|(_, load)| load).sum();
-            let hottest = keys.iter().copied().max_by_key(|(_, load)| *load);
-            owners[owner].load += load;
-            ranges.push(RangeLoad { range, load, hottest });
+            owners[owner].load += load_of(range);
         }
+        let report = |&(range, owner): &(KeyRange, usize)| {
+            let is_heavy = |(_, load): &&(Key, u64)| load * 1_000 >= owners[owner].load * HEAVY_PER_MILLE;
+            let heavy = self.keys_of(range).iter().filter(is_heavy).copied().collect();
+            RangeLoad { range, load: load_of(range), heavy }
+        };
+        let ranges = self.assignment.iter().map(report).collect();
         (owners, ranges)
     }
 
-    fn keys_of(&self, first: Key, last: Key) -> &[(Key, u64)] {
-        let start = self.keys.partition_point(|(key, _)| *key < first);
-        let end = self.keys.partition_point(|(key, _)| *key <= last);
+    fn keys_of(&self, range: KeyRange) -> &[(Key, u64)] {
+        let start = self.keys.partition_point(|(key, _)| *key < range.first());
+        let end = self.keys.partition_point(|(key, _)| *key <= range.last());
         &self.keys[start..end]
     }
 
@@ -141,7 +145,7 @@ impl LoadWorld {
         let after = PartitionerKind::ConsistentHash.partitioner().assign(&self.owners);
         for (range, _, _) in overlay(&self.assignment, &after).filter(|(_, from, to)| from != to) {
             self.moved_key_space += range.key_count();
-            self.moved_keys += self.keys_of(range.first(), range.last()).len() as u64;
+            self.moved_keys += self.keys_of(range).len() as u64;
         }
         self.assignment = after;
     }

@@ -1,5 +1,6 @@
 //! `centrifuge owners`.
 
+use centrifuge_core::id::LoadDimension;
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
@@ -40,6 +41,11 @@ fn state(owner: &v1::OwnerStatus) -> &'static str {
     }
 }
 
+/// What the load is counted in.
+fn dimension(owner: &v1::OwnerStatus) -> &str {
+    if owner.load_dimension.is_empty() { LoadDimension::REQUESTS } else { &owner.load_dimension }
+}
+
 fn row(owner: &v1::OwnerStatus) -> Vec<String> {
     vec![
         owner.name.clone(),
@@ -48,7 +54,7 @@ fn row(owner: &v1::OwnerStatus) -> Vec<String> {
         owner.heard_seconds_ago.map_or_else(String::new, |seconds| format!("{seconds:.0}s ago")),
         owner.ranges.to_string(),
         show_share(owner.key_share),
-        owner.load.to_string(),
+        format!("{} {}", owner.load, dimension(owner)).trim_end_matches(" requests").to_owned(),
         format!("{}%", owner.weight),
         owner.virtual_nodes.to_string(),
         show_session(&owner.session),
@@ -68,6 +74,7 @@ fn object(owner: &v1::OwnerStatus) -> Value {
         "ranges": owner.ranges,
         "key_share": owner.key_share,
         "load": owner.load,
+        "load_dimension": dimension(owner),
         "weight": owner.weight,
         "virtual_nodes": owner.virtual_nodes,
     })

@@ -1,6 +1,6 @@
 //! The leases of an Owner as readers see them, and the load that readers leave behind.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use centrifuge_net::clock;
 
 use super::index::RangeIndex;
 use super::local::{Local, Published, View};
-use super::sampling::Sampler;
+use super::sampling::{FIRST_LOAD_PER_SAMPLE, Sampler};
 use super::sketch::Sketch;
 
 thread_local! {
@@ -155,6 +155,10 @@ impl LeaseEntry {
 pub(crate) struct LeaseTable {
     index: RangeIndex<LeaseEntry>,
     leases: Box<[Option<Lease>]>,
+    /// What a check counts as load.
+    load_per_check: u64,
+    /// How much load there should be for each sample.
+    load_per_sample: AtomicU64,
     copies: Mutex<Copies>,
 }
 
@@ -198,15 +202,13 @@ struct ThreadCopy {
 }
 
 impl ThreadCopy {
-    fn new(index: RangeIndex<Counted>, seed: u64) -> ThreadCopy {
-        ThreadCopy { index, sampler: Arc::new(Mutex::new(Sampler::new(seed))) }
+    fn new(index: RangeIndex<Counted>, sampler: Sampler) -> ThreadCopy {
+        ThreadCopy { index, sampler: Arc::new(Mutex::new(sampler)) }
     }
 
     /// Moves the thread's samples. A check that comes meanwhile does not wait: the next one is sampled instead.
     fn take_samples(&self, into: &mut Sketch) {
-        let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
-        into.merge(&sampler.samples);
-        sampler.samples.clear();
+        self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take_into(into);
     }
 }
 
@@ -232,7 +234,28 @@ impl LeaseTable {
         for (lease, _) in leases {
             details[index.find(lease.range.first())] = Some(*lease);
         }
-        LeaseTable { index, leases: details.into_boxed_slice(), copies: Mutex::default() }
+        LeaseTable {
+            index,
+            leases: details.into_boxed_slice(),
+            load_per_check: 1,
+            load_per_sample: AtomicU64::new(FIRST_LOAD_PER_SAMPLE),
+            copies: Mutex::default(),
+        }
+    }
+
+    /// The same, where a check counts as so much load; zero: only what the application reports is load.
+    pub(crate) fn with_load_per_check(self, load_per_check: u64) -> LeaseTable {
+        LeaseTable { load_per_check, ..self }
+    }
+
+    /// How much load there should be for each sample.
+    pub(crate) fn load_per_sample(&self) -> u64 {
+        self.load_per_sample.load(Ordering::Relaxed)
+    }
+
+    /// Threads go by it from their next sample on.
+    pub(crate) fn set_load_per_sample(&self, load: u64) {
+        self.load_per_sample.store(load, Ordering::Relaxed);
     }
 
     /// The leases, in key order, whether or not they are still valid.
@@ -264,11 +287,11 @@ impl LeaseTable {
 
     /// A copy that counts.
     fn copy(&self) -> RangeIndex<Counted> {
-        self.index.map(|held| Counted {
-            held: *held,
-            count: AtomicU64::new(0),
-            sample_due: AtomicU64::new(0),
-        })
+        self.index.map(|held| Counted { held: *held, count: AtomicU64::new(0) })
+    }
+
+    fn sampler(&self, seed: u64) -> Sampler {
+        Sampler::new(seed, self.load_per_sample())
     }
 
     /// A copy for a thread that begins to read, whose counts count.
@@ -277,7 +300,7 @@ impl LeaseTable {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.settle();
         copies.registered += 1;
-        let copy = ThreadCopy::new(index, copies.registered);
+        let copy = ThreadCopy::new(index, self.sampler(copies.registered));
         copies.live.push(copy.clone());
         copy
     }
@@ -288,18 +311,14 @@ impl LeaseTable {
 struct Counted {
     held: LeaseEntry,
     count: AtomicU64,
-    /// The count at which a key is sampled next; zero: not drawn yet.
-    sample_due: AtomicU64,
 }
 
 impl Counted {
-    /// Counts, and says whether a sample is due. No other thread writes this count, so that counting is no more than an
-    /// addition.
+    /// No other thread writes this count, so that counting is no more than an addition.
     #[inline(always)]
-    fn add(&self, amount: u64) -> bool {
+    fn add(&self, amount: u64) {
         let count = self.count.load(Ordering::Relaxed).wrapping_add(amount);
         self.count.store(count, Ordering::Relaxed);
-        count >= self.sample_due.load(Ordering::Relaxed)
     }
 }
 
@@ -307,34 +326,60 @@ impl Counted {
 struct OwnView {
     validity: Validity,
     own: ThreadCopy,
+    load_per_check: u64,
+    /// How much more load there is to the next sample; never zero.
+    until_sample: Cell<u64>,
     table: Arc<LeaseTable>,
 }
 
 impl OwnView {
+    fn new(table: &Arc<LeaseTable>, validity: Validity, own: ThreadCopy) -> OwnView {
+        // Nobody else can have it but who takes samples away, and that is short.
+        let until_sample = own.sampler.lock().unwrap_or_else(PoisonError::into_inner).gap();
+        let (table, load_per_check) = (Arc::clone(table), table.load_per_check);
+        OwnView { validity, own, load_per_check, until_sample: Cell::new(until_sample), table }
+    }
+
     /// Counts load of a key, and gives its run and what is held of it.
     #[inline(always)]
     fn count(&self, key: Key, amount: u64) -> (usize, LeaseEntry) {
+        let left = self.until_sample.get();
+        if amount < left {
+            self.until_sample.set(left - amount);
+        } else {
+            self.sample(key, amount - left);
+        }
+        self.count_unsampled(key, amount)
+    }
+
+    #[inline(always)]
+    fn count_unsampled(&self, key: Key, amount: u64) -> (usize, LeaseEntry) {
         let run = self.own.index.find(key);
         let counted = self.own.index.value(run);
-        if counted.add(amount) {
-            self.sample(key, counted);
-        }
+        counted.add(amount);
         (run, counted.held)
     }
 
-    /// Takes a sample of the load. If somebody takes samples away at this moment, the next check is sampled instead.
+    /// Takes a sample of the load. If somebody takes samples away at this moment, the next load is sampled instead.
     #[cold]
     #[inline(never)]
-    fn sample(&self, key: Key, Counted { count, sample_due, .. }: &Counted) {
-        if let Ok(mut sampler) = self.own.sampler.try_lock() {
-            let (count, due) = (count.load(Ordering::Relaxed), sample_due.load(Ordering::Relaxed));
-            sample_due.store(sampler.sample(key, count, due), Ordering::Relaxed);
-        }
+    fn sample(&self, key: Key, beyond: u64) {
+        let until_sample = match self.own.sampler.try_lock() {
+            Ok(mut sampler) => sampler.sample(key, beyond, self.table.load_per_sample()),
+            Err(_) => 1,
+        };
+        self.until_sample.set(until_sample);
     }
 
     #[inline(always)]
     fn check_now(&self, key: Key) -> Result<Generation, NotOwner> {
-        let (_, held) = self.count(key, 1);
+        let (_, held) = self.count(key, self.load_per_check);
+        held.check(self.validity.holds_now())
+    }
+
+    #[inline(always)]
+    fn check_now_unsampled(&self, key: Key) -> Result<Generation, NotOwner> {
+        let (_, held) = self.count_unsampled(key, self.load_per_check);
         held.check(self.validity.holds_now())
     }
 
@@ -348,7 +393,7 @@ impl OwnView {
 impl View<LeaseSnapshot> for OwnView {
     fn of(latest: &LeaseSnapshot) -> OwnView {
         let LeaseSnapshot { table, validity } = latest;
-        OwnView { validity: *validity, own: table.registered_copy(), table: Arc::clone(table) }
+        OwnView::new(table, *validity, table.registered_copy())
     }
 
     fn refresh(&mut self, latest: &LeaseSnapshot) {
@@ -390,6 +435,14 @@ impl HotLeases {
         hot
     }
 
+    /// Every check is sampled from now on, as at a low rate, to measure what that costs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_every_check_sampled(self) -> HotLeases {
+        self.snapshot().table.set_load_per_sample(1);
+        self
+    }
+
     /// How often each leased range was asked for since it came to be as it is.
     #[must_use]
     pub fn counts(&self) -> Vec<(KeyRange, u64)> {
@@ -424,6 +477,15 @@ impl HotLeases {
         checked.unwrap_or_else(|_| self.passing_view().check_now(key))
     }
 
+    /// [`HotLeases::check_lease_now`] without samples of keys, to measure what they cost.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn check_lease_now_unsampled(&self, key: Key) -> Result<Generation, NotOwner> {
+        let checked =
+            LOCAL.try_with(|local| local.borrow_mut().view(&self.published).check_now_unsampled(key));
+        checked.unwrap_or_else(|_| self.passing_view().check_now_unsampled(key))
+    }
+
     /// Whether `key` has been held without a gap since it was held under `lease`, be it under another number now.
     #[inline(always)]
     #[must_use]
@@ -435,7 +497,7 @@ impl HotLeases {
     /// Like [`HotLeases::check_lease_now`], with everything known of the lease.
     pub fn lease(&self, key: Key) -> Result<Lease, NotOwner> {
         self.read(|view| {
-            let (run, held) = view.count(key, 1);
+            let (run, held) = view.count(key, view.load_per_check);
             held.check(view.validity.holds_now())?;
             view.table.leases[run].ok_or(NotOwner::NoLease)
         })
@@ -468,6 +530,6 @@ impl HotLeases {
     #[inline(never)]
     fn passing_view(&self) -> OwnView {
         let LeaseSnapshot { table, validity } = &*self.published.get();
-        OwnView { validity: *validity, own: ThreadCopy::new(table.copy(), 0), table: Arc::clone(table) }
+        OwnView::new(table, *validity, ThreadCopy::new(table.copy(), table.sampler(0)))
     }
 }

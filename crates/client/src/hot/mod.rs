@@ -17,7 +17,7 @@ use centrifuge_core::key::{Key, KeyRange};
 pub use leases::{HotLeases, Lease, NotOwner};
 pub(crate) use leases::{LeaseTable, Validity};
 pub use routes::{HotRoutes, NoOwner, Route};
-pub(crate) use sampling::CHECKS_PER_SAMPLE;
+pub(crate) use sampling::load_per_sample;
 pub(crate) use sketch::Sketch;
 
 /// So many ranges of equal size, together every key, in key order.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use centrifuge_core::id::{ManagerId, Namespace, OwnerName, SessionId, Url};
+use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, OwnerName, SessionId, Url};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
@@ -35,8 +35,8 @@ use crate::managers::{self, Managers};
 
 /// How many events wait for the driver.
 const QUEUE: usize = 1024;
-/// How often the load of ranges is told to the machine.
-const LOAD_INTERVAL: Duration = Duration::from_secs(5);
+/// Load is measured at most this often, however often reports are sent.
+const SHORTEST_MEASUREMENT: Duration = Duration::from_millis(100);
 /// How long a join waits unless told otherwise.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -84,6 +84,7 @@ pub struct OwnerBuilder {
     url: String,
     takes_over_previous: bool,
     weight: u32,
+    load_dimension: Option<String>,
     on_change: Option<OnChange>,
     migrate_out: Option<MigrateOut>,
     moves_twice: bool,
@@ -105,6 +106,7 @@ impl OwnerBuilder {
             url: String::new(),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: None,
             on_change: None,
             migrate_out: None,
             moves_twice: false,
@@ -145,6 +147,15 @@ impl OwnerBuilder {
     #[must_use]
     pub fn weight(mut self, percent: u32) -> OwnerBuilder {
         self.weight = percent;
+        self
+    }
+
+    /// What load is counted in, for instance `cpu-ms` or `bytes`; requests, unless set. Load is then what
+    /// [`Owner::report_load`] says, and checks are no load. Name it alike in all servers of the pool: loads in another
+    /// dimension than that of most servers are ignored, and a server that reports them keeps what it has.
+    #[must_use]
+    pub fn load_dimension(mut self, name: &str) -> OwnerBuilder {
+        self.load_dimension = Some(name.to_owned());
         self
     }
 
@@ -300,6 +311,10 @@ impl OwnerBuilder {
         }
         let name = self.name.as_deref().unwrap_or(&self.url);
         let name = OwnerName::new(name).map_err(|error| JoinError::Name(name.to_owned(), error))?;
+        let dimension = self.load_dimension.as_deref();
+        let load_dimension = dimension.map(|name| {
+            LoadDimension::new(name).map_err(|error| JoinError::LoadDimension(name.to_owned(), error))
+        });
         Ok(OwnerConfig {
             namespace,
             name,
@@ -307,6 +322,7 @@ impl OwnerBuilder {
             managers,
             takes_over_previous: self.takes_over_previous,
             weight: self.weight,
+            load_dimension: load_dimension.transpose()?.unwrap_or_default(),
             migrates: self.migrate_out.is_some(),
             credential: None,
         })
@@ -331,6 +347,9 @@ impl OwnerBuilder {
             changes: broadcast::channel(BACKLOG).0,
             status: watch::channel(Status::default()).0,
             meter: Mutex::new(meter),
+            reported_at: AtomicU64::new(0),
+            renewal: AtomicU64::new(0),
+            load_per_check: u64::from(self.load_dimension.is_none()),
             alive_at: AtomicU64::new(clock::now().0),
             gives_up: AtomicBool::new(false),
             drain_waits: AtomicBool::new(false),
@@ -380,7 +399,11 @@ async fn call(on_change: OnChange, mut changes: Changes) {
 
 async fn tell_load(shared: Arc<Shared>, events: mpsc::Sender<OwnerEvent>) {
     loop {
-        tokio::time::sleep(LOAD_INTERVAL).await;
+        tokio::time::sleep(shared.until_measurement().max(SHORTEST_MEASUREMENT)).await;
+        if !shared.until_measurement().is_zero() {
+            // A report was sent meanwhile.
+            continue;
+        }
         if events.send(OwnerEvent::Load(shared.measure())).await.is_err() {
             return;
         }

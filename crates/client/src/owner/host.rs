@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Term};
@@ -88,7 +89,8 @@ impl<L: Links> OwnerHost<L> {
             return;
         }
         if is_new {
-            self.table = Arc::new(LeaseTable::new(&self.book.leases()));
+            let table = LeaseTable::new(&self.book.leases());
+            self.table = Arc::new(table.with_load_per_check(self.shared.load_per_check));
             self.shared.count_in(Arc::clone(&self.table));
         }
         self.validity = validity;
@@ -101,8 +103,8 @@ impl<L: Links> OwnerHost<L> {
             return self.validity;
         }
         let (sent_at, offset) = self.reported;
-        let slack = Drift::default().pause_for(expiry.since(sent_at)).min(LONGEST_SLACK).as_nanos();
-        Validity { expiry, offset, slack: u64::try_from(slack).unwrap_or(u64::MAX) }
+        let slack = Drift::default().pause_for(expiry.since(sent_at)).min(LONGEST_SLACK);
+        Validity { expiry, offset, slack: nanos(slack) }
     }
 
     fn act(&mut self, now: Instant, action: OwnerAction) {
@@ -110,6 +112,7 @@ impl<L: Links> OwnerHost<L> {
             OwnerAction::ToManager { to, message } => {
                 if matches!(message, OwnerToManager::Report(_)) {
                     self.reported = (now, clock::wall_offset(now));
+                    self.shared.reported_at.store(now.0, Ordering::Relaxed);
                 }
                 self.links.send(&to, message);
             }
@@ -250,6 +253,7 @@ impl<L: Links> Host<OwnerMachine> for OwnerHost<L> {
     fn stepped(&mut self, now: Instant, machine: &OwnerMachine) {
         self.book.note(&self.actions);
         self.publish(machine);
+        self.shared.renewal.store(nanos(machine.renewal()), Ordering::Relaxed);
         for action in std::mem::take(&mut self.actions) {
             self.act(now, action);
         }
@@ -257,6 +261,10 @@ impl<L: Links> Host<OwnerMachine> for OwnerHost<L> {
             self.shared.gone(LeftReason::Evicted);
         }
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<L> Drop for OwnerHost<L> {

@@ -18,6 +18,9 @@ pub enum JoinError {
     /// The name is no name.
     #[error("the Owner's name {0:?} is refused: {1}")]
     Name(String, NameError),
+    /// The dimension of its load is no name.
+    #[error("the load dimension {0:?} is refused: {1}")]
+    LoadDimension(String, NameError),
     /// Callers could not find the Owner.
     #[error("the Owner has no url: say where callers reach it, with url()")]
     NoUrl,

@@ -24,6 +24,7 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::RefusedReason;
 use centrifuge_core::owner::OwnerEvent;
+use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -33,7 +34,7 @@ pub use self::builder::OwnerBuilder;
 pub use self::change::{Change, Changes, LeftReason};
 pub(crate) use self::in_flight::InFlight;
 pub use self::join::JoinError;
-use self::load::LoadMeter;
+use self::load::{LoadMeter, measurement_due};
 use self::migration::Imports;
 pub use self::migration::{BoxError, Import, ImportError, ImportOffer, MigrationOut, MigrationVoid};
 pub use self::migrations::{Migration, Migrations};
@@ -89,6 +90,11 @@ struct Shared {
     changes: broadcast::Sender<Change>,
     status: watch::Sender<Status>,
     meter: Mutex<LoadMeter>,
+    /// When the latest report was sent, by the boot-time clock, and how long there is to the next one, in nanoseconds.
+    reported_at: AtomicU64,
+    renewal: AtomicU64,
+    /// What a check counts as load: nothing, where the application counts something else.
+    load_per_check: u64,
     /// The last sign of life of the application, by the boot-time clock.
     alive_at: AtomicU64,
     gives_up: AtomicBool,
@@ -127,6 +133,14 @@ impl Shared {
 
     fn measure(&self) -> Vec<RangeLoad> {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).measure(clock::now())
+    }
+
+    /// How long it is until load is to be measured; zero if it is time.
+    fn until_measurement(&self) -> Duration {
+        let measured_at = self.meter.lock().unwrap_or_else(PoisonError::into_inner).since();
+        let reported_at = Instant(self.reported_at.load(Ordering::Relaxed));
+        let renewal = Duration::from_nanos(self.renewal.load(Ordering::Relaxed));
+        measurement_due(measured_at, reported_at, renewal).since(clock::now())
     }
 
     fn left(&self) {
@@ -225,7 +239,13 @@ impl Owner {
         &self.inner.namespace
     }
 
-    /// A request for `key` cost as much as `amount` more checks. Checks are counted by themselves.
+    /// Adds to the load of `key`.
+    ///
+    /// Without a [dimension](OwnerBuilder::load_dimension) of the application's own, checks are counted by themselves, and this
+    /// says that a request cost as much as `amount` more of them. With one, such as CPU time, this is all load there is. What
+    /// is held all the time, such as memory, is reported again and again, for instance once a second: load is a rate.
+    ///
+    /// As cheap as a check. Load of keys that are not leased here is not counted.
     pub fn report_load(&self, key: Key, amount: u64) {
         self.inner.shared.hot.add_load(key, amount);
     }

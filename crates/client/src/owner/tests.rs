@@ -113,6 +113,7 @@ impl World {
             managers: Arc::from([ManagerId::from("m:1")]),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: true,
             credential: None,
         };
@@ -310,6 +311,9 @@ fn shared(session: SessionId) -> Shared {
         changes: broadcast::channel::<Change>(64).0,
         status: watch::channel(Status::default()).0,
         meter: Mutex::new(meter),
+        reported_at: AtomicU64::new(0),
+        renewal: AtomicU64::new(0),
+        load_per_check: 1,
         alive_at: AtomicU64::new(0),
         gives_up: AtomicBool::new(false),
         drain_waits: AtomicBool::new(false),

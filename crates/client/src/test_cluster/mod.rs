@@ -201,6 +201,7 @@ impl TestCluster {
             managers: managers(),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: state.is_some(),
             credential: None,
         };

@@ -1,11 +1,11 @@
 //! What Owners would have to carry under another assignment, as far as their reports tell.
 
-use crate::key::KeyRange;
+use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 
 /// The load that each of `count` Owners would have under `assignment`; `ranges` are in key order.
 ///
-/// The hottest key of a range goes where its point of the key space goes; the rest of the range's load is taken to be
+/// The heavy keys of a range go where their points of the key space go; the rest of the range's load is taken to be
 /// spread evenly, for nothing more is known of it.
 pub(super) fn predicted_loads(
     assignment: &[(KeyRange, usize)],
@@ -33,10 +33,11 @@ fn load_of_part(reported: &RangeLoad, part: KeyRange) -> u64 {
     if part == reported.range {
         return reported.load;
     }
-    let hottest = reported.hottest.filter(|(key, _)| reported.range.contains(*key));
-    let hottest_load = hottest.map_or(0, |(_, load)| load.min(reported.load));
-    let point = if hottest.is_some_and(|(key, _)| part.contains(key)) { hottest_load } else { 0 };
-    point + spread_over(reported.load - hottest_load, part, reported.range)
+    let sum = |sum: u64, (_, load): &(Key, u64)| sum.saturating_add(*load).min(reported.load);
+    let inside =
+        |keys: KeyRange| reported.heavy.iter().filter(move |(key, _)| keys.contains(*key)).fold(0, sum);
+    let (in_part, in_range) = (inside(part), inside(reported.range));
+    in_part + spread_over(reported.load - in_range, part, reported.range)
 }
 
 /// What falls on `part` of a load that is spread evenly over `whole`. The parts of a whole add up to its load.

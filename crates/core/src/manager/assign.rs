@@ -1,11 +1,12 @@
 //! Who should have what: the partitioner's wish, recalls towards it, grants of what nobody has, and their limits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::id::{Generation, SessionId};
+use crate::id::{Generation, OwnerName, SessionId};
 use crate::injected_bug::{Bug, any_injected, injected};
 use crate::key::KeyRange;
-use crate::load::{LoadMemory, LoadRound, OwnerLoad, RangeLoad};
+use crate::load::{LoadMemory, LoadRound, LoadSkip, OwnerLoad, RangeLoad};
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, SessionInfo};
 use crate::time::Instant;
@@ -312,7 +313,7 @@ impl Decision<'_> {
         if moving || self.stored().frozen || self.now < self.runtime.placement.balance_from {
             return;
         }
-        let (owners, ranges) = self.loads();
+        let Loads { owners, ranges, incomparable } = self.loads();
         let settings = Arc::clone(&self.stored().settings);
         let round = LoadRound {
             owners: &owners,
@@ -322,6 +323,7 @@ impl Decision<'_> {
         };
         let decision = settings.load_policy.policy().round(&mut self.runtime.placement.load_memory, &round);
         for (owner, why) in decision.skipped {
+            let why = if incomparable.contains(&owner) { LoadSkip::OtherDimension } else { why };
             self.runtime.skips.push(Skip::Load { namespace: self.namespace.clone(), owner, why });
         }
         for change in decision.changes {
@@ -332,22 +334,51 @@ impl Decision<'_> {
         }
     }
 
-    fn loads(&self) -> (Vec<OwnerLoad>, Vec<RangeLoad>) {
-        let mut ranges = Vec::new();
-        let mut owners = Vec::new();
+    /// The loads in the namespace's dimension.
+    fn loads(&self) -> Loads {
+        let mut loads = Loads::default();
+        let dimension = self.runtime.conversations.load_dimension().unwrap_or_default();
         for (session, info) in self.stored().sessions.iter().filter(|(_, info)| may_have_keys(info)) {
             let report = self.runtime.conversations.report(*session);
-            let loads = report.map_or(&[][..], |report| &report.loads);
-            let load = loads.iter().fold(0u64, |sum, range| sum.saturating_add(range.load));
-            owners.push(OwnerLoad {
+            if report.is_some_and(|report| report.load_dimension != dimension) {
+                loads.incomparable.insert(info.name.clone());
+            }
+            let comparable = report.filter(|report| report.load_dimension == dimension);
+            let ranges = comparable.map_or(&[][..], |report| &report.loads);
+            loads.owners.push(OwnerLoad {
                 name: info.name.clone(),
                 virtual_nodes: info.virtual_nodes,
                 weight: info.weight,
-                load,
+                load: ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.load)),
             });
-            ranges.extend(loads.iter().cloned());
+            loads.ranges.extend(ranges.iter().cloned());
         }
-        ranges.sort_by_key(|load| load.range);
-        (owners, ranges)
+        loads.ranges.sort_by_key(|load| load.range);
+        loads.assume_shares();
+        loads
+    }
+}
+
+/// What the Owners of a namespace report.
+#[derive(Default)]
+struct Loads {
+    owners: Vec<OwnerLoad>,
+    /// In key order.
+    ranges: Vec<RangeLoad>,
+    /// The Owners whose load is in another dimension than the namespace's.
+    incomparable: BTreeSet<OwnerName>,
+}
+
+impl Loads {
+    /// An Owner whose load cannot be compared is taken to have its share: without a load it would look idle, and get more.
+    fn assume_shares(&mut self) {
+        let Loads { owners, incomparable, .. } = self;
+        let is_known = |owner: &&OwnerLoad| !incomparable.contains(&owner.name);
+        let total = |of: fn(&OwnerLoad) -> u128| owners.iter().filter(is_known).map(of).sum::<u128>();
+        let (load, weight) = (total(|owner| owner.load.into()), total(|owner| owner.weight.into()).max(1));
+        for owner in owners.iter_mut().filter(|owner| incomparable.contains(&owner.name)) {
+            let share = load.saturating_mul(u128::from(owner.weight)) / weight;
+            owner.load = u64::try_from(share).unwrap_or(u64::MAX);
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::conversation::{ConversationSide, are_impossible};
 use crate::id::{Generation, Seq, SessionId};
 use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
+use crate::load::bound_loads;
 use crate::message::{HeldLease, LeaseOrder, MovedLease, OrderKind, Report};
 use crate::random::Random;
 use crate::round_trip::RoundTrip;
@@ -173,7 +174,8 @@ impl Conversation {
 
     /// A report was taken. If its sender has applied the latest message, it moves state to whom that names, and to
     /// nobody else but whom its releases name.
-    pub(super) fn note_report(&mut self, report: Report, now: Instant, hold: Duration) {
+    pub(super) fn note_report(&mut self, mut report: Report, now: Instant, hold: Duration) {
+        bound_loads(&mut report.loads);
         if report.applied == self.side.seq && report.applied > Seq::ZERO {
             self.moves_to = Some(destinations(&self.last_sent).collect());
         }

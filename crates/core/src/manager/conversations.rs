@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::{Nonce, OwnerName, Seq, SessionId, Url};
+use crate::id::{LoadDimension, Nonce, OwnerName, Seq, SessionId, Url};
 use crate::key::KeyRange;
+use crate::load::common_dimension;
 use crate::message::{LeaseOrder, Report};
 use crate::range_set::RangeSet;
 use crate::record::Change;
@@ -47,6 +48,12 @@ impl Conversations {
     /// The latest report of a session.
     pub(super) fn report(&self, session: SessionId) -> Option<&Report> {
         self.open.get(&session)?.report.as_deref()
+    }
+
+    /// What the loads of the namespace are counted in; `None`: nobody has reported.
+    pub(super) fn load_dimension(&self) -> Option<LoadDimension> {
+        let reports = self.open.values().filter_map(|conversation| conversation.report.as_deref());
+        common_dimension(reports.map(|report| &report.load_dimension)).cloned()
     }
 
     /// The keys of a range whose holder has said that it knows where they should go. It may know of some before it knows of

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::id::{ManagerId, Namespace, SessionId};
+use crate::id::{LoadDimension, ManagerId, Namespace, SessionId};
 use crate::message::Report;
 use crate::time::Instant;
 
@@ -22,6 +22,8 @@ pub struct NamespaceOverview {
     pub log_span: Duration,
     /// What a leader that has no store has yet to learn; `None` once it knows the table.
     pub rebuilding: Option<RebuildOverview>,
+    /// What the loads of the namespace are counted in. Loads in anything else are ignored.
+    pub load_dimension: LoadDimension,
     /// The sessions that this leader talks with.
     pub sessions: BTreeMap<SessionId, SessionOverview>,
 }
@@ -36,12 +38,23 @@ pub struct RebuildOverview {
 }
 
 /// A session that a leader talks with, as readers see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOverview {
     /// When it was last heard from.
     pub heard: Instant,
     /// The load of everything it holds, as it reported last.
     pub load: u64,
+    /// What that load is counted in.
+    pub load_dimension: LoadDimension,
+}
+
+impl NamespaceOverview {
+    /// The load of all sessions that report it in the namespace's dimension.
+    #[must_use]
+    pub fn load(&self) -> u64 {
+        let comparable = self.sessions.values().filter(|it| it.load_dimension == self.load_dimension);
+        comparable.fold(0, |sum, session| sum.saturating_add(session.load))
+    }
 }
 
 impl ManagerMachine {
@@ -81,8 +94,10 @@ impl NamespaceRuntime {
     fn overview(&self, now: Instant) -> NamespaceOverview {
         let heard = |session| self.holds.heard.get(session);
         let sessions = self.conversations.open.iter().filter_map(|(session, conversation)| {
-            let load = conversation.report.as_deref().map_or(0, total_load);
-            Some((*session, SessionOverview { heard: heard(session)?, load }))
+            let report = conversation.report.as_deref();
+            let load_dimension = report.map(|report| report.load_dimension.clone()).unwrap_or_default();
+            let load = report.map_or(0, total_load);
+            Some((*session, SessionOverview { heard: heard(session)?, load, load_dimension }))
         });
         NamespaceOverview {
             lookups: self.audience.subscribers.len(),
@@ -92,6 +107,7 @@ impl NamespaceRuntime {
                 unclaimed_keys: rebuild.unclaimed_keys(),
                 ends_at: self.placement.balance_from,
             }),
+            load_dimension: self.conversations.load_dimension().unwrap_or_default(),
             sessions: sessions.collect(),
         }
     }

@@ -401,6 +401,7 @@ impl OwnerMachine {
             refused: self.refused.report(seq),
             imports: self.leases.imports(),
             loads: self.loads.clone(),
+            load_dimension: self.config.load_dimension.clone(),
             weight: self.config.weight,
             draining: !self.draining.report(seq).is_empty(),
             leaving: !self.leaving.report(seq).is_empty(),

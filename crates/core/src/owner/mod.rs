@@ -12,7 +12,8 @@ pub use event::{Grant, OwnerAction, OwnerEvent, Renumbered, Revocation, RevokedR
 pub use leases::OwnerLease;
 
 use crate::id::{
-    Credential, Generation, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
+    Credential, Generation, LoadDimension, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId,
+    Term, Url,
 };
 use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
@@ -46,6 +47,9 @@ pub struct OwnerConfig {
     pub takes_over_previous: bool,
     /// Its capacity, in percent of the usual.
     pub weight: u32,
+    /// What its load is counted in.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub load_dimension: LoadDimension,
     /// Whether the application can move state; if not, every recall is a plain one.
     pub migrates: bool,
     /// Which session it is, with the proof; `None`: it draws one that only machines in tests believe.
@@ -173,6 +177,12 @@ impl OwnerMachine {
             timers: Timers::default(),
             counters: OwnerCounters::default(),
         }
+    }
+
+    /// How often it reports.
+    #[must_use]
+    pub fn renewal(&self) -> Duration {
+        self.renewal
     }
 
     /// The process this is.

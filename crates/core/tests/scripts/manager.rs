@@ -318,6 +318,7 @@ impl ManagerStage {
             refused: Vec::new(),
             imports: Vec::new(),
             loads: Vec::new(),
+            load_dimension: Default::default(),
             weight: 100,
             draining: false,
             leaving: false,
@@ -353,7 +354,7 @@ impl ManagerStage {
             "copy" => report.imports.push(ImportedCopy { range, source: generation }),
             _ => {
                 let load = words.word()?.parse().map_err(|_| "what load?")?;
-                report.loads.push(RangeLoad { range, load, hottest: None });
+                report.loads.push(RangeLoad { range, load, heavy: Vec::new() });
             }
         }
         words.end()

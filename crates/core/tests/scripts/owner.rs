@@ -70,7 +70,7 @@ impl Around for OwnerStage {
             "load" => {
                 let range = words::range(&words.word()?)?;
                 let load = words.number("load", 0)?;
-                OwnerEvent::Load(vec![RangeLoad { range, load, hottest: None }])
+                OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new() }])
             }
             "weight" => OwnerEvent::Weight(words.word()?.parse().map_err(|_| "what weight?")?),
             "drain" => OwnerEvent::Drain,
@@ -146,6 +146,7 @@ impl OwnerStage {
             managers: managers(&words.value("managers").unwrap_or_else(|| "m1".into())),
             takes_over_previous: words.flag("takeover"),
             weight: 100,
+            load_dimension: Default::default(),
             migrates: !words.flag("cannot-migrate"),
             credential: None,
         };

@@ -210,6 +210,7 @@ impl Cluster {
             managers: self.manager_ids(),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: true,
             credential: None,
         };

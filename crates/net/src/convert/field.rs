@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use centrifuge_core::id::{
-    Generation, ManagerId, NameError, Namespace, Nonce, OwnerName, Seq, SessionId, Url,
+    Generation, LoadDimension, ManagerId, NameError, Namespace, Nonce, OwnerName, Seq, SessionId, Url,
 };
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::text::unprintable_in;
@@ -124,6 +124,18 @@ pub fn read_namespace(field: &str, wire: &str) -> Result<Namespace, ConvertError
         Ok(namespace) => Ok(namespace),
         Err(_) if wire.is_empty() => refuse(field, Problem::Absent),
         Err(error) => refuse(field, Problem::Name(error)),
+    }
+}
+
+/// What load is counted in; requests are not named.
+pub(super) fn write_load_dimension(dimension: &LoadDimension) -> String {
+    if dimension.is_requests() { String::new() } else { dimension.to_string() }
+}
+
+pub(super) fn read_load_dimension(field: &str, wire: &str) -> Converted<LoadDimension> {
+    match wire {
+        "" => Ok(LoadDimension::default()),
+        name => LoadDimension::new(name).or_else(|error| refuse(field, Problem::Name(error))),
     }
 }
 

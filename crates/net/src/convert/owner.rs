@@ -1,10 +1,11 @@
 //! Owners: what they say to a Manager, and what it answers.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use centrifuge_core::id::{Secret, Seq, SessionId, Term};
 use centrifuge_core::key::Key;
-use centrifuge_core::load::RangeLoad;
+use centrifuge_core::load::{MAX_HEAVY_KEYS, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, MovedLease, OrderKind,
     OwnerToManager, RecallOrder, Refusal, Refused, RefusedReason, Release, Report, Warrant, Welcome,
@@ -101,6 +102,7 @@ fn write_report(report: &Report) -> v1::Report {
         refused: report.refused.iter().map(write_refusal).collect(),
         imports: report.imports.iter().map(write_import).collect(),
         loads: report.loads.iter().map(write_load).collect(),
+        load_dimension: write_load_dimension(&report.load_dimension),
         weight: report.weight,
         draining: report.draining,
         leaving: report.leaving,
@@ -121,6 +123,7 @@ fn read_report(wire: v1::Report) -> Converted<Report> {
         refused: read_bounded("refused", limits::MOST_CHANGES, wire.refused, read_refusal)?,
         imports: read_bounded("imports", limits::MOST_CHANGES, wire.imports, read_import)?,
         loads: read_bounded("loads", limits::MOST_ITEMS, wire.loads, read_load)?,
+        load_dimension: read_load_dimension("load_dimension", &wire.load_dimension)?,
         weight: wire.weight,
         draining: wire.draining,
         leaving: wire.leaving,
@@ -243,21 +246,26 @@ fn read_import(wire: v1::ImportedCopy) -> Converted<ImportedCopy> {
     })
 }
 
+/// Earlier versions know the hottest key alone, and read it where they always did.
 fn write_load(load: &RangeLoad) -> v1::RangeLoad {
+    let write = |(key, load): &(Key, u64)| v1::HeavyKey { key: key.0, load: *load };
+    let hottest = load.heavy.iter().max_by_key(|(key, load)| (*load, Reverse(*key)));
+    let others = load.heavy.iter().filter(|heavy| Some(*heavy) != hottest);
     v1::RangeLoad {
         first: load.range.first().0,
         last: load.range.last().0,
         load: load.load,
-        hottest: load.hottest.map(|(key, load)| v1::HottestKey { key: key.0, load }),
+        hottest: hottest.map(write),
+        heavy: others.map(write).collect(),
     }
 }
 
+/// Keys beyond the most that count are not looked at; what the others say, the Manager's machine bounds.
 fn read_load(wire: v1::RangeLoad) -> Converted<RangeLoad> {
-    Ok(RangeLoad {
-        range: read_range(wire.first, wire.last)?,
-        load: wire.load,
-        hottest: wire.hottest.map(|hottest| (Key(hottest.key), hottest.load)),
-    })
+    let heavy = wire.hottest.into_iter().chain(wire.heavy).take(MAX_HEAVY_KEYS);
+    let mut heavy: Vec<(Key, u64)> = heavy.map(|heavy| (Key(heavy.key), heavy.load)).collect();
+    heavy.sort_unstable();
+    Ok(RangeLoad { range: read_range(wire.first, wire.last)?, load: wire.load, heavy })
 }
 
 impl From<&ManagerToOwner> for v1::ManagerMessage {

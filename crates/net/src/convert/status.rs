@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, Index, Namespace, OwnerName, SessionId};
+use centrifuge_core::id::{Generation, Index, LoadDimension, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::{RebuildOverview, RoleName};
 use centrifuge_core::manager_state::NamespaceState;
@@ -59,14 +59,14 @@ fn write_rebuilding(rebuild: &RebuildOverview, now: Instant) -> v1::Rebuilding {
     }
 }
 
-/// An Owner as operators see it, when the leader last heard from it, and the load it reported.
+/// An Owner as operators see it, when the leader last heard from it, and the load it reported in which dimension.
 #[must_use]
 pub fn write_owner_status(
     session: SessionId,
     info: &SessionInfo,
     stored: &NamespaceState,
     heard_ago: Option<Duration>,
-    load: u64,
+    (load, load_dimension): (u64, &LoadDimension),
 ) -> v1::OwnerStatus {
     let ranges = || stored.table.of_session(session).map(|(range, _)| range);
     let keys: u128 = ranges().map(KeyRange::key_count).sum();
@@ -83,6 +83,7 @@ pub fn write_owner_status(
         key_share: keys as f64 / KeyRange::ALL.key_count() as f64,
         load,
         drain_ordered: info.drain_ordered,
+        load_dimension: write_load_dimension(load_dimension),
     }
 }
 

@@ -110,7 +110,10 @@ fn replies(golden: &mut Golden) {
         key_share: 0.25,
         load: 1_000,
         drain_ordered: false,
+        load_dimension: String::new(),
     };
+    let own_load = v1::OwnerStatus { load_dimension: "cpu-ms".to_owned(), ..owner.clone() };
+    check_wire(golden, "admin-list-owners-reply-own-load", &v1::ListOwnersReply { owners: vec![own_load] });
     let ordered = v1::OwnerStatus { drain_ordered: true, ..owner.clone() };
     check_wire(
         golden,

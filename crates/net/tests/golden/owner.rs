@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use centrifuge_core::id::{Generation, ManagerId, Secret, Seq, Term};
+use centrifuge_core::id::{Generation, LoadDimension, ManagerId, Secret, Seq, Term};
 use centrifuge_core::key::Key;
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::message::{
@@ -40,6 +40,7 @@ pub(super) fn check(golden: &mut Golden) {
     up(golden, "owner-report-with-warrants", OwnerToManager::Report(report_with_warrants()));
     down(golden, "owner-assign-with-warrants", ManagerToOwner::Assign(assign_with_warrants()));
     up(golden, "owner-report-of-a-move", OwnerToManager::Report(report_of_a_move()));
+    up(golden, "owner-report-of-heavy-keys", OwnerToManager::Report(report_of_heavy_keys()));
     down(golden, "owner-assign-that-repeats", ManagerToOwner::Assign(assign_that_repeats()));
 }
 
@@ -67,7 +68,7 @@ fn hello() -> Hello {
 }
 
 fn report() -> Report {
-    let load = |first, hottest| RangeLoad { range: range(first, first + 9), load: 1_000, hottest };
+    let load = |first, heavy| RangeLoad { range: range(first, first + 9), load: 1_000, heavy };
     Report {
         namespace: namespace(),
         session: session(1),
@@ -108,7 +109,8 @@ fn report() -> Report {
         ],
         refused: vec![Refusal { range: range(160, 169), generation: Generation(6) }],
         imports: Vec::new(),
-        loads: vec![load(0, Some((Key(7), 900))), load(10, None)],
+        loads: vec![load(0, vec![(Key(7), 900)]), load(10, Vec::new())],
+        load_dimension: LoadDimension::default(),
         weight: 150,
         draining: true,
         leaving: true,
@@ -140,6 +142,14 @@ fn report_of_a_move() -> Report {
     let mut report = report_with_warrants();
     report.released[0].state_since = Generation(2);
     report.released[0].warrant = warrant(100, 199);
+    report
+}
+
+/// Several heavy keys of one range, in a dimension of the application's own.
+fn report_of_heavy_keys() -> Report {
+    let mut report = report();
+    report.loads[0].heavy = vec![(Key(3), 40), (Key(7), 900), (Key(9), 60)];
+    report.load_dimension = LoadDimension::new("cpu-ms").expect("a name");
     report
 }
 

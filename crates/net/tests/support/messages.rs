@@ -1,10 +1,11 @@
 //! Arbitrary messages of the core, within what the schemas allow.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{
-    Generation, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
+    Generation, LoadDimension, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
 };
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
@@ -18,7 +19,7 @@ use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
 use centrifuge_net::credential;
 use centrifuge_net::limits;
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 
@@ -101,12 +102,12 @@ fn hello() -> impl Strategy<Value = Hello> {
 fn report() -> impl Strategy<Value = Report> {
     let names = (namespace(), session(), nonce(), seq(), any_seq(), any_seq());
     let lists = (held(), vec(release(), 0..4), vec(refusal(), 0..4), vec(load(), 0..6));
-    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
+    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>(), load_dimension());
     (names, lists, wishes).prop_map(
         |(
             (namespace, session, conversation, seq, heard, applied),
             (held, released, refused, loads),
-            (age, weight, draining, leaving),
+            (age, weight, draining, leaving, load_dimension),
         )| Report {
             namespace,
             session,
@@ -120,6 +121,7 @@ fn report() -> impl Strategy<Value = Report> {
             refused,
             imports: Vec::new(),
             loads,
+            load_dimension,
             weight,
             draining,
             leaving,
@@ -172,8 +174,17 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 }
 
 fn load() -> impl Strategy<Value = RangeLoad> {
-    let hottest = of((any::<u64>().prop_map(Key), any::<u64>()));
-    (range(), any::<u64>(), hottest).prop_map(|(range, load, hottest)| RangeLoad { range, load, hottest })
+    let heavy = btree_map(any::<u64>().prop_map(Key), any::<u64>(), 0..4);
+    let load = |(range, load, heavy): (KeyRange, u64, BTreeMap<Key, u64>)| {
+        let heavy = heavy.into_iter().collect();
+        RangeLoad { range, load, heavy }
+    };
+    (range(), any::<u64>(), heavy).prop_map(load)
+}
+
+fn load_dimension() -> impl Strategy<Value = LoadDimension> {
+    prop_oneof![Just("requests"), Just("cpu-ms"), Just("0")]
+        .prop_map(|name| LoadDimension::new(name).expect("a name"))
 }
 
 pub(crate) fn manager_to_owner() -> impl Strategy<Value = ManagerToOwner> {

@@ -87,6 +87,7 @@ impl Trio {
             managers: Arc::clone(&managers),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: true,
             credential: None,
         };

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use centrifuge_core::id::Namespace;
+use centrifuge_core::id::{LoadDimension, Namespace};
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerEvent};
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_net::clock;
@@ -387,6 +387,7 @@ impl Admin for AdminService {
         let stored = stored(&group, &namespace)?;
         let overview = self.shared.view.overview();
         let heard = overview.namespaces.get(&namespace);
+        let dimension = LoadDimension::default();
         let now = clock::now();
         let mut owners: Vec<_> = stored
             .sessions
@@ -394,7 +395,8 @@ impl Admin for AdminService {
             .map(|(session, info)| {
                 let seen = heard.and_then(|heard| heard.sessions.get(session));
                 let ago = seen.map(|seen| now.since(seen.heard));
-                write_owner_status(*session, info, stored, ago, seen.map_or(0, |seen| seen.load))
+                let load = seen.map_or((0, &dimension), |seen| (seen.load, &seen.load_dimension));
+                write_owner_status(*session, info, stored, ago, load)
             })
             .collect();
         owners.sort_by(|a, b| a.name.cmp(&b.name));

@@ -80,6 +80,7 @@ fn hello_of(namespace: &str, name: &str) -> Hello {
         managers: ["m:1".into()].into(),
         takes_over_previous: false,
         weight: 100,
+        load_dimension: Default::default(),
         migrates: false,
         credential: Some(centrifuge_net::credential::draw().expect("random bits")),
     };

@@ -85,6 +85,7 @@ impl Claimant {
             refused: Vec::new(),
             imports: Vec::new(),
             loads: Vec::new(),
+            load_dimension: Default::default(),
             weight: 100,
             draining: false,
             leaving: false,

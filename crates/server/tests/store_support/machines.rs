@@ -53,6 +53,7 @@ impl World {
             managers: Arc::from([ManagerId::from(MANAGER)]),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: false,
             credential: None,
         };

@@ -220,6 +220,7 @@ impl TestOwner {
             managers: managers.iter().map(|at| ManagerId::from(at.to_string().as_str())).collect(),
             takes_over_previous: false,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: false,
             credential: Some(credential::draw().expect("random bits")),
         };

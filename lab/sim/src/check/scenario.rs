@@ -223,6 +223,7 @@ impl Scenario {
             managers: (plan.first_manager..self.managers.len()).map(manager_id).collect(),
             takes_over_previous: plan.takes_over,
             weight: 100,
+            load_dimension: Default::default(),
             migrates: plan.migrates,
             credential: None,
         }

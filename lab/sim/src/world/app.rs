@@ -322,7 +322,7 @@ impl World {
             }
             let Some(process) = &self.owners[owner].process else { continue };
             let rng = &mut self.rng;
-            let load = |(range, _)| RangeLoad { range, load: rng.spread(1, 1_000), hottest: None };
+            let load = |(range, _)| RangeLoad { range, load: rng.spread(1, 1_000), heavy: Vec::new() };
             let loads = process.machine.leases().iter().map(load).collect();
             self.feed_owner(owner, OwnerEvent::Load(loads));
         }

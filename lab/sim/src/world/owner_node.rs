@@ -37,6 +37,7 @@ impl World {
             managers: Arc::clone(&self.plan.manager_ids),
             takes_over_previous: takes_over,
             weight: plan.weight,
+            load_dimension: Default::default(),
             migrates: plan.migrates,
             credential: None,
         };

@@ -1,0 +1,115 @@
+//! What an Owner counts between two measurements: exact counts by range, and its heavy keys from a sketch.
+
+use centrifuge_core::key::{Key, KeyRange};
+
+use super::load::LoadHistory;
+use super::poisson::poisson_at;
+use super::sketch::{COUNTERS, SpaceSaving};
+
+/// A key is heavy if it has one part in so many of its Owner's load.
+const HEAVY_PART: u64 = 333;
+/// Keys with at least this part of the Owner's load go through the sketch one by one.
+const DRAWN_PART: f64 = 0.0015;
+/// How often the requests for heavy keys and for others take turns at the sketch.
+const TURNS: u64 = 8;
+
+/// What an Owner counted of a range.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Counted {
+    /// The range.
+    pub(super) range: KeyRange,
+    /// Requests for all of its keys.
+    pub(super) count: u64,
+    /// Its heavy keys, in key order, each with what it had at least.
+    pub(super) heavy: Vec<(Key, u64)>,
+}
+
+/// What is counted up to `to` of ranges that one Owner has, each from when.
+pub(super) fn count(history: &LoadHistory, seed: u64, ranges: &[(KeyRange, u64)], to: u64) -> Vec<Counted> {
+    let expected: Vec<f64> = ranges.iter().map(|(range, from)| history.expected(*range, *from, to)).collect();
+    let drawn_from = DRAWN_PART * expected.iter().sum::<f64>();
+    let mut drawn: Vec<(Key, u64)> = Vec::new();
+    let mut counted = Vec::with_capacity(ranges.len());
+    for ((range, from), expected) in ranges.iter().zip(expected) {
+        let mut rest = expected;
+        let mut count = 0;
+        let hot = history.expected_hot(*range, *from, to);
+        for (key, mean) in hot.into_iter().filter(|(_, mean)| *mean >= drawn_from) {
+            let requests = poisson_at(seed, key.0, to, mean);
+            drawn.push((key, requests));
+            count += requests;
+            rest -= mean;
+        }
+        count += poisson_at(!seed, range.first().0, to, rest);
+        counted.push(Counted { range: *range, count, heavy: Vec::new() });
+    }
+    add_heavy(&mut counted, &drawn);
+    counted
+}
+
+/// Runs what was drawn and the rest through the sketch of the Owner, and notes the heavy keys at their ranges.
+fn add_heavy(counted: &mut [Counted], drawn: &[(Key, u64)]) {
+    let total: u64 = counted.iter().map(|counted| counted.count).sum();
+    let others = total - drawn.iter().map(|(_, requests)| requests).sum::<u64>();
+    let mut sketch = SpaceSaving::new(COUNTERS);
+    for turn in 0..TURNS {
+        let part = |count: u64| count * (turn + 1) / TURNS - count * turn / TURNS;
+        drawn.iter().for_each(|(key, requests)| sketch.add(*key, part(*requests)));
+        sketch.add_others(part(others));
+    }
+    for (key, bound) in sketch.at_least(total.div_ceil(HEAVY_PART)) {
+        if let Some(counted) = counted.iter_mut().find(|counted| counted.range.contains(key)) {
+            counted.heavy.push((key, bound));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::super::SECOND;
+    use super::super::keys::{Keys, Popularity};
+    use super::super::load::{Load, Shape};
+    use super::*;
+    use crate::world::rng::Rng;
+
+    fn history(total: f64) -> LoadHistory {
+        let mut rng = Rng::new(4);
+        let keys = Rc::new(Keys::new(50_000, &mut rng));
+        let popularity = Popularity::new(keys.len(), 0.99, &mut rng);
+        let load = Load::new(&keys, &popularity, &Shape { total, ..Shape::default() }, 1.0);
+        LoadHistory::new(keys, Rc::new(load))
+    }
+
+    #[test]
+    fn counts_are_near_what_is_expected_and_heavy_keys_are_found() {
+        let history = history(1_000.0);
+        let counted = count(&history, 1, &[(KeyRange::ALL, 0)], 15 * SECOND);
+        assert!((14_000..16_000).contains(&counted[0].count), "{counted:?}");
+        let (hottest, rate) = history.now().hottest()[0];
+        let found = counted[0].heavy.iter().find(|(key, _)| *key == hottest).expect("it is heavy");
+        let expected = rate * 15.0;
+        assert!(
+            (found.1 as f64) < expected * 1.15 && found.1 as f64 > expected * 0.85,
+            "{found:?} of {expected}"
+        );
+        assert!(counted[0].heavy.iter().all(|(_, bound)| *bound >= counted[0].count / HEAVY_PART));
+    }
+
+    #[test]
+    fn the_same_interval_is_counted_the_same() {
+        let history = history(1_000.0);
+        let once = count(&history, 1, &[(KeyRange::ALL, 0)], 15 * SECOND);
+        assert_eq!(once, count(&history, 1, &[(KeyRange::ALL, 0)], 15 * SECOND));
+        assert_ne!(once, count(&history, 2, &[(KeyRange::ALL, 0)], 15 * SECOND));
+    }
+
+    #[test]
+    fn a_range_counts_from_when_it_is_held() {
+        let history = history(1_000.0);
+        let whole = count(&history, 1, &[(KeyRange::ALL, 0)], 15 * SECOND)[0].count;
+        let part = count(&history, 1, &[(KeyRange::ALL, 10 * SECOND)], 15 * SECOND)[0].count;
+        assert!(part * 5 / 2 < whole && whole < part * 7 / 2, "{part} of {whole}");
+    }
+}

@@ -1,6 +1,7 @@
 //! The load of the whole key space at a time, and over a short past: sums over the keys in the order of positions.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use centrifuge_core::key::{Key, KeyRange};
@@ -8,7 +9,7 @@ use centrifuge_core::key::{Key, KeyRange};
 use super::keys::{Keys, Popularity};
 
 /// A key is looked at one by one if it has this part of what an Owner of half the usual weight should have.
-const HOT_PART: f64 = 0.001;
+const HOT_PART: f64 = 0.0015;
 /// How much of the past is kept, in nanoseconds: longer than an Owner ever waits between two measurements.
 const PAST: u64 = 120 * super::SECOND;
 
@@ -24,6 +25,19 @@ pub(super) struct Wave {
 }
 
 impl Wave {
+    /// The places of the keys that it makes hotter.
+    fn places(&self, keys: &Keys) -> Vec<Range<usize>> {
+        let [first, last] = [self.centre - self.width / 2.0, self.centre + self.width / 2.0]
+            .map(|edge| key_at(edge.rem_euclid(1.0)));
+        match KeyRange::new(first, last) {
+            Some(range) => vec![keys.places(range)],
+            None => {
+                let ends = [KeyRange::new(Key::MIN, last), KeyRange::new(first, Key::MAX)];
+                ends.into_iter().flatten().map(|range| keys.places(range)).collect()
+            }
+        }
+    }
+
     /// How many times as hot a position is.
     fn factor(&self, Key(position): Key) -> f64 {
         let away = (position as f64 / 2f64.powi(64) - self.centre).abs();
@@ -33,6 +47,11 @@ impl Wave {
         }
         1.0 + (self.height - 1.0) * (std::f64::consts::PI * away / 2.0).cos().powi(2)
     }
+}
+
+/// The key at a part of the key space.
+fn key_at(part: f64) -> Key {
+    Key((part * 2f64.powi(64)) as u64)
 }
 
 /// What makes the load of a time from the usual shares.
@@ -63,10 +82,12 @@ impl Load {
         let threshold = HOT_PART * 0.5 * shape.total / weight;
         let mut before = Vec::with_capacity(keys.len() + 1);
         let (mut sum, mut hot) = (0.0, Vec::new());
+        let waves = shape.wave.map_or_else(Vec::new, |wave| wave.places(keys));
         before.push(0.0);
         for (place, share) in popularity.shares().iter().enumerate() {
+            let wave = shape.wave.filter(|_| waves.iter().any(|part| part.contains(&place)));
+            let factor = wave.map_or(1.0, |wave| wave.factor(keys.key(place)));
             let flash = shape.flash.iter().find(|(key, _)| *key == place);
-            let factor = shape.wave.map_or(1.0, |wave| wave.factor(keys.key(place)));
             let rate = flash.map_or(share * factor, |(_, part)| *part) * shape.total;
             if rate >= threshold {
                 hot.push((keys.key(place), rate));
@@ -86,7 +107,11 @@ impl Load {
 
     /// The load of a range.
     pub(super) fn of(&self, keys: &Keys, range: KeyRange) -> f64 {
-        let places = keys.places(range);
+        self.at(&keys.places(range))
+    }
+
+    /// The load of the keys at these places.
+    fn at(&self, places: &Range<usize>) -> f64 {
         self.before[places.end] - self.before[places.start]
     }
 
@@ -136,7 +161,8 @@ impl LoadHistory {
 
     /// How many requests for a range are to be expected between two times.
     pub(super) fn expected(&self, range: KeyRange, from: u64, to: u64) -> f64 {
-        self.within(from, to).map(|(seconds, load)| seconds * load.of(&self.keys, range)).sum()
+        let places = self.keys.places(range);
+        self.within(from, to).map(|(seconds, load)| seconds * load.at(&places)).sum()
     }
 
     /// The same for each hot key of a range, in key order.
@@ -204,6 +230,13 @@ mod tests {
         assert!((wave.factor(Key(0)) - 5.0).abs() < 1e-9);
         assert!(wave.factor(Key(u64::MAX - (1 << 57))) > 4.0);
         assert_eq!(wave.factor(Key(1 << 63)), 1.0);
+        let (keys, popularity) = keys();
+        let shape = Shape { total: 1.0, wave: Some(wave), ..Shape::default() };
+        let load = Load::new(&keys, &popularity, &shape, 4.0);
+        for place in 0..keys.len() {
+            let expected = popularity.shares()[place] * wave.factor(keys.key(place));
+            assert!((load.of(&keys, KeyRange::one(keys.key(place))) - expected).abs() < 1e-9);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ const HEAVY_PART: u64 = 333;
 /// Keys with at least this part of the Owner's load go through the sketch one by one.
 const DRAWN_PART: f64 = 0.0015;
 /// How often the requests for heavy keys and for others take turns at the sketch.
-const TURNS: u64 = 8;
+const TURNS: u64 = 4;
 
 /// What an Owner counted of a range.
 #[derive(Clone, Debug, PartialEq)]

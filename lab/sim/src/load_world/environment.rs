@@ -9,7 +9,7 @@ use crate::world::rng::{Rng, mix};
 
 use super::keys::{Keys, Popularity};
 use super::load::{Load, LoadHistory, Shape, Wave};
-use super::{REPORT_INTERVAL, SECOND, WARM_UP};
+use super::{SECOND, WARM_UP};
 
 /// Which disturbances happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -110,6 +110,8 @@ const FLASH: (usize, f64) = (5, 0.02);
 const SWING: f64 = 0.3;
 /// How long the wave takes, in seconds.
 const WAVE_PERIOD: f64 = 8.0 * 3_600.0;
+/// How often the wave goes on: it moves by a thousandth of the key space each time.
+const WAVE_STEP: u64 = 30 * SECOND;
 /// The wave's width and height.
 const WAVE: (f64, f64) = (0.05, 5.0);
 /// After the time that does not count, each kind of disturbance begins so many seconds later.
@@ -170,7 +172,7 @@ impl Environment {
         if load_changed {
             incidents.push(Incident::LoadChanged);
         }
-        let waves = self.scenario.has(Scenario::Wave) && now.is_multiple_of(REPORT_INTERVAL);
+        let waves = self.scenario.has(Scenario::Wave) && now.is_multiple_of(WAVE_STEP);
         if load_changed || waves {
             let shape = shape_at(self.scenario, second, self.usual, &self.flash);
             let load = Load::new(&self.keys, &self.popularity, &shape, self.weight);

@@ -57,7 +57,7 @@ fn the_fewest_and_the_most_slices_hold() {
 
 #[test]
 fn a_dear_move_is_not_made() {
-    let uneven = parts(&[(0, 2.0), (0, 2.0), (0, 2.2), (1, 2.0)]);
+    let uneven = parts(&[(0, 2.0), (0, 2.0), (0, 2.0), (0, 0.4), (1, 2.0)]);
     let mut slices = uneven.clone();
     rule().decide(&mut slices, &PODS);
     assert_ne!(slices, uneven);
@@ -68,7 +68,7 @@ fn a_dear_move_is_not_made() {
 
 #[test]
 fn without_penalties_nothing_moves_and_either_is_enough() {
-    let uneven = parts(&[(0, 2.0), (0, 2.0), (0, 2.2), (1, 1.0)]);
+    let uneven = parts(&[(0, 2.0), (0, 2.0), (0, 2.0), (0, 0.4), (1, 2.0)]);
     let none = Dicer { overshoot_penalty: 0.0, undershoot_penalty: 0.0, ..rule() };
     let moved = |rule: Dicer| {
         let mut slices = uneven.clone();

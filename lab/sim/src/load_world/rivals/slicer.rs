@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn rule() -> Slicer {
-        Slicer { min_slices: 0, max_slices: 0, merge_budget: 0.0, move_budget: 1.0, ..Slicer::default() }
+        Slicer { min_slices: 9, max_slices: 0, move_budget: 1.0, ..Slicer::default() }
     }
 
     fn loads(slices: &mut Vec<Slice>) -> Vec<f64> {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn nothing_moves_below_the_stop() {
-        let before = parts(&[(0, 5.0), (0, 1.0), (0, 0.4), (1, 6.0)]);
+        let before = parts(&[(0, 5.0), (0, 1.2), (0, 0.2), (1, 6.0)]);
         let mut slices = before.clone();
         rule().decide(&mut slices, &PODS);
         assert_eq!(slices, before);
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn cold_neighbours_are_joined_within_budget_and_down_to_the_fewest() {
-        let before = parts(&[(0, 9.0), (0, 0.1), (1, 0.2), (1, 9.0)]);
-        let merging = Slicer { merge_budget: 0.1, move_budget: 0.0, ..rule() };
+        let before = parts(&[(0, 9.5), (0, 0.1), (1, 0.2), (1, 9.0)]);
+        let merging = Slicer { min_slices: 0, merge_budget: 0.1, move_budget: 0.0, ..rule() };
         let mut slices = before.clone();
         merging.decide(&mut slices, &PODS);
         assert_eq!(slices.len(), 3);

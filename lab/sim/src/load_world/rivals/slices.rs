@@ -134,7 +134,8 @@ mod tests {
         let (_, right) = hot.split().expect("it has many keys");
         assert_eq!(right.range.first(), Key(70));
         let (alone, rest) = right.split().expect("it has many keys");
-        assert_eq!((alone.range, alone.load), (KeyRange::one(Key(70)), 8.0));
+        assert_eq!(alone.range, KeyRange::one(Key(70)));
+        assert!((alone.load - 8.0).abs() < 0.1, "{alone:?}");
         assert!(alone.split().is_none() && rest.heavy.is_empty());
     }
 

@@ -16,6 +16,8 @@ mod report;
 mod rivals;
 mod sketch;
 
+use std::ops::Range;
+
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::partition::PartitionerKind;
 use clap::{Args, ValueEnum};
@@ -117,21 +119,14 @@ trait Contender {
 }
 
 /// Runs the seeds and prints a row for each partitioner; says whether it could.
-pub fn run(args: &LoadArgs, seeds: std::ops::Range<u64>, json: bool) -> bool {
-    let mut rows = Vec::new();
-    for partitioner in args.partitioners() {
-        let mut tally = Tally::default();
-        for seed in seeds.clone() {
-            match play(args, partitioner, seed) {
-                Ok(played) => tally.add(played),
-                Err(error) => {
-                    eprintln!("{error}");
-                    return false;
-                }
-            }
+pub fn run(args: &LoadArgs, seeds: Range<u64>, json: bool) -> bool {
+    let rows = match args.check().and_then(|()| rows(args, seeds.clone())) {
+        Ok(rows) => rows,
+        Err(error) => {
+            eprintln!("{error}");
+            return false;
         }
-        rows.push(Row::new(args.row_name(partitioner), &tally));
-    }
+    };
     let input = json!({
         "scenario": args.scenario.to_possible_value().map(|value| value.get_name().to_owned()),
         "owners": args.owners, "keys": args.keys, "zipf": args.zipf, "rate": args.rate, "hours": args.hours,
@@ -142,7 +137,31 @@ pub fn run(args: &LoadArgs, seeds: std::ops::Range<u64>, json: bool) -> bool {
     true
 }
 
+/// The row of each partitioner, with the figures of all seeds together.
+fn rows(args: &LoadArgs, seeds: Range<u64>) -> Result<Vec<Row>, String> {
+    let row = |partitioner: Partitioner| {
+        let mut tally = Tally::default();
+        for seed in seeds.clone() {
+            tally.add(play(args, partitioner, seed)?);
+        }
+        Ok(Row::new(args.row_name(partitioner), &tally))
+    };
+    args.partitioners().into_iter().map(row).collect()
+}
+
 impl LoadArgs {
+    /// Refuses worlds in which nobody could serve, or nothing would be measured.
+    fn check(&self) -> Result<(), String> {
+        if self.owners < 2 || self.keys < 1_000 {
+            return Err("--owners must be at least 2, and --keys at least 1000".into());
+        }
+        let is_positive = |value: f64| value.is_finite() && value > 0.0;
+        if ![self.rate, self.hours].into_iter().all(is_positive) || !self.zipf.is_finite() {
+            return Err("--rate and --hours must be above zero, and --zipf a number".into());
+        }
+        Ok(())
+    }
+
     fn partitioners(&self) -> Vec<Partitioner> {
         let tightest = |partitioner: &Partitioner| match partitioner {
             Partitioner::Dicer if self.tightest => Partitioner::DicerTightest,

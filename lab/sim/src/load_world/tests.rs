@@ -96,3 +96,13 @@ fn product_partitioners_are_found_by_their_label() {
     let args = LoadArgs { tightest: true, ..args(Partitioner::Dicer, Scenario::Static) };
     assert_eq!(args.partitioners(), [Partitioner::DicerTightest]);
 }
+
+#[test]
+fn worlds_that_cannot_be_measured_are_refused() {
+    let usual = args(Partitioner::Slicer, Scenario::Static);
+    assert_eq!(usual.check(), Ok(()));
+    assert!(LoadArgs { owners: 1, ..usual.clone() }.check().is_err());
+    assert!(LoadArgs { keys: 10, ..usual.clone() }.check().is_err());
+    assert!(LoadArgs { hours: 0.0, ..usual.clone() }.check().is_err());
+    assert!(LoadArgs { rate: f64::NAN, ..usual }.check().is_err());
+}

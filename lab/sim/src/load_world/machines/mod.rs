@@ -3,7 +3,7 @@
 
 mod nodes;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(super) struct Machines {
     stored: Arc<ManagerState>,
     /// By number; `None`: not there, or gone.
     owners: Vec<Option<OwnerNode>>,
-    by_session: HashMap<SessionId, usize>,
+    by_session: BTreeMap<SessionId, usize>,
     queue: Queue<Event>,
     rng: Rng,
     now: u64,
@@ -112,7 +112,7 @@ impl Machines {
             manager,
             manager_timer: Timer::default(),
             owners: Vec::new(),
-            by_session: HashMap::new(),
+            by_session: BTreeMap::new(),
             queue: Queue::default(),
             rng,
             now: 0,

@@ -61,12 +61,11 @@ impl Slice {
     }
 
     fn part(&self, range: KeyRange) -> Slice {
-        let (inside, outside): (Vec<(Key, f64)>, Vec<(Key, f64)>) =
-            self.heavy.iter().copied().partition(|(key, _)| range.contains(*key));
-        let heavy: f64 = inside.iter().map(|(_, load)| load).sum();
-        let others: f64 = outside.iter().map(|(_, load)| load).sum();
-        let rest = (self.load - heavy - others).max(0.0);
-        let load = heavy + rest * range.key_count() as f64 / self.range.key_count() as f64;
+        let inside: Vec<(Key, f64)> =
+            self.heavy.iter().copied().filter(|(key, _)| range.contains(*key)).collect();
+        let sum = |keys: &[(Key, f64)]| keys.iter().map(|(_, load)| load).sum::<f64>();
+        let rest = (self.load - sum(&self.heavy)).max(0.0);
+        let load = sum(&inside) + rest * range.key_count() as f64 / self.range.key_count() as f64;
         Slice { range, owner: self.owner, load, heavy: inside }
     }
 

@@ -159,6 +159,15 @@ impl LoadHistory {
         self.now().of(&self.keys, range)
     }
 
+    /// The key of a range that has this part of the range's load before it: drawn evenly, keys come as often as they are asked for.
+    pub(super) fn key_after(&self, range: KeyRange, part: f64) -> Option<Key> {
+        let places = self.keys.places(range);
+        let before = &self.now().before;
+        let wanted = before[places.start] + part * self.now().at(&places);
+        let place = before[places.start..places.end].partition_point(|sum| *sum <= wanted);
+        (!places.is_empty()).then(|| self.keys.key(places.start + place.max(1) - 1))
+    }
+
     /// How many requests for a range are to be expected between two times.
     pub(super) fn expected(&self, range: KeyRange, from: u64, to: u64) -> f64 {
         let places = self.keys.places(range);
@@ -237,6 +246,18 @@ mod tests {
             let expected = popularity.shares()[place] * wave.factor(keys.key(place));
             assert!((load.of(&keys, KeyRange::one(keys.key(place))) - expected).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn keys_are_drawn_as_often_as_they_are_asked_for() {
+        let (keys, popularity) = keys();
+        let (keys, total) = (Rc::new(keys), 1.0);
+        let load = Load::new(&keys, &popularity, &Shape { total, ..Shape::default() }, 4.0);
+        let (hottest, share) = load.hottest()[0];
+        let history = LoadHistory::new(keys, Rc::new(load));
+        let draws = (0..10_000).map(|draw| history.key_after(KeyRange::ALL, f64::from(draw) / 10_000.0));
+        let found = draws.filter(|key| *key == Some(hottest)).count() as f64 / 10_000.0;
+        assert!((found - share).abs() < 0.001, "{found} {share}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use centrifuge_core::key::{Key, KeyRange};
 use super::load::LoadHistory;
 use super::poisson::poisson_at;
 use super::sketch::{COUNTERS, SpaceSaving};
+use crate::world::rng::{Rng, mix};
 
 /// A key is heavy if it has one part in so many of its Owner's load.
 const HEAVY_PART: u64 = 333;
@@ -12,6 +13,8 @@ const HEAVY_PART: u64 = 333;
 const DRAWN_PART: f64 = 0.0015;
 /// How often the requests for heavy keys and for others take turns at the sketch.
 const TURNS: u64 = 4;
+/// Below this many requests all of them are drawn one by one: a key with two or three counts as heavy then.
+const ONE_BY_ONE: f64 = 1_500.0;
 
 /// What an Owner counted of a range.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,39 +30,66 @@ pub(super) struct Counted {
 /// What is counted up to `to` of ranges that one Owner has, each from when.
 pub(super) fn count(history: &LoadHistory, seed: u64, ranges: &[(KeyRange, u64)], to: u64) -> Vec<Counted> {
     let expected: Vec<f64> = ranges.iter().map(|(range, from)| history.expected(*range, *from, to)).collect();
-    let drawn_from = DRAWN_PART * expected.iter().sum::<f64>();
-    let mut drawn: Vec<(Key, u64)> = Vec::new();
+    let total = expected.iter().sum::<f64>();
+    let mut requests = Requests::default();
     let mut counted = Vec::with_capacity(ranges.len());
     for ((range, from), expected) in ranges.iter().zip(expected) {
-        let mut rest = expected;
-        let mut count = 0;
+        let (mut rest, mut count) = (expected, 0);
         let hot = history.expected_hot(*range, *from, to);
-        for (key, mean) in hot.into_iter().filter(|(_, mean)| *mean >= drawn_from) {
-            let requests = poisson_at(seed, key.0, to, mean);
-            drawn.push((key, requests));
-            count += requests;
+        for (key, mean) in hot.into_iter().filter(|(_, mean)| *mean >= DRAWN_PART * total) {
+            let drawn = poisson_at(seed, key.0, to, mean);
+            requests.of_hot.push((key, drawn));
+            count += drawn;
             rest -= mean;
         }
-        count += poisson_at(!seed, range.first().0, to, rest);
-        counted.push(Counted { range: *range, count, heavy: Vec::new() });
+        let others = poisson_at(!seed, range.first().0, to, rest);
+        if total < ONE_BY_ONE {
+            requests.draw_others(history, *range, others, mix(seed ^ to));
+        }
+        counted.push(Counted { range: *range, count: count + others, heavy: Vec::new() });
     }
-    add_heavy(&mut counted, &drawn);
+    requests.note_heavy(&mut counted);
     counted
 }
 
-/// Runs what was drawn and the rest through the sketch of the Owner, and notes the heavy keys at their ranges.
-fn add_heavy(counted: &mut [Counted], drawn: &[(Key, u64)]) {
-    let total: u64 = counted.iter().map(|counted| counted.count).sum();
-    let others = total - drawn.iter().map(|(_, requests)| requests).sum::<u64>();
-    let mut sketch = SpaceSaving::new(COUNTERS);
-    for turn in 0..TURNS {
-        let part = |count: u64| count * (turn + 1) / TURNS - count * turn / TURNS;
-        drawn.iter().for_each(|(key, requests)| sketch.add(*key, part(*requests)));
-        sketch.add_others(part(others));
+/// The requests that the sketch of an Owner sees.
+#[derive(Default)]
+struct Requests {
+    /// Those for keys that are hot, by key.
+    of_hot: Vec<(Key, u64)>,
+    /// Those for other keys, one by one, if there are few requests: then a key that nobody asks for often may count as heavy.
+    of_others: Vec<Key>,
+}
+
+impl Requests {
+    fn draw_others(&mut self, history: &LoadHistory, range: KeyRange, count: u64, seed: u64) {
+        let mut rng = Rng::new(mix(seed ^ range.first().0));
+        for _ in 0..count {
+            let part = (rng.next() >> 11) as f64 / (1u64 << 53) as f64;
+            let key = history.key_after(range, part);
+            // A hot key is drawn already; its place among the others is left to a key without a name.
+            let is_other = |key: &Key| !self.of_hot.iter().rev().any(|(hot, _)| hot == key);
+            self.of_others.extend(key.filter(is_other));
+        }
     }
-    for (key, bound) in sketch.at_least(total.div_ceil(HEAVY_PART)) {
-        if let Some(counted) = counted.iter_mut().find(|counted| counted.range.contains(key)) {
-            counted.heavy.push((key, bound));
+
+    /// Runs everything through the sketch, and notes the heavy keys at their ranges.
+    fn note_heavy(&self, counted: &mut [Counted]) {
+        let total: u64 = counted.iter().map(|counted| counted.count).sum();
+        let named = self.of_hot.iter().map(|(_, drawn)| drawn).sum::<u64>() + self.of_others.len() as u64;
+        let mut sketch = SpaceSaving::new(COUNTERS);
+        for turn in 0..TURNS {
+            let until = |count: u64, turn: u64| count * turn / TURNS;
+            let part = |count: u64| until(count, turn + 1) - until(count, turn);
+            self.of_hot.iter().for_each(|(key, drawn)| sketch.add(*key, part(*drawn)));
+            let [from, to] = [turn, turn + 1].map(|turn| until(self.of_others.len() as u64, turn) as usize);
+            self.of_others[from..to].iter().for_each(|key| sketch.add(*key, 1));
+            sketch.add_others(part(total - named));
+        }
+        for (key, bound) in sketch.at_least(total.div_ceil(HEAVY_PART)) {
+            if let Some(counted) = counted.iter_mut().find(|counted| counted.range.contains(key)) {
+                counted.heavy.push((key, bound));
+            }
         }
     }
 }
@@ -95,6 +125,18 @@ mod tests {
             "{found:?} of {expected}"
         );
         assert!(counted[0].heavy.iter().all(|(_, bound)| *bound >= counted[0].count / HEAVY_PART));
+    }
+
+    #[test]
+    fn with_few_requests_chance_names_keys_too() {
+        let history = history(20.0);
+        let counted = count(&history, 1, &[(KeyRange::ALL, 0)], 15 * SECOND);
+        assert!((220..380).contains(&counted[0].count), "{}", counted[0].count);
+        let is_hot = |(key, _): &&(Key, u64)| history.now().hottest()[..50].iter().any(|(hot, _)| hot == key);
+        let by_chance = counted[0].heavy.iter().filter(|heavy| !is_hot(heavy)).count();
+        assert!(by_chance > 20, "{by_chance}");
+        let bounds: u64 = counted[0].heavy.iter().map(|(_, bound)| bound).sum();
+        assert!(bounds <= counted[0].count);
     }
 
     #[test]

@@ -190,7 +190,8 @@ fn split_up(slices: &mut Vec<Slice>, fewest: usize) {
 /// Joins the coldest neighbours until there are no more than so many.
 fn merge_down(slices: &mut Vec<Slice>, most: usize) {
     while slices.len() > most {
-        let mut pairs: Vec<usize> = (0..slices.len() - 1).collect();
+        let are_neighbours = |pair: &usize| slices[*pair].joined(&slices[*pair + 1]).is_some();
+        let mut pairs: Vec<usize> = (0..slices.len() - 1).filter(are_neighbours).collect();
         let load = |pair: &usize| slices[*pair].load + slices[*pair + 1].load;
         pairs.sort_by(|one, two| load(one).total_cmp(&load(two)).then(one.cmp(two)));
         let excess = slices.len() - most;
@@ -203,12 +204,15 @@ fn merge_down(slices: &mut Vec<Slice>, most: usize) {
                 continue;
             }
             let (Some(left), Some(right)) = (&joined[pair], &joined[pair + 1]) else { continue };
-            let both = left.joined(right);
-            (joined[pair], joined[pair + 1]) = (None, both);
+            let Some(both) = left.joined(right) else { continue };
+            (joined[pair], joined[pair + 1]) = (None, Some(both));
             (merged[pair], merged[pair + 1]) = (true, true);
             count += 1;
         }
         *slices = joined.into_iter().flatten().collect();
+        if count == 0 {
+            return;
+        }
     }
 }
 

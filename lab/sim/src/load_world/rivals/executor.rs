@@ -105,6 +105,7 @@ impl Executor {
         self.rule.decide(&mut slices, &pods(environment));
         slices.extend(waiting);
         slices.sort_by_key(|slice| slice.range.first());
+        assert!(covers_every_key(&slices), "the rule left a gap, or gave keys to two");
         self.slices = slices;
         let wanted = owners_of(&self.slices);
         let is_dead = |pod: usize| !environment.members[pod].is_alive();
@@ -164,6 +165,13 @@ impl Contender for Executor {
 fn pods(environment: &Environment) -> Vec<Pod> {
     let members = environment.members.iter().enumerate().filter(|(_, member)| member.may_have_keys());
     members.map(|(number, member)| Pod { number, weight: member.weight() }).collect()
+}
+
+fn covers_every_key(slices: &[Slice]) -> bool {
+    let ends =
+        (slices.first().map(|slice| slice.range.first()), slices.last().map(|slice| slice.range.last()));
+    let follows = |pair: &[Slice]| pair[0].range.last().next() == Some(pair[1].range.first());
+    ends == (Some(Key::MIN), Some(Key::MAX)) && slices.windows(2).all(follows)
 }
 
 fn owners_of(slices: &[Slice]) -> Vec<(KeyRange, usize)> {

@@ -69,9 +69,11 @@ impl Slice {
         Slice { range, owner: self.owner, load, heavy: inside }
     }
 
-    /// This slice and the one after it as one, for the pod of the hotter of the two.
+    /// This slice and the one after it as one, for the pod of the hotter of the two. `None` if there are keys between them: what a
+    /// crashed pod had is not there while it waits.
     pub(super) fn joined(&self, next: &Slice) -> Option<Slice> {
-        let range = KeyRange::new(self.range.first(), next.range.last())?;
+        let is_next = self.range.last().next() == Some(next.range.first());
+        let range = KeyRange::new(self.range.first(), next.range.last()).filter(|_| is_next)?;
         let [hotter, other] = if self.load >= next.load { [self, next] } else { [next, self] };
         let heavy = self.heavy.iter().chain(&next.heavy).copied().collect();
         Some(Slice { range, owner: hotter.owner.or(other.owner), load: self.load + next.load, heavy })
@@ -142,6 +144,7 @@ mod tests {
     fn joined_slices_go_to_the_pod_of_the_hotter() {
         let joined = slice(0, 9, 1, 2.0).joined(&slice(10, 19, 2, 3.0)).expect("in order");
         assert_eq!(joined, slice(0, 19, 2, 5.0));
+        assert_eq!(slice(0, 9, 1, 2.0).joined(&slice(11, 19, 1, 3.0)), None, "there is a key between them");
     }
 
     #[test]

@@ -104,3 +104,14 @@ fn weights_share_the_load() {
     let placement = Placement::new(&mut slices, &pods);
     assert!(placement.ratio(0) < 9.0 && placement.ratio(1) < 9.0, "{:?}", placement.loads);
 }
+
+#[test]
+fn what_waits_is_not_joined_over() {
+    let mut slices = parts(&[(0, 1.0), (0, 1.0), (0, 1.0), (1, 3.0)]);
+    slices.remove(1);
+    merge_down(&mut slices, 2);
+    let ranges: Vec<_> = slices.iter().map(|slice| (slice.range.first().0, slice.range.last().0)).collect();
+    assert_eq!(ranges, [(0, PART - 1), (2 * PART, 4 * PART - 1)]);
+    merge_down(&mut slices, 1);
+    assert_eq!(slices.len(), 2);
+}

@@ -48,6 +48,11 @@ impl Row {
         }
     }
 
+    /// A time to recover, if there was anything to recover from.
+    fn recovery(&self, seconds: f64) -> String {
+        if self.disturbances == 0 { "-".into() } else { format!("{seconds:.0}") }
+    }
+
     fn json(&self) -> Value {
         json!({
             "partitioner": self.partitioner,
@@ -89,13 +94,13 @@ pub(super) fn print(world: &Value, rows: &[Row], json: bool) {
     );
     for row in rows {
         println!(
-            "{:<22} {:>6.3} {:>6.3} {:>5.1}% {:>4.0} {:>6.0} {:>5.1} {:>6.1} {:>8.0} {:>7.1} {:>6.1} {:>6.1}",
+            "{:<22} {:>6.3} {:>6.3} {:>5.1}% {:>4} {:>6} {:>5.1} {:>6.1} {:>8.0} {:>7.1} {:>6.1} {:>6.1}",
             row.partitioner,
             row.peak_average,
             row.peak_p95,
             row.even_percent,
-            row.recovery_median,
-            row.recovery_p95,
+            row.recovery(row.recovery_median),
+            row.recovery(row.recovery_p95),
             row.load_moved_percent,
             row.space_moved_percent,
             row.leases_moved,
@@ -131,6 +136,8 @@ mod tests {
         );
         assert!((row.moved_again_percent - 25.0).abs() < 1e-9);
         assert_eq!((row.peak_p95, row.peak_max), (1.3, 1.3));
+        assert_eq!(row.recovery(row.recovery_p95), "30");
+        assert_eq!(Row::new("none".into(), &Tally::default()).recovery(0.0), "-");
         assert_eq!(row.json()["most_ranges_of_one_owner"], 33);
     }
 }

@@ -1,12 +1,14 @@
 //! The simulator's commands.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use centrifuge_core::injected_bug::Bug;
 use centrifuge_sim::campaign::bugs::{self, Found, Search};
 use centrifuge_sim::campaign::{self, Campaign, GapLengths, Summary, WorldKind};
+use centrifuge_sim::load_world::LoadArgs;
 use centrifuge_sim::trace::Trace;
 use centrifuge_sim::world::{Failure, Outcome, Size, drift_control};
 use centrifuge_sim::{bench, check, load_world, replay};
@@ -59,9 +61,9 @@ enum Command {
 
 #[derive(Args)]
 struct RunArgs {
-    /// How many seeds.
-    #[arg(long, default_value_t = 1_000)]
-    seeds: u64,
+    /// How many seeds; 1,000 unless given, and one where partitioners are measured.
+    #[arg(long)]
+    seeds: Option<u64>,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     first: u64,
@@ -86,6 +88,17 @@ struct RunArgs {
     /// Which world.
     #[arg(long, value_enum, default_value_t = WorldName::Manager)]
     world: WorldName,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+impl RunArgs {
+    /// The seeds, if so many are usual.
+    fn seeds(&self, usual: u64) -> Range<u64> {
+        let first = self.seed.unwrap_or(self.first);
+        let count = if self.seed.is_some() { 1 } else { self.seeds.unwrap_or(usual) };
+        first..first.saturating_add(count)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -171,10 +184,7 @@ enum Bench {
 fn main() -> ExitCode {
     let well = match Cli::parse().command {
         Command::Run(args) => match args.world {
-            WorldName::Load => {
-                load_world::run(args.seed.unwrap_or(args.first), args.json);
-                true
-            }
+            WorldName::Load => load(&args),
             WorldName::Drift => drift(&args),
             _ if args.trace => trace(&args),
             _ => run(&args),
@@ -199,11 +209,21 @@ fn measure(what: Bench) {
     }
 }
 
+/// The rounds of PRS §7.3, or the given partitioners side by side.
+fn load(args: &RunArgs) -> bool {
+    if args.load.partitioner.is_empty() {
+        load_world::prs_rounds::run(args.seed.unwrap_or(args.first), args.json);
+        return true;
+    }
+    load_world::run(&args.load, args.seeds(1), args.json)
+}
+
 fn run(args: &RunArgs) -> bool {
     campaign::catch_panics_quietly();
+    let seeds = args.seeds(1_000);
     let campaign = Campaign {
-        first: args.seed.unwrap_or(args.first),
-        seeds: if args.seed.is_some() { 1 } else { args.seeds },
+        first: seeds.start,
+        seeds: seeds.end - seeds.start,
         jobs: threads(args.jobs),
         bug: args.bug,
         world: args.world.kind(),
@@ -296,8 +316,7 @@ fn trace(args: &RunArgs) -> bool {
 
 fn drift(args: &RunArgs) -> bool {
     campaign::catch_panics_quietly();
-    let seeds =
-        args.seed.map_or(args.first..args.first.saturating_add(args.seeds.min(20)), |seed| seed..seed + 1);
+    let seeds = args.seeds(1_000).take(20);
     let outcomes: Vec<_> = seeds.map(|seed| (seed, drift_control(seed))).collect();
     let wrong: Vec<_> = outcomes.iter().filter(|(_, outcome)| !outcome.is_as_expected()).collect();
     let found = |outcome: &Outcome| outcome.failure.as_ref().map(|failure| failure.violation.invariant);

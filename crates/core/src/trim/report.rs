@@ -1,0 +1,111 @@
+//! What an Owner's latest report says about the ranges of the table.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use crate::key::{Key, KeyRange};
+use crate::load::RangeLoad;
+use crate::time::Instant;
+use crate::trim::density::{Density, fit_heavy, heavy_within};
+use crate::trim::estimate::MAX_LOAD;
+use crate::trim::{TrimOwner, TrimReport};
+
+/// A key counts as heavy from this part of its Owner's load on, in permille: an Owner has at most 333 of them.
+const HEAVY_PERMILLE: u128 = 3;
+/// A key counts as heavy from so many requests on: fewer say little about the next report.
+const HEAVY_REQUESTS: u64 = 8;
+/// A report older than so many renewals says nothing about now.
+const STALE_RENEWALS: u32 = 4;
+
+/// The keys of a range that have much of its load, with that load.
+fn heavy_keys(load: &RangeLoad) -> impl Iterator<Item = (Key, u64)> {
+    load.hottest.into_iter()
+}
+
+/// The members in the order in which ties are broken.
+pub(super) struct Roster<'a> {
+    /// By name, then by session.
+    pub(super) owners: Vec<&'a TrimOwner<'a>>,
+    by_session: Vec<(crate::id::SessionId, usize)>,
+}
+
+impl<'a> Roster<'a> {
+    pub(super) fn new(owners: &'a [TrimOwner<'a>]) -> Roster<'a> {
+        let mut ordered: Vec<&TrimOwner<'_>> = owners.iter().collect();
+        ordered.sort_by_key(|owner| (owner.name, owner.session));
+        let mut by_session: Vec<_> =
+            ordered.iter().enumerate().map(|(place, owner)| (owner.session, place)).collect();
+        by_session.sort_unstable();
+        Roster { owners: ordered, by_session }
+    }
+
+    /// The place of a session among the members.
+    pub(super) fn place(&self, session: Option<crate::id::SessionId>) -> Option<usize> {
+        let session = session?;
+        let found = self.by_session.binary_search_by_key(&session, |(session, _)| *session).ok()?;
+        Some(self.by_session[found].1)
+    }
+}
+
+/// Whether a report is recent enough to say something.
+pub(super) fn is_recent(report: &TrimReport<'_>, now: Instant, renewal: Duration) -> bool {
+    now.since(report.at) <= renewal.saturating_mul(STALE_RENEWALS)
+}
+
+/// The load of one range of the table, as its holder reports it.
+pub(super) struct Observation {
+    pub(super) load: u64,
+    pub(super) heavy: Vec<(Key, u64)>,
+}
+
+/// One report in key order, read once from the lowest key up.
+pub(super) struct ReportReader {
+    entries: Vec<(KeyRange, u64, Vec<(Key, u64)>)>,
+    next: usize,
+}
+
+impl ReportReader {
+    pub(super) fn new(report: &TrimReport<'_>, one_request: u64) -> ReportReader {
+        let total: u128 = report.loads.iter().map(|load| u128::from(load.load.min(MAX_LOAD))).sum();
+        let least = u64::try_from(total * HEAVY_PERMILLE / 1_000).unwrap_or(u64::MAX);
+        let least = least.max(HEAVY_REQUESTS.saturating_mul(one_request));
+        let entry = |reported: &RangeLoad| {
+            let load = reported.load.min(MAX_LOAD);
+            (reported.range, load, checked_heavy(reported, load, least))
+        };
+        let mut entries: Vec<_> = report.loads.iter().map(entry).collect();
+        entries.sort_by_key(|(range, _, _)| *range);
+        ReportReader { entries, next: 0 }
+    }
+
+    /// What the report says about `range`; `None` if it does not say something about every key. Asked in key order.
+    pub(super) fn read(&mut self, range: KeyRange) -> Option<Observation> {
+        while self.entries.get(self.next).is_some_and(|(entry, _, _)| entry.last() < range.first()) {
+            self.next += 1;
+        }
+        let mut observed = Observation { load: 0, heavy: Vec::new() };
+        let mut keys = 0_u128;
+        for (entry, load, heavy) in &self.entries[self.next..] {
+            let Some(part) = entry.intersection(range) else { break };
+            let density = Density { range: *entry, load: *load, heavy };
+            observed.load = observed.load.saturating_add(density.load_of(part)).min(MAX_LOAD);
+            observed.heavy.extend_from_slice(heavy_within(heavy, part));
+            keys += part.key_count();
+        }
+        // A report with ranges that overlap is wrong, but must not be harmful.
+        observed.heavy.sort_unstable_by_key(|(key, load)| (*key, Reverse(*load)));
+        observed.heavy.dedup_by_key(|(key, _)| *key);
+        (keys >= range.key_count()).then_some(observed)
+    }
+}
+
+/// The heavy keys of a reported range that can be true.
+fn checked_heavy(reported: &RangeLoad, load: u64, least: u64) -> Vec<(Key, u64)> {
+    let within = heavy_keys(reported).filter(|(key, _)| reported.range.contains(*key));
+    let mut heavy: Vec<(Key, u64)> = within.filter(|(_, load)| *load >= least).collect();
+    heavy.sort_unstable_by_key(|(key, load)| (*key, Reverse(*load)));
+    heavy.dedup_by_key(|(key, _)| *key);
+    fit_heavy(&mut heavy, load);
+    heavy.retain(|(_, load)| *load >= least);
+    heavy
+}

@@ -46,7 +46,13 @@ impl TrimRun {
         if self.board.pieces.len() + 2 > self.board.max_pieces {
             return self.skip(TrimSkip::RangesFull);
         }
-        if self.has_moves_left() && !self.move_part(piece, part, to, reason, Bucket::Relief) {
+        if !self.has_moves_left() {
+            return;
+        }
+        if self.move_part(piece, part, to, reason, Bucket::Relief) {
+            // Beside its new key it has too much of everything else.
+            (self.standings[to].sheds, self.standings[to].is_urgent) = (true, true);
+        } else {
             self.skip(TrimSkip::ChurnBudgetSpent { session, bucket: Bucket::Relief, ratio });
         }
     }

@@ -22,7 +22,6 @@ const MAX_DEARNESS: u64 = 10;
 pub(super) struct Candidate {
     pub(super) piece: usize,
     pub(super) part: KeyRange,
-    pub(super) load: u64,
     pub(super) to: usize,
     pub(super) reason: TrimReason,
     /// What it is good for, and what it costs, in load.
@@ -172,7 +171,7 @@ impl<'a> Search<'a> {
         let added = added.saturating_sub(usize::from(joins)) as u64;
         let keys = (part.key_count().min(u128::from(u64::MAX)) * u128::from(self.board.total)) >> 65;
         let price = load + keys as u64 + self.move_price + self.added_price.saturating_mul(added);
-        self.offer(Candidate { piece, part, load, to, reason, gain: load.min(self.wanted.need), price });
+        self.offer(Candidate { piece, part, to, reason, gain: load.min(self.wanted.need), price });
     }
 
     /// Keeps the better of two; of equals the one with the lower keys.

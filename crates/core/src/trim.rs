@@ -86,7 +86,8 @@ pub struct TrimReport<'a> {
 pub struct TrimRange {
     /// The keys.
     pub range: KeyRange,
-    /// The destination of its migration, else its holder; `None` if it has neither.
+    /// The destination of its migration, else its holder; `None` if it has neither. A range of somebody who is no
+    /// member is not touched.
     pub owner: Option<SessionId>,
     /// Who serves it now and reports its load: the source, while it migrates.
     pub holder: Option<SessionId>,

@@ -56,7 +56,9 @@ fn main() {
     let named: Vec<&str> = WORLDS.into_iter().filter(|name| arguments.iter().any(|a| a == name)).collect();
     let is_detailed = arguments.iter().any(|argument| argument == "detail");
     println!("world   seed  peak   <1.1  recover med/p95  load %/h  leases/h  ranges/Owner  slowest ms");
-    for name in if named.is_empty() { WORLDS.to_vec() } else { named } {
+    let is_timing_only = arguments.iter().any(|argument| argument == "timing");
+    let named = if named.is_empty() && !is_timing_only { WORLDS.to_vec() } else { named };
+    for name in named {
         for &seed in &seeds {
             measure(name, seed, is_detailed);
         }
@@ -128,7 +130,9 @@ impl Figures {
             world.decision_time.as_secs_f64() * 1_000.0,
         );
         if is_detailed {
-            self.reasons.iter().for_each(|(reason, (count, load))| println!("  {reason:?}: {count}, {load:.1} %"));
+            self.reasons
+                .iter()
+                .for_each(|(reason, (count, load))| println!("  {reason:?}: {count}, {load:.1} %"));
         }
     }
 }

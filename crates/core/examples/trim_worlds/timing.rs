@@ -16,12 +16,12 @@ const RANGES: u64 = OWNERS * 63;
 /// The work between two renewals that a Manager answers.
 const SLICE: u64 = 20_000;
 
-pub fn print() {
+pub(crate) fn print() {
     let names: Vec<OwnerName> =
         (0..OWNERS).map(|number| OwnerName::new(&format!("owner-{number:04}")).expect("a name")).collect();
     let settings = TrimSettings::default();
     let mut memory = TrimMemory::default();
-    for (now, skew) in [(15, 1), (1_000, 1), (2_000, 2), (2_015, 3)] {
+    for (now, skew) in [(15, 1), (1_000, 1), (2_000, 2), (2_015, 3), (4_000, 1), (5_000, 3)] {
         let reports: Vec<Vec<RangeLoad>> = (0..OWNERS).map(|owner| loads(owner, skew)).collect();
         let owner = |(number, name)| TrimOwner {
             session: session(number),
@@ -46,10 +46,17 @@ pub fn print() {
     }
 }
 
+/// The time for which this thread has had a core, if the system tells: others may be busy on the same machine.
+fn core_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
 fn run(memory: &mut TrimMemory, input: &TrimInput<'_>) {
-    let begun = std::time::Instant::now();
+    let (begun, core_begun) = (std::time::Instant::now(), core_time());
     let mut run = TrimRun::begin(memory, input);
-    let beginning = begun.elapsed();
+    let (beginning, core_beginning) = (begun.elapsed(), core_time() - core_begun);
     let (mut slices, mut slowest) = (0, Duration::ZERO);
     let decision: TrimDecision = loop {
         let slice = std::time::Instant::now();
@@ -61,11 +68,14 @@ fn run(memory: &mut TrimMemory, input: &TrimInput<'_>) {
         }
     };
     println!(
-        "1,000 Owners x 63 ranges: {} moves, {} merges in {:.1?}; beginning {:.1?}, {slices} slices, slowest {:.1?}",
+        "1,000 Owners x 63 ranges: {} moves, {} merges in {:.1?} ({:.1?} on a core); beginning {:.1?} ({:.1?}), \
+         {slices} slices, slowest {:.1?}",
         decision.moves.len(),
         decision.merges.len(),
         begun.elapsed(),
+        core_time() - core_begun,
         beginning,
+        core_beginning,
         slowest,
     );
 }

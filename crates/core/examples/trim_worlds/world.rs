@@ -11,17 +11,17 @@ use centrifuge_core::trim::{
 };
 
 /// How often Owners report and how long a move takes, in seconds.
-pub const RENEWAL: u64 = 15;
+pub(crate) const RENEWAL: u64 = 15;
 /// The requests per second of an Owner of weight 100 with exactly its share, by default.
 const WEIGHTS: [u32; 4] = [50, 100, 100, 200];
 /// Keys of at least this part of an Owner's load are reported.
 const HEAVY: f64 = 0.003;
 
 /// A small deterministic generator (SplitMix64).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
@@ -40,7 +40,8 @@ impl Random {
     /// A count of independent requests, of which `mean` are expected.
     fn poisson(&mut self, mean: f64) -> f64 {
         if mean > 40.0 {
-            let normal = (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
+            let normal =
+                (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
             return (mean + normal * mean.sqrt()).round().max(0.0);
         }
         let (limit, mut product, mut count) = ((-mean).exp(), self.unit(), 0.0);
@@ -52,52 +53,52 @@ impl Random {
     }
 }
 
-pub struct Owner {
-    pub session: SessionId,
+pub(crate) struct Owner {
+    pub(crate) session: SessionId,
     name: OwnerName,
-    pub weight: u32,
-    pub is_draining: bool,
+    pub(crate) weight: u32,
+    pub(crate) is_draining: bool,
     reported_at: Instant,
     loads: Vec<RangeLoad>,
 }
 
 /// One range of the table, and when its move ends.
 #[derive(Clone, Copy)]
-pub struct Lease {
-    pub range: KeyRange,
+pub(crate) struct Lease {
+    pub(crate) range: KeyRange,
     owner: Option<SessionId>,
     holder: Option<SessionId>,
     moved_at: Option<u64>,
     state_since: u64,
 }
 
-pub struct World {
-    pub random: Random,
+pub(crate) struct World {
+    pub(crate) random: Random,
     /// Positions in key order.
-    pub keys: Vec<u64>,
+    pub(crate) keys: Vec<u64>,
     /// What each key has, without what passes.
-    pub base: Vec<f64>,
+    pub(crate) base: Vec<f64>,
     /// What each key has now.
-    pub rates: Vec<f64>,
+    pub(crate) rates: Vec<f64>,
     sums: Vec<f64>,
     heavy: Vec<usize>,
-    pub owners: Vec<Owner>,
-    pub table: Vec<Lease>,
+    pub(crate) owners: Vec<Owner>,
+    pub(crate) table: Vec<Lease>,
     memory: TrimMemory,
-    pub settings: TrimSettings,
+    pub(crate) settings: TrimSettings,
     /// In seconds.
-    pub now: u64,
+    pub(crate) now: u64,
     requests_per_owner: f64,
     total: f64,
     next_session: u64,
     next_state: u64,
-    pub membership_changed: bool,
-    pub decision_time: Duration,
-    pub is_detailed: bool,
+    pub(crate) membership_changed: bool,
+    pub(crate) decision_time: Duration,
+    pub(crate) is_detailed: bool,
 }
 
 impl World {
-    pub fn new(seed: u64, owners: usize, keys: usize, requests_per_owner: f64) -> World {
+    pub(crate) fn new(seed: u64, owners: usize, keys: usize, requests_per_owner: f64) -> World {
         let mut random = Random(seed);
         let mut positions: Vec<u64> = (0..keys).map(|_| random.next()).collect();
         positions.sort_unstable();
@@ -128,7 +129,7 @@ impl World {
         world
     }
 
-    pub fn join(&mut self) {
+    pub(crate) fn join(&mut self) {
         let number = self.next_session;
         self.next_session += 1;
         let name = OwnerName::new(&format!("owner-{number:05}")).expect("a name");
@@ -143,13 +144,13 @@ impl World {
         self.membership_changed = true;
     }
 
-    pub fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         let victim = self.random.below(self.owners.len());
         self.owners[victim].is_draining = true;
         self.membership_changed = true;
     }
 
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         let victim = self.random.below(self.owners.len());
         let session = Some(self.owners.remove(victim).session);
         self.next_state += 1;
@@ -165,7 +166,7 @@ impl World {
     }
 
     /// Takes the rates as they are now; `scale` is the total load relative to the usual.
-    pub fn set_load(&mut self, scale: f64) {
+    pub(crate) fn set_load(&mut self, scale: f64) {
         let weight: u32 = self.owners.iter().map(|owner| owner.weight).sum();
         let sum: f64 = self.rates.iter().sum();
         let usual = f64::from(weight) / 100.0 * self.requests_per_owner;
@@ -199,18 +200,20 @@ impl World {
     }
 
     /// Ends the moves that are due, and lets Owners go that are drained.
-    pub fn end_moves(&mut self) {
+    pub(crate) fn end_moves(&mut self) {
         for lease in &mut self.table {
             if lease.moved_at.is_some_and(|at| at <= self.now) {
                 (lease.holder, lease.moved_at) = (lease.owner, None);
             }
         }
-        let has = |session| self.table.iter().any(|lease| lease.holder == Some(session) || lease.owner == Some(session));
+        let has = |session| {
+            self.table.iter().any(|lease| lease.holder == Some(session) || lease.owner == Some(session))
+        };
         self.owners.retain(|owner| !owner.is_draining || has(owner.session));
     }
 
     /// Every Owner reports the requests of the last interval.
-    pub fn report(&mut self) {
+    pub(crate) fn report(&mut self) {
         let mut owners = std::mem::take(&mut self.owners);
         for owner in &mut owners {
             let held: Vec<KeyRange> = self.held_by(owner.session).collect();
@@ -247,10 +250,11 @@ impl World {
     }
 
     /// Lets Trim decide, and does what it says. Returns the moves with the part of all load that each moves.
-    pub fn decide(&mut self) -> Vec<(TrimMove, f64)> {
+    pub(crate) fn decide(&mut self) -> Vec<(TrimMove, f64)> {
         let decision = self.ask();
         self.membership_changed = false;
-        let moves: Vec<_> = decision.moves.into_iter().map(|m| (self.rate_of(m.range) / self.total, m)).collect();
+        let moves: Vec<_> =
+            decision.moves.into_iter().map(|m| (self.rate_of(m.range) / self.total, m)).collect();
         let moves: Vec<_> = moves.into_iter().map(|(part, m)| (m, part)).collect();
         moves.iter().for_each(|(m, _)| self.begin_move(m));
         decision.merges.iter().for_each(|keys| self.merge(*keys));
@@ -316,33 +320,47 @@ impl World {
     }
 
     /// The highest ratio of true load to the best possible goal.
-    pub fn peak(&self) -> f64 {
+    pub(crate) fn peak(&self) -> f64 {
         let level = self.ideal_level();
         let eligible = self.owners.iter().filter(|owner| !owner.is_draining);
         eligible.map(|owner| self.ratio(owner, level)).fold(0.0, f64::max)
     }
 
-    pub fn peak_owner(&self) -> String {
+    /// The Owner with that ratio, and what it has.
+    pub(crate) fn peak_owner(&self) -> String {
         let level = self.ideal_level();
-        let o = self.owners.iter().filter(|o| !o.is_draining).max_by(|a,b| self.ratio(a, level).total_cmp(&self.ratio(b, level))).unwrap();
-        let largest = self.held_by(o.session).flat_map(|r| self.heavy_in(r)).map(|p| self.rates[p]).fold(0.0, f64::max);
-        let load: f64 = self.held_by(o.session).map(|r| self.rate_of(r)).sum();
-        format!("{} w{} load {:.0} share {:.0} largest {:.0}", o.session, o.weight, load, level*f64::from(o.weight), largest)
+        let ratio = |owner: &&Owner| self.ratio(owner, level);
+        let eligible = self.owners.iter().filter(|owner| !owner.is_draining);
+        let Some(owner) = eligible.max_by(|one, other| ratio(one).total_cmp(&ratio(other))) else {
+            return String::new();
+        };
+        let (load, largest) = self.load_and_largest_key(owner);
+        let share = level * f64::from(owner.weight);
+        format!("{}: load {load:.0}, share {share:.0}, largest key {largest:.0}", owner.name)
     }
 
     fn ratio(&self, owner: &Owner, level: f64) -> f64 {
+        let (load, largest) = self.load_and_largest_key(owner);
+        load / largest.max(level * f64::from(owner.weight))
+    }
+
+    fn load_and_largest_key(&self, owner: &Owner) -> (f64, f64) {
         let (mut load, mut largest) = (0.0, 0.0_f64);
         for range in self.held_by(owner.session) {
             load += self.rate_of(range);
             largest = self.heavy_in(range).map(|place| self.rates[place]).fold(largest, f64::max);
         }
-        load / largest.max(level * f64::from(owner.weight))
+        (load, largest)
     }
 
     /// The level if large keys were alone on the largest Owners and the rest were even.
     fn ideal_level(&self) -> f64 {
-        let mut weights: Vec<f64> =
-            self.owners.iter().filter(|owner| !owner.is_draining).map(|owner| f64::from(owner.weight)).collect();
+        let mut weights: Vec<f64> = self
+            .owners
+            .iter()
+            .filter(|owner| !owner.is_draining)
+            .map(|owner| f64::from(owner.weight))
+            .collect();
         weights.sort_by(|one, other| other.total_cmp(one));
         let mut rates: Vec<f64> = self.heavy.iter().map(|place| self.rates[*place]).collect();
         rates.sort_by(|one, other| other.total_cmp(one));
@@ -357,7 +375,7 @@ impl World {
         load / weight
     }
 
-    pub fn ranges_per_owner(&self) -> f64 {
+    pub(crate) fn ranges_per_owner(&self) -> f64 {
         self.table.len() as f64 / self.owners.len() as f64
     }
 }
@@ -368,7 +386,7 @@ impl Owner {
     }
 }
 
-pub fn at(seconds: u64) -> Instant {
+pub(crate) fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 

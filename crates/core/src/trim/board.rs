@@ -103,8 +103,9 @@ impl Board {
             is_unowned: input.ranges.iter().all(|range| range.owner.is_none()),
             max_pieces: (input.settings.max_ranges_per_owner as usize).saturating_mul(eligible),
         };
-        for (range, known) in input.ranges.iter().zip(&memory.ranges) {
-            board.add(range, known, roster.place(range.owner), input);
+        let ranges = input.ranges.iter().zip(&memory.ranges).zip(&roster.places);
+        for ((range, known), (owner, _)) in ranges {
+            board.add(range, known, *owner, input);
         }
         board
     }
@@ -118,12 +119,14 @@ impl Board {
         };
         self.heavy.extend(known.heavy.iter().map(|&(key, key_load)| (key, scale(key_load))));
         let place = self.pieces.len();
+        // What somebody holds is not to be given to a second Owner, even if nobody knows who that is.
+        let is_unclear = owner.is_none() && (range.owner.is_some() || range.holder.is_some());
         self.pieces.push(Piece {
             range: range.range,
             owner,
             load,
             heavy: (first, self.heavy.len()),
-            is_fixed: range.is_fixed,
+            is_fixed: range.is_fixed || is_unclear,
             is_whole: true,
             is_rested: known.is_rested(input.now),
             is_long_rested: known.has_stayed(input.now, LONG_REST),

@@ -134,9 +134,8 @@ impl TrimMemory {
             roster.owners.iter().zip(fresh).map(reader).collect();
         // The first report of a holder may cover a part of an interval only.
         let whole = input.settings.renewal / 4 * 3;
-        for memory in &mut self.ranges {
-            let place = roster.place(memory.holder);
-            let Some((at, reader)) = place.and_then(|place| readers[place].as_mut()) else { continue };
+        for (memory, (_, holder)) in self.ranges.iter_mut().zip(&roster.places) {
+            let Some((at, reader)) = holder.and_then(|place| readers[place].as_mut()) else { continue };
             let is_whole = !memory.is_known || at.since(memory.holder_since) >= whole;
             if let Some(observed) = reader.read(memory.range).filter(|_| is_whole) {
                 memory.observe(observed, one_request);

@@ -80,7 +80,7 @@ pub struct TrimRun {
 impl TrimRun {
     /// Takes the input and updates the estimates. Costs one pass over ranges and reports, which cannot be divided.
     pub fn begin(memory: &mut TrimMemory, input: &TrimInput<'_>) -> TrimRun {
-        let roster = Roster::new(input.owners);
+        let roster = Roster::new(input);
         let fresh = memory.refresh(input, &roster);
         let mut board = Board::new(memory, input, &roster);
         let mut skipped = Vec::new();
@@ -279,7 +279,7 @@ fn judged_owner(reason: TrimReason, from: Option<usize>, to: usize) -> usize {
 /// Why the loads are not known well enough.
 fn unknown_loads(board: &Board, input: &TrimInput<'_>, roster: &Roster<'_>) -> Option<TrimSkip> {
     let mut holds = vec![false; roster.owners.len()];
-    for holder in input.ranges.iter().filter_map(|range| roster.place(range.holder)) {
+    for holder in roster.places.iter().filter_map(|(_, holder)| *holder) {
         holds[holder] = true;
     }
     let weight = |is_silent: bool| -> u64 {

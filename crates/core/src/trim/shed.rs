@@ -63,7 +63,7 @@ impl TrimRun {
             to: None,
             need,
             most: Search::most_for(need, owner.share),
-            even_unrested: self.standings[from].is_urgent,
+            even_unrested: self.board.ratio(from) > 1_100 || self.standings[from].is_urgent,
             limit: self.budget.limit(bucket),
         }
     }
@@ -116,7 +116,7 @@ impl TrimRun {
 impl Board {
     /// Down to what an Owner sheds.
     fn shed_target(&self, owner: usize) -> u64 {
-        part_of(self.owners[owner].goal, u64::from(self.thresholds.fill))
+        part_of(self.owners[owner].goal, u64::from(self.thresholds.stop))
     }
 
     /// The roomiest Owner that could hold a key of that load beside its own largest key.

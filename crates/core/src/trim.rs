@@ -14,6 +14,8 @@ mod first;
 mod level;
 mod memory;
 mod place;
+mod plan;
+mod preparation;
 mod report;
 mod run;
 mod shed;

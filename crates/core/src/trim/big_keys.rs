@@ -5,12 +5,12 @@ use crate::trim::TrimReason;
 use crate::trim::TrimSkip;
 use crate::trim::board::{Board, part_of};
 use crate::trim::budget::Bucket;
-use crate::trim::run::{TrimRun, URGENT};
+use crate::trim::plan::{Plan, URGENT};
 
 /// A key above so many permille of its Owner's share goes to a larger Owner.
 const TOO_LARGE: u64 = 1_250;
 
-impl TrimRun {
+impl Plan {
     /// Moves the next big key, if it should be elsewhere.
     pub(super) fn move_one_big_key(&mut self) -> Option<u64> {
         let &(key, load, owner) = self.big_keys.get(self.cursor)?;

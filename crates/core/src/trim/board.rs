@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::id::{Generation, SessionId};
 use crate::key::{Key, KeyRange};
+use crate::time::Instant;
 use crate::trim::density::{Density, heavy_within};
 use crate::trim::level::{Level, Thresholds};
-use crate::trim::memory::{RangeMemory, TrimMemory};
-use crate::trim::report::Roster;
+use crate::trim::memory::RangeMemory;
+use crate::trim::preparation::Member;
 use crate::trim::{TrimInput, TrimRange};
 
 /// After this a cold sliver may go home.
@@ -57,6 +58,22 @@ pub(super) struct OwnerState {
     pub(super) pieces: Vec<usize>,
 }
 
+impl OwnerState {
+    fn new(member: &Member) -> OwnerState {
+        OwnerState {
+            session: member.session,
+            weight: member.weight,
+            is_eligible: member.is_eligible,
+            load: 0,
+            share: 0,
+            goal: 0,
+            fill: 0,
+            big_key: None,
+            pieces: Vec::new(),
+        }
+    }
+}
+
 /// What a decision works on.
 #[derive(Clone, Debug)]
 pub(super) struct Board {
@@ -77,24 +94,12 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// The table as it stands, with the loads that `memory` predicts.
-    pub(super) fn new(memory: &TrimMemory, input: &TrimInput<'_>, roster: &Roster<'_>) -> Board {
-        let owner_state = |owner: &&crate::trim::TrimOwner<'_>| OwnerState {
-            session: owner.session,
-            weight: owner.weight,
-            is_eligible: owner.is_eligible && owner.weight > 0,
-            load: 0,
-            share: 0,
-            goal: 0,
-            fill: 0,
-            big_key: None,
-            pieces: Vec::new(),
-        };
-        let owners: Vec<OwnerState> = roster.owners.iter().map(owner_state).collect();
-        let eligible = owners.iter().filter(|owner| owner.is_eligible).count();
-        let mut board = Board {
+    /// A board without pieces.
+    pub(super) fn new(members: &[Member], input: &TrimInput<'_>) -> Board {
+        let eligible = members.iter().filter(|member| member.is_eligible).count();
+        Board {
             pieces: Vec::with_capacity(input.ranges.len() + 1_024),
-            owners,
+            owners: members.iter().map(OwnerState::new).collect(),
             heavy: Vec::new(),
             total: 0,
             level: Level::default(),
@@ -102,20 +107,22 @@ impl Board {
             eligible,
             is_unowned: input.ranges.iter().all(|range| range.owner.is_none()),
             max_pieces: (input.settings.max_ranges_per_owner as usize).saturating_mul(eligible),
-        };
-        let ranges = input.ranges.iter().zip(&memory.ranges).zip(&roster.places);
-        for ((range, known), (owner, _)) in ranges {
-            board.add(range, known, *owner, input);
         }
-        board
     }
 
-    fn add(&mut self, range: &TrimRange, known: &RangeMemory, owner: Option<usize>, input: &TrimInput<'_>) {
+    /// Takes the board, and leaves one without pieces and Owners.
+    pub(super) fn take(&mut self) -> Board {
+        let (pieces, owners) = (std::mem::take(&mut self.pieces), std::mem::take(&mut self.owners));
+        Board { pieces, owners, heavy: std::mem::take(&mut self.heavy), ..*self }
+    }
+
+    /// Adds the next range of the table, with the load that is predicted.
+    pub(super) fn add(&mut self, range: &TrimRange, known: &RangeMemory, owner: Option<usize>, now: Instant) {
         let load = known.estimate.predicted();
         let first = self.heavy.len();
         let scale = |key_load: u64| match known.estimate.load {
-            now if now == load => key_load,
-            now => (u128::from(key_load) * u128::from(load) / u128::from(now.max(1))) as u64,
+            same if same == load => key_load,
+            before => (u128::from(key_load) * u128::from(load) / u128::from(before.max(1))) as u64,
         };
         self.heavy.extend(known.heavy.iter().map(|&(key, key_load)| (key, scale(key_load))));
         let place = self.pieces.len();
@@ -128,12 +135,15 @@ impl Board {
             heavy: (first, self.heavy.len()),
             is_fixed: range.is_fixed || is_unclear,
             is_whole: true,
-            is_rested: known.is_rested(input.now),
-            is_long_rested: known.has_stayed(input.now, LONG_REST),
+            is_rested: known.is_rested(now),
+            is_long_rested: known.has_stayed(now, LONG_REST),
             state_since: range.state_since,
             below: place.checked_sub(1),
-            above: (place + 1 < input.ranges.len()).then_some(place + 1),
+            above: None,
         });
+        if let Some(below) = place.checked_sub(1) {
+            self.pieces[below].above = Some(place);
+        }
         self.total = self.total.saturating_add(load);
         if let Some(owner) = owner {
             self.owners[owner].pieces.push(place);

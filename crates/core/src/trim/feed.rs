@@ -3,7 +3,7 @@
 use crate::trim::board::part_of;
 use crate::trim::budget::Bucket;
 use crate::trim::candidate::{Refusals, Search, Wanted};
-use crate::trim::run::TrimRun;
+use crate::trim::plan::Plan;
 use crate::trim::{TrimReason, TrimSkip};
 
 /// No Owner gives if that would leave it below this part of its goal, in permille.
@@ -22,7 +22,7 @@ pub(super) struct FeedQueue {
     too_dear: bool,
 }
 
-impl TrimRun {
+impl Plan {
     /// Lists who is to be filled: newcomers first, then by what they have.
     pub(super) fn queue_hungry(&mut self) {
         let is_hungry = |&owner: &usize| {

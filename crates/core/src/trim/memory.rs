@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::id::SessionId;
 use crate::key::{Key, KeyRange};
 use crate::time::Instant;
+use crate::trim::TrimRange;
 use crate::trim::budget::Budget;
 use crate::trim::density::{Density, fit_heavy, heavy_within};
 use crate::trim::estimate::{Estimate, is_surprising, load_of_one_request, smoothed};
-use crate::trim::report::{Observation, ReportReader, Roster};
-use crate::trim::{TrimInput, TrimRange};
+use crate::trim::preparation::Member;
+use crate::trim::report::{Observation, ReportReader};
 
 /// How long a range stays after it came, so that the first report after a move is whole.
 const REST: Duration = Duration::from_secs(30);
@@ -61,15 +62,6 @@ pub(super) struct OwnerMemory {
 }
 
 impl TrimMemory {
-    /// Takes the table, the members and their new reports; says which members have a new report.
-    pub(super) fn refresh(&mut self, input: &TrimInput<'_>, roster: &Roster<'_>) -> Vec<bool> {
-        self.budget.refill(input.now, input.is_new, input.settings);
-        self.follow_table(input);
-        let fresh = self.follow_members(input, roster);
-        self.observe(input, roster, &fresh);
-        fresh
-    }
-
     /// How many ranges and members it knows.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -82,71 +74,34 @@ impl TrimMemory {
         self.len() == 0
     }
 
-    fn follow_members(&mut self, input: &TrimInput<'_>, roster: &Roster<'_>) -> Vec<bool> {
+    /// Notes who the members are and when they reported.
+    pub(super) fn follow_members(&mut self, members: &[Member], now: Instant) {
         let mut known = std::mem::take(&mut self.owners);
-        let mut fresh = vec![false; roster.owners.len()];
-        for (place, owner) in roster.owners.iter().enumerate() {
-            let mut memory = known.remove(&owner.session).unwrap_or_else(|| OwnerMemory::new(input.now));
-            if let Some(report) = owner.report.filter(|report| memory.reported_at < Some(report.at)) {
-                memory.reported_at = Some(report.at);
-                fresh[place] = true;
-            }
-            self.owners.insert(owner.session, memory);
-        }
-        if self.owners.values().any(|owner| owner.since == input.now) {
-            self.settle_holders(input);
-        }
-        fresh
-    }
-
-    /// An Owner that had keys before this leader saw it is no newcomer.
-    fn settle_holders(&mut self, input: &TrimInput<'_>) {
-        for session in input.ranges.iter().filter_map(|range| range.holder) {
-            if let Some(owner) = self.owners.get_mut(&session).filter(|owner| owner.since == input.now) {
-                owner.is_settled = true;
-            }
+        for member in members {
+            let is_known = known.remove(&member.session);
+            // An Owner that had keys before this leader saw it is no newcomer.
+            let mut memory = is_known.unwrap_or_else(|| OwnerMemory::new(now, member.is_holder));
+            memory.reported_at = memory.reported_at.max(member.reported_at);
+            self.owners.insert(member.session, memory);
         }
     }
 
-    /// Carries the estimates over to the ranges that the table has now.
-    fn follow_table(&mut self, input: &TrimInput<'_>) {
-        let mut known = std::mem::take(&mut self.ranges);
-        self.ranges.reserve(input.ranges.len());
-        let mut next = 0;
-        for range in input.ranges {
-            while known.get(next).is_some_and(|known| known.range.last() < range.range.first()) {
-                next += 1;
-            }
-            let memory = match known.get_mut(next) {
-                Some(same) if same.range == range.range => same.take(),
-                _ => inherited(&known[next.min(known.len())..], range, input.now),
-            };
-            self.ranges.push(memory.followed(range, input.now));
+    /// What is known of a range of the table. Ranges are asked for in key order, and `next` is kept between them.
+    pub(super) fn of_range(&self, range: &TrimRange, next: &mut usize, now: Instant) -> RangeMemory {
+        while self.ranges.get(*next).is_some_and(|known| known.range.last() < range.range.first()) {
+            *next += 1;
         }
-    }
-
-    fn observe(&mut self, input: &TrimInput<'_>, roster: &Roster<'_>, fresh: &[bool]) {
-        let one_request = load_of_one_request(input.settings.renewal);
-        let reader = |(owner, fresh): (&&crate::trim::TrimOwner<'_>, &bool)| {
-            owner.report.filter(|_| *fresh).map(|report| (report.at, ReportReader::new(&report, one_request)))
+        let memory = match self.ranges.get(*next) {
+            Some(same) if same.range == range.range => same.clone(),
+            _ => inherited(&self.ranges[*next..], range, now),
         };
-        let mut readers: Vec<Option<(Instant, ReportReader)>> =
-            roster.owners.iter().zip(fresh).map(reader).collect();
-        // The first report of a holder may cover a part of an interval only.
-        let whole = input.settings.renewal / 4 * 3;
-        for (memory, (_, holder)) in self.ranges.iter_mut().zip(&roster.places) {
-            let Some((at, reader)) = holder.and_then(|place| readers[place].as_mut()) else { continue };
-            let is_whole = !memory.is_known || at.since(memory.holder_since) >= whole;
-            if let Some(observed) = reader.read(memory.range).filter(|_| is_whole) {
-                memory.observe(observed, one_request);
-            }
-        }
+        memory.followed(range, now)
     }
 }
 
 impl OwnerMemory {
-    fn new(now: Instant) -> OwnerMemory {
-        OwnerMemory { reported_at: None, high_streak: 0, low_streak: 0, is_settled: false, since: now }
+    fn new(now: Instant, is_settled: bool) -> OwnerMemory {
+        OwnerMemory { reported_at: None, high_streak: 0, low_streak: 0, is_settled, since: now }
     }
 }
 
@@ -164,10 +119,6 @@ impl RangeMemory {
             estimate: Estimate::default(),
             heavy: Vec::new(),
         }
-    }
-
-    fn take(&mut self) -> RangeMemory {
-        RangeMemory { heavy: std::mem::take(&mut self.heavy), ..*self }
     }
 
     /// Notes whose the range is now.
@@ -191,7 +142,16 @@ impl RangeMemory {
         now.since(self.owner_since) >= time
     }
 
-    /// Takes its holder's report.
+    /// Takes what its holder reports, which came at that time.
+    pub(super) fn read(&mut self, reader: &mut ReportReader, at: Option<Instant>, renewal: Duration) {
+        // The first report of a holder may cover a part of an interval only.
+        let held = at.unwrap_or_default().since(self.holder_since);
+        let is_whole = !self.is_known || held >= renewal / 4 * 3;
+        if let Some(observed) = reader.read(self.range).filter(|_| is_whole) {
+            self.observe(observed, load_of_one_request(renewal));
+        }
+    }
+
     fn observe(&mut self, observed: Observation, one_request: u64) {
         if self.is_known {
             self.estimate.observe(observed.load, one_request);

@@ -3,13 +3,13 @@
 use crate::trim::board::{Board, part_of, permille};
 use crate::trim::budget::Bucket;
 use crate::trim::density::End;
-use crate::trim::run::TrimRun;
+use crate::trim::plan::Plan;
 use crate::trim::{TrimReason, TrimSkip};
 
 /// A part is cut off for an Owner that has room for this much of a range, in permille.
 const WORTH_CUTTING: u64 = 200;
 
-impl TrimRun {
+impl Plan {
     /// Places the hottest range that has no eligible Owner.
     pub(super) fn place_one(&mut self) -> Option<u64> {
         let piece = self.unplaced.pop()?;

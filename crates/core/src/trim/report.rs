@@ -3,13 +3,12 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::id::SessionId;
 use crate::key::{Key, KeyRange};
 use crate::load::RangeLoad;
 use crate::time::Instant;
+use crate::trim::TrimReport;
 use crate::trim::density::{Density, fit_heavy, heavy_within};
 use crate::trim::estimate::MAX_LOAD;
-use crate::trim::{TrimInput, TrimOwner, TrimRange, TrimReport};
 
 /// A key counts as heavy from this part of its Owner's load on, in permille: an Owner has at most 333 of them.
 const HEAVY_PERMILLE: u128 = 3;
@@ -23,37 +22,9 @@ fn heavy_keys(load: &RangeLoad) -> impl Iterator<Item = (Key, u64)> {
     load.hottest.into_iter()
 }
 
-/// The members in the order in which ties are broken, and which of them have the ranges of the table.
-pub(super) struct Roster<'a> {
-    /// By name, then by session.
-    pub(super) owners: Vec<&'a TrimOwner<'a>>,
-    /// The Owner and the holder of each range of the table, by their places among the members.
-    pub(super) places: Vec<(Option<usize>, Option<usize>)>,
-}
-
-impl<'a> Roster<'a> {
-    pub(super) fn new(input: &TrimInput<'a>) -> Roster<'a> {
-        let mut owners: Vec<&TrimOwner<'_>> = input.owners.iter().collect();
-        owners.sort_by_key(|owner| (owner.name, owner.session));
-        let mut by_session: Vec<(SessionId, usize)> =
-            owners.iter().enumerate().map(|(place, owner)| (owner.session, place)).collect();
-        by_session.sort_unstable();
-        let place = |session: Option<SessionId>| {
-            let found = by_session.binary_search_by_key(&session?, |(session, _)| *session).ok()?;
-            Some(by_session[found].1)
-        };
-        let places = |range: &TrimRange| {
-            let owner = place(range.owner);
-            (owner, if range.holder == range.owner { owner } else { place(range.holder) })
-        };
-        let places = input.ranges.iter().map(places).collect();
-        Roster { owners, places }
-    }
-}
-
-/// Whether a report is recent enough to say something.
-pub(super) fn is_recent(report: &TrimReport<'_>, now: Instant, renewal: Duration) -> bool {
-    now.since(report.at) <= renewal.saturating_mul(STALE_RENEWALS)
+/// Whether a report of that time is recent enough to say something.
+pub(super) fn is_recent(at: Instant, now: Instant, renewal: Duration) -> bool {
+    now.since(at) <= renewal.saturating_mul(STALE_RENEWALS)
 }
 
 /// The load of one range of the table, as its holder reports it.
@@ -63,6 +34,7 @@ pub(super) struct Observation {
 }
 
 /// One report in key order, read once from the lowest key up.
+#[derive(Clone, Debug)]
 pub(super) struct ReportReader {
     entries: Vec<(KeyRange, u64, Vec<(Key, u64)>)>,
     next: usize,

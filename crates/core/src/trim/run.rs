@@ -1,340 +1,60 @@
-//! One decision, in steps that a Manager can take between renewals.
+//! One decision, in slices that a Manager can take between renewals.
 
-use crate::id::SessionId;
-use crate::key::{Key, KeyRange};
-use crate::time::Instant;
-use crate::trim::board::Board;
-use crate::trim::budget::{Bucket, Budget};
-use crate::trim::candidate::{cost, key_share_ppb};
-use crate::trim::estimate::{load_of_one_request, sigma};
-use crate::trim::feed::FeedQueue;
-use crate::trim::memory::{OwnerMemory, TrimMemory};
-use crate::trim::report::{Roster, is_recent};
-use crate::trim::{TrimDecision, TrimInput, TrimMove, TrimReason, TrimSkip};
-
-/// The most moves of one decision, besides those of ranges that nobody has.
-const MAX_MOVES: usize = 256;
-/// How far above its goal an Owner must be, in halves of a standard deviation: in two reports running, and in one.
-const SLOW_HALF_SIGMAS: u64 = 3;
-const FAST_HALF_SIGMAS: u64 = 8;
-/// An Owner below this ratio, in permille, has too little.
-const IDLE: u32 = 800;
-/// An Owner that has reached this ratio has settled.
-const SETTLED: u32 = 900;
-/// So long after it joined an Owner is no newcomer any more, whatever it has.
-const NEWCOMER_TIME: std::time::Duration = std::time::Duration::from_secs(300);
-/// Above this ratio an Owner is relieved at once: of ranges that have not rested, and out of the larger budget.
-pub(super) const URGENT: u32 = 1_250;
-
-/// How an Owner stands at the beginning of a decision.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
-    /// It has too much, for long enough.
-    pub(super) sheds: bool,
-    /// It has had too little for long enough.
-    pub(super) is_idle: bool,
-    /// It has not had its share yet.
-    pub(super) is_new: bool,
-    /// It was far above its goal when it began to shed.
-    pub(super) is_urgent: bool,
-}
-
-/// The parts of a decision, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Place,
-    BigKeys,
-    Shed,
-    Feed,
-    SendHome,
-    Merge,
-    Done,
-}
+use crate::trim::plan::Plan;
+use crate::trim::preparation::Preparation;
+use crate::trim::{TrimDecision, TrimInput, TrimMemory};
 
 /// A decision that is being made. It has copied all that it needs of its input.
 ///
-/// It promises the same result however its work is divided. Only one run of a memory may be under way; a run that is
-/// given up has spent nothing, and the reports that it saw count as seen.
+/// It promises the same result however its work is divided. The memory changes in two steps: when all reports are read,
+/// and when the decision is made. A run that is given up has spent nothing. Only one run of a memory may be under way.
 #[derive(Clone, Debug)]
 pub struct TrimRun {
-    pub(super) board: Board,
-    pub(super) budget: Budget,
-    pub(super) standings: Vec<Standing>,
-    /// Keys larger than a share, the largest first, and who has them.
-    pub(super) big_keys: Vec<(Key, u64, Option<usize>)>,
-    pub(super) decision: TrimDecision,
-    /// How many more ranges may begin to move.
-    pub(super) moves_left: usize,
-    /// Pieces without an eligible Owner, the hottest last.
-    pub(super) unplaced: Vec<usize>,
-    pub(super) feed: FeedQueue,
-    /// Where the phase goes on that walks through a list.
-    pub(super) cursor: usize,
-    pub(super) may_move: bool,
-    loads_are_known: bool,
-    may_balance: bool,
-    phase: Phase,
-    now: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Reports and table are read.
+    Preparing(Box<Preparation>),
+    /// Moves are chosen.
+    Planning(Box<Plan>),
 }
 
 impl TrimRun {
-    /// Takes the input and updates the estimates. Costs one pass over ranges and reports, which cannot be divided.
-    pub fn begin(memory: &mut TrimMemory, input: &TrimInput<'_>) -> TrimRun {
-        let roster = Roster::new(input);
-        let fresh = memory.refresh(input, &roster);
-        let mut board = Board::new(memory, input, &roster);
-        let mut skipped = Vec::new();
-        let unknown = unknown_loads(&board, input, &roster);
-        if unknown.is_some() {
-            board.count_keys_instead();
-        }
-        skipped.extend(unknown);
-        skipped.extend(no_balancing(&board, input, &fresh));
-        board.cut_first_ranges();
-        let big_keys = board.measure();
-        let standings = standings(memory, &board, input, &fresh);
-        let mut run = TrimRun {
-            budget: memory.budget.clone(),
-            standings,
-            big_keys,
-            moves_left: MAX_MOVES.min(input.settings.max_moves.saturating_sub(input.moves_under_way)),
-            unplaced: board.unplaced(),
-            feed: FeedQueue::default(),
-            cursor: 0,
-            may_move: input.may_move,
-            loads_are_known: unknown.is_none(),
-            may_balance: skipped.is_empty(),
-            phase: Phase::Place,
-            now: input.now,
-            decision: TrimDecision { skipped, ..TrimDecision::default() },
-            board,
-        };
-        run.decision.summary.peak_before = run.board.peak();
-        run
+    /// Copies the table and the new reports, which is the part of the work that cannot be divided.
+    #[must_use]
+    pub fn begin(memory: &TrimMemory, input: &TrimInput<'_>) -> TrimRun {
+        TrimRun { stage: Stage::Preparing(Box::new(Preparation::new(memory, input))) }
     }
 
     /// Works on the decision, and returns it when it is made; `memory` is the one that the run began with.
     ///
-    /// Stops at the first step after `work` units; a unit is one Owner, range or part of a range looked at, which takes
-    /// some 5 to 20 ns. A step takes at most about as many units as there are Owners, plus ten times one Owner's ranges.
+    /// Stops at the first step after `work` units. A unit is one Owner, range or part of a range looked at, which takes
+    /// some 5 to 50 ns. A step takes at most about 2,000 units plus one for each Owner, but for one step after all
+    /// reports are read, which passes over the whole table.
     pub fn advance(&mut self, memory: &mut TrimMemory, work: u64) -> Option<TrimDecision> {
         let mut done = 0_u64;
-        while self.phase != Phase::Done {
-            done = done.saturating_add(self.step());
+        loop {
+            done = done.saturating_add(match &mut self.stage {
+                Stage::Planning(plan) if plan.is_done() => return Some(plan.finish(memory)),
+                Stage::Planning(plan) => plan.step(),
+                Stage::Preparing(preparation) => match preparation.read_some(memory) {
+                    Some(work) => work,
+                    None => self.begin_planning(memory),
+                },
+            });
             if done >= work {
-                break;
+                return None;
             }
         }
-        (self.phase == Phase::Done).then(|| self.finish(memory))
     }
 
-    /// Takes one step, and says how much work it was.
-    fn step(&mut self) -> u64 {
-        let (next, work) = match self.phase {
-            Phase::Place => (Phase::BigKeys, self.place_one()),
-            Phase::BigKeys => (Phase::Shed, self.move_one_big_key()),
-            Phase::Shed => (Phase::Feed, self.shed_one()),
-            Phase::Feed => (Phase::SendHome, self.feed_one()),
-            Phase::SendHome => (Phase::Merge, self.send_some_home()),
-            Phase::Merge => (Phase::Done, self.merge_some()),
-            Phase::Done => return 0,
-        };
-        if let Some(work) = work {
-            return work;
-        }
-        self.phase = self.permitted(next);
-        self.cursor = 0;
-        if self.phase == Phase::Feed {
-            self.queue_hungry();
-        }
-        self.board.owners.len() as u64
-    }
-
-    /// The next phase that this decision may have.
-    fn permitted(&self, next: Phase) -> Phase {
-        match next {
-            _ if self.may_balance => next,
-            Phase::Done => Phase::Done,
-            _ if self.may_move && self.loads_are_known => Phase::Merge,
-            _ => Phase::Done,
-        }
-    }
-
-    fn finish(&mut self, memory: &mut TrimMemory) -> TrimDecision {
-        memory.budget = self.budget.clone();
-        for place in 0..self.board.owners.len() {
-            let is_settled = self.board.ratio(place) >= SETTLED;
-            if let Some(owner) = memory.owners.get_mut(&self.board.owners[place].session) {
-                owner.is_settled |= is_settled || self.now.since(owner.since) >= NEWCOMER_TIME;
-            }
-        }
-        let session = |owner: usize| self.board.owners[owner].session;
-        let candidates = self.big_keys.iter().filter_map(|&(key, _, owner)| Some((key, session(owner?))));
-        self.decision.replica_candidates = candidates.collect();
-        self.summarize();
-        std::mem::take(&mut self.decision)
-    }
-
-    fn summarize(&mut self) {
-        let summary = &mut self.decision.summary;
-        summary.level = if self.loads_are_known { self.board.level.share(100) } else { 0 };
-        summary.peak_after = self.board.peak();
-        summary.calm = self.budget.left(Bucket::Calm);
-        summary.relief = self.budget.left(Bucket::Relief);
-        summary.credit = self.budget.credit();
-        summary.ranges = self.board.pieces.len();
-        summary.owners = self.board.eligible;
-    }
-
-    /// Moves a part of a piece if the bucket pays for it; says whether it did.
-    pub(super) fn move_part(
-        &mut self,
-        piece: usize,
-        part: KeyRange,
-        to: usize,
-        reason: TrimReason,
-        bucket: Bucket,
-    ) -> bool {
-        let load = self.board.density(piece).load_of(part);
-        if !self.budget.pay(bucket, cost(&self.board, load, part)) {
-            return false;
-        }
-        let from = self.board.pieces[piece].owner;
-        let judged = judged_owner(reason, from, to);
-        let ratio_before = self.board.ratio(judged);
-        let moved = self.board.cut(piece, part);
-        self.board.give(moved, to);
-        self.follow_big_keys(moved, from, to);
-        if reason != TrimReason::Unowned {
-            self.moves_left = self.moves_left.saturating_sub(1);
-        }
-        self.decision.moves.push(TrimMove {
-            range: part,
-            from: from.map(|from| self.session(from)),
-            to: self.session(to),
-            reason,
-            ratio_before,
-            ratio_after: self.board.ratio(judged),
-            load: if self.loads_are_known { load } else { 0 },
-            key_share_ppb: key_share_ppb(part),
-            bucket,
-            tokens_left: self.budget.left(bucket),
-        });
-        true
-    }
-
-    /// Notes that the big keys of a piece have another Owner now.
-    fn follow_big_keys(&mut self, piece: usize, from: Option<usize>, to: usize) {
-        if self.board.heavy(piece).is_empty() {
-            return;
-        }
-        let range = self.board.pieces[piece].range;
-        for (_, _, owner) in self.big_keys.iter_mut().filter(|(key, _, _)| range.contains(*key)) {
-            *owner = Some(to);
-        }
-        for owner in from.into_iter().chain([to]) {
-            let own = self.big_keys.iter().find(|(_, _, of)| *of == Some(owner));
-            self.board.owners[owner].big_key = own.map(|&(key, load, _)| (key, load));
-            self.board.set_goal(owner);
-        }
-    }
-
-    pub(super) fn session(&self, owner: usize) -> SessionId {
-        self.board.owners[owner].session
-    }
-
-    /// Notes a reason once.
-    pub(super) fn skip(&mut self, skip: TrimSkip) {
-        if !self.decision.skipped.contains(&skip) {
-            self.decision.skipped.push(skip);
-        }
-    }
-
-    /// Whether one more range may begin to move; notes it if not.
-    pub(super) fn has_moves_left(&mut self) -> bool {
-        if self.moves_left == 0 {
-            self.skip(TrimSkip::MovesFull);
-        }
-        self.moves_left > 0
-    }
-}
-
-/// Whose ratio says what a move is good for.
-fn judged_owner(reason: TrimReason, from: Option<usize>, to: usize) -> usize {
-    match reason {
-        TrimReason::HotKeyAlone
-        | TrimReason::HotKeyToLarger
-        | TrimReason::ShedRange
-        | TrimReason::ShedHotKey
-        | TrimReason::ShedPart
-        | TrimReason::Swap => from.unwrap_or(to),
-        TrimReason::Unowned
-        | TrimReason::Draining
-        | TrimReason::FeedIdle
-        | TrimReason::FeedNew
-        | TrimReason::ColdKeyHome => to,
-    }
-}
-
-/// Why the loads are not known well enough.
-fn unknown_loads(board: &Board, input: &TrimInput<'_>, roster: &Roster<'_>) -> Option<TrimSkip> {
-    let mut holds = vec![false; roster.owners.len()];
-    for holder in roster.places.iter().filter_map(|(_, holder)| *holder) {
-        holds[holder] = true;
-    }
-    let weight = |is_silent: bool| -> u64 {
-        let recent = |report| is_recent(report, input.now, input.settings.renewal);
-        let holders = roster.owners.iter().zip(&holds).filter(|(_, holds)| **holds);
-        let counted = holders.filter(|(owner, _)| !is_silent || !owner.report.as_ref().is_some_and(recent));
-        counted.map(|(owner, _)| u64::from(owner.weight.max(1))).sum()
-    };
-    match weight(true).saturating_mul(5) > weight(false) {
-        true => Some(TrimSkip::TooFewReports),
-        false => (board.total == 0).then_some(TrimSkip::NoLoad),
-    }
-}
-
-/// Why no load may move in this decision, besides that it is not known.
-fn no_balancing(board: &Board, input: &TrimInput<'_>, fresh: &[bool]) -> Option<TrimSkip> {
-    if board.eligible == 0 {
-        Some(TrimSkip::NoOwners)
-    } else if !input.may_move {
-        Some(TrimSkip::Frozen)
-    } else if input.settings.churn_percent == 0 {
-        Some(TrimSkip::BalancingOff)
-    } else {
-        (!input.membership_changed && !fresh.contains(&true)).then_some(TrimSkip::NothingNew)
-    }
-}
-
-/// Counts the streaks of the Owners that reported, and says how every Owner stands.
-fn standings(memory: &mut TrimMemory, board: &Board, input: &TrimInput<'_>, fresh: &[bool]) -> Vec<Standing> {
-    let one_request = load_of_one_request(input.settings.renewal);
-    let mut standings = vec![Standing::default(); board.owners.len()];
-    for (place, owner) in board.owners.iter().enumerate().filter(|(_, owner)| owner.is_eligible) {
-        let Some(known) = memory.owners.get_mut(&owner.session) else { continue };
-        let ratio = board.ratio(place);
-        let excess = owner.load.saturating_sub(owner.goal).saturating_mul(2);
-        let half_sigmas = |count: u64| count.saturating_mul(sigma(owner.goal, one_request));
-        let is_high = ratio > board.thresholds.start_slow && excess > half_sigmas(SLOW_HALF_SIGMAS);
-        let is_very_high = ratio > board.thresholds.start_fast && excess > half_sigmas(FAST_HALF_SIGMAS);
-        if fresh[place] {
-            known.count(is_high, ratio < IDLE);
-        }
-        standings[place] = Standing {
-            sheds: is_very_high || (is_high && known.high_streak >= 2),
-            is_idle: ratio < IDLE && known.low_streak >= 2,
-            is_new: !known.is_settled,
-            is_urgent: ratio > URGENT,
-        };
-    }
-    standings
-}
-
-impl OwnerMemory {
-    /// Counts one more report.
-    fn count(&mut self, is_high: bool, is_low: bool) {
-        self.high_streak = if is_high { (self.high_streak + 1).min(2) } else { 0 };
-        self.low_streak = if is_low { (self.low_streak + 1).min(2) } else { 0 };
+    fn begin_planning(&mut self, memory: &mut TrimMemory) -> u64 {
+        let Stage::Preparing(preparation) = &mut self.stage else { return 0 };
+        let plan = preparation.plan(memory);
+        let work = plan.board.pieces.len() as u64;
+        self.stage = Stage::Planning(Box::new(plan));
+        work
     }
 }

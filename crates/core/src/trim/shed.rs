@@ -4,7 +4,7 @@ use crate::key::KeyRange;
 use crate::trim::board::{Board, part_of};
 use crate::trim::budget::Bucket;
 use crate::trim::candidate::{Refusals, Search, Wanted};
-use crate::trim::run::TrimRun;
+use crate::trim::plan::Plan;
 use crate::trim::{TrimReason, TrimSkip};
 
 /// A key is swapped if it has at least this part of the need, in permille.
@@ -14,7 +14,7 @@ const MOST_SWAP_OF_SHARE: u64 = 600;
 /// How many of the roomiest Owners are asked to take a key in exchange for smaller parts.
 const SWAP_PARTNERS: usize = 16;
 
-impl TrimRun {
+impl Plan {
     /// Makes one move for the fullest Owner that sheds, or gives up on it.
     pub(super) fn shed_one(&mut self) -> Option<u64> {
         let from = self.fullest_shedding()?;

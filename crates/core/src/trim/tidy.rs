@@ -4,7 +4,7 @@ use crate::key::KeyRange;
 use crate::trim::TrimReason;
 use crate::trim::board::{Board, Piece, part_of};
 use crate::trim::budget::Bucket;
-use crate::trim::run::TrimRun;
+use crate::trim::plan::Plan;
 
 /// A sliver is smaller than this part of the key space.
 const SLIVER_PARTS: u128 = 100_000;
@@ -17,7 +17,7 @@ const MAX_MERGES: usize = 64;
 /// How many pieces one step looks at.
 const PIECES_PER_STEP: usize = 512;
 
-impl TrimRun {
+impl Plan {
     /// Sends some slivers back to the Owner of both their neighbours.
     pub(super) fn send_some_home(&mut self) -> Option<u64> {
         let pieces = self.next_pieces()?;

@@ -137,7 +137,7 @@ fn a_setting_of_nothing_allows_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the table, the members and the reports are, a decision keeps its promises.
     #[test]

@@ -1,6 +1,7 @@
 //! Measures Trim in the worlds of its specification, each for one simulated hour after a quarter hour of settling.
 //!
-//! `cargo run --release -p centrifuge-core --example trim_worlds -- [WORLD...] [SEED...]`
+//! - `cargo run --release -p centrifuge-core --example trim_worlds -- [WORLD...] [SEED...] [detail]`
+//! - `cargo run --release -p centrifuge-core --example trim_worlds -- timing DECISIONS`
 
 mod timing;
 mod world;
@@ -51,19 +52,19 @@ struct Figures {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let seeds: Vec<u64> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
-    let seeds = if seeds.is_empty() { vec![1, 2, 3] } else { seeds };
+    let numbers: Vec<u64> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
+    if arguments.iter().any(|argument| argument == "timing") {
+        return timing::run(numbers.first().copied().unwrap_or(1));
+    }
+    let seeds = if numbers.is_empty() { vec![1, 2, 3] } else { numbers };
     let named: Vec<&str> = WORLDS.into_iter().filter(|name| arguments.iter().any(|a| a == name)).collect();
     let is_detailed = arguments.iter().any(|argument| argument == "detail");
-    println!("world   seed  peak   <1.1  recover med/p95  load %/h  leases/h  ranges/Owner  slowest ms");
-    let is_timing_only = arguments.iter().any(|argument| argument == "timing");
-    let named = if named.is_empty() && !is_timing_only { WORLDS.to_vec() } else { named };
-    for name in named {
+    println!("world   seed  peak   <1.1  recover med/p95  load %/h  leases/h  ranges/Owner");
+    for name in if named.is_empty() { WORLDS.to_vec() } else { named } {
         for &seed in &seeds {
             measure(name, seed, is_detailed);
         }
     }
-    timing::print();
 }
 
 fn measure(name: &str, seed: u64, is_detailed: bool) {
@@ -75,14 +76,14 @@ fn measure(name: &str, seed: u64, is_detailed: bool) {
     for now in (0..SETTLING + HOUR).step_by(STEP as usize) {
         world.now = now;
         world.end_moves();
-        if now % RENEWAL == 0 && now > 0 {
+        if now.is_multiple_of(RENEWAL) && now > 0 {
             world.report();
         }
         let happened = play.step(&mut world);
         if happened && now >= SETTLING {
             figures.waiting.push(now);
         }
-        if now % RENEWAL == 0 || world.membership_changed {
+        if now.is_multiple_of(RENEWAL) || world.membership_changed {
             let moves = world.decide();
             for (m, part) in moves.iter().filter(|_| now >= SETTLING) {
                 figures.leases_moved += 1;
@@ -93,7 +94,7 @@ fn measure(name: &str, seed: u64, is_detailed: bool) {
         }
         figures.note(&world, is_detailed);
     }
-    figures.print(name, seed, &world, is_detailed);
+    figures.print(name, seed, is_detailed);
 }
 
 impl Figures {
@@ -111,7 +112,7 @@ impl Figures {
         }
     }
 
-    fn print(&mut self, name: &str, seed: u64, world: &World, is_detailed: bool) {
+    fn print(&mut self, name: &str, seed: u64, is_detailed: bool) {
         self.recoveries.sort_unstable();
         let quantile = |part: usize| match self.recoveries.len() {
             0 => 0,
@@ -121,13 +122,12 @@ impl Figures {
         let average = self.peaks.iter().sum::<f64>() / count;
         let good = self.peaks.iter().filter(|peak| **peak < GOOD).count() as f64 / count * 100.0;
         println!(
-            "{name:7} {seed:4}  {average:.3}  {good:3.0} %  {:7}/{:3} s  {:10.1}  {:8}  {:12.1}  {:10.1}",
+            "{name:7} {seed:4}  {average:.3}  {good:3.0} %  {:7}/{:3} s  {:10.1}  {:8}  {:12.1}",
             quantile(50),
             quantile(95),
             self.load_moved,
             self.leases_moved,
             self.most_ranges,
-            world.decision_time.as_secs_f64() * 1_000.0,
         );
         if is_detailed {
             self.reasons
@@ -149,13 +149,13 @@ impl Play {
     /// Lets happen what happens now; says whether the pool has to recover from it.
     fn step(&mut self, world: &mut World) -> bool {
         let now = world.now;
-        let due = |is_on: bool, every: u64| is_on && now > 0 && now % every == 0;
+        let due = |is_on: bool, every: u64| is_on && now > 0 && now.is_multiple_of(every);
         let (hot, flash, member) =
             (due(self.events.hot, 600), due(self.events.flash, 600), due(self.events.member, 450));
         if hot {
             change_hot_keys(world);
         }
-        if flash && now % 1_200 == 0 {
+        if flash && now.is_multiple_of(1_200) {
             self.flashes = (0..5).map(|_| world.random.below(world.keys.len())).collect();
         } else if flash {
             self.flashes.clear();
@@ -168,7 +168,7 @@ impl Play {
             }
             self.members += 1;
         }
-        if now == 0 || hot || flash || member || (self.events.wave && now % RENEWAL == 0) {
+        if now == 0 || hot || flash || member || (self.events.wave && now.is_multiple_of(RENEWAL)) {
             self.set_load(world);
         }
         hot || flash || member

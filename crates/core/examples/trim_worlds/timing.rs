@@ -1,10 +1,11 @@
-//! How long the largest decision takes: 1,000 Owners with 64 ranges each, and all the moves that one decision may make.
-
-use std::time::Duration;
+//! The largest decision over and over: 1,000 Owners with 63 ranges each, and all the moves that one decision may make.
+//!
+//! This crate reads no clock. Time the program for two numbers of decisions, and divide the difference.
 
 use centrifuge_core::id::{Generation, Nonce, OwnerName, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
+use centrifuge_core::time::Instant;
 use centrifuge_core::trim::{
     TrimDecision, TrimInput, TrimMemory, TrimOwner, TrimRange, TrimReport, TrimRun, TrimSettings,
 };
@@ -15,73 +16,61 @@ const OWNERS: u64 = 1_000;
 const RANGES: u64 = OWNERS * 63;
 /// The work between two renewals that a Manager answers.
 const SLICE: u64 = 20_000;
+/// Seconds between two decisions: budgets are full again.
+const INTERVAL: u64 = 1_000;
 
-pub(crate) fn print() {
-    let names: Vec<OwnerName> =
-        (0..OWNERS).map(|number| OwnerName::new(&format!("owner-{number:04}")).expect("a name")).collect();
+/// Makes so many decisions.
+pub(crate) fn run(decisions: u64) {
+    let name = |number| OwnerName::new(&format!("owner-{number:04}")).expect("a name");
+    let names: Vec<OwnerName> = (0..OWNERS).map(name).collect();
+    let reports: Vec<Vec<RangeLoad>> = (0..OWNERS).map(loads).collect();
+    let ranges: Vec<TrimRange> = (0..RANGES).map(range).collect();
     let settings = TrimSettings::default();
     let mut memory = TrimMemory::default();
-    for (now, skew) in [(15, 1), (1_000, 1), (2_000, 2), (2_015, 3), (4_000, 1), (5_000, 3)] {
-        let reports: Vec<Vec<RangeLoad>> = (0..OWNERS).map(|owner| loads(owner, skew)).collect();
-        let owner = |(number, name)| TrimOwner {
-            session: session(number),
-            name,
-            weight: 100,
-            is_eligible: true,
-            report: Some(TrimReport { at: at(now), loads: &reports[number as usize] }),
-        };
-        let owners: Vec<TrimOwner<'_>> = (0..OWNERS).zip(&names).map(owner).collect();
-        let ranges: Vec<TrimRange> = (0..RANGES).map(range).collect();
-        let input = TrimInput {
-            now: at(now),
-            owners: &owners,
-            ranges: &ranges,
-            settings: &settings,
-            may_move: true,
-            is_new: false,
-            moves_under_way: 0,
-            membership_changed: false,
-        };
-        run(&mut memory, &input);
+    for number in 1..=decisions {
+        let now = at(number * INTERVAL);
+        let owners: Vec<TrimOwner<'_>> = (0..OWNERS)
+            .zip(&names)
+            .zip(&reports)
+            .map(|((place, name), loads)| owner(place, name, now, loads))
+            .collect();
+        let (decision, slices) = decide(
+            &mut memory,
+            &TrimInput {
+                now,
+                owners: &owners,
+                ranges: &ranges,
+                settings: &settings,
+                may_move: true,
+                is_new: false,
+                moves_under_way: 0,
+                membership_changed: false,
+            },
+        );
+        if number == decisions {
+            println!("the last of {number} decisions: {} moves in {slices} slices", decision.moves.len());
+        }
     }
 }
 
-/// The time for which this thread has had a core, if the system tells: others may be busy on the same machine.
-fn core_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
+fn decide(memory: &mut TrimMemory, input: &TrimInput<'_>) -> (TrimDecision, u64) {
+    let mut run = TrimRun::begin(memory, input);
+    let mut slices = 1;
+    loop {
+        if let Some(decision) = run.advance(memory, SLICE) {
+            return (decision, slices);
+        }
+        slices += 1;
+    }
 }
 
-fn run(memory: &mut TrimMemory, input: &TrimInput<'_>) {
-    let (begun, core_begun) = (std::time::Instant::now(), core_time());
-    let mut run = TrimRun::begin(memory, input);
-    let (beginning, core_beginning) = (begun.elapsed(), core_time() - core_begun);
-    let (mut slices, mut slowest) = (0, Duration::ZERO);
-    let decision: TrimDecision = loop {
-        let slice = std::time::Instant::now();
-        let decision = run.advance(memory, SLICE);
-        slowest = slowest.max(slice.elapsed());
-        slices += 1;
-        if let Some(decision) = decision {
-            break decision;
-        }
-    };
-    println!(
-        "1,000 Owners x 63 ranges: {} moves, {} merges in {:.1?} ({:.1?} on a core); beginning {:.1?} ({:.1?}), \
-         {slices} slices, slowest {:.1?}",
-        decision.moves.len(),
-        decision.merges.len(),
-        begun.elapsed(),
-        core_time() - core_begun,
-        beginning,
-        core_beginning,
-        slowest,
-    );
+fn owner<'a>(place: u64, name: &'a OwnerName, now: Instant, loads: &'a [RangeLoad]) -> TrimOwner<'a> {
+    let report = Some(TrimReport { at: now, loads });
+    TrimOwner { session: session(place), name, weight: 100, is_eligible: true, report }
 }
 
 fn session(number: u64) -> SessionId {
-    SessionId(Nonce(u128::from(number) << 64 | 1))
+    SessionId(Nonce((u128::from(number) << 64) | 1))
 }
 
 fn keys(number: u64) -> KeyRange {
@@ -96,13 +85,12 @@ fn range(number: u64) -> TrimRange {
     TrimRange { range: keys(number), owner, holder: owner, is_fixed: false, state_since }
 }
 
-/// Some Owners have more than others, the more so the larger the skew.
-fn loads(owner: u64, skew: u64) -> Vec<RangeLoad> {
-    let numbers = (owner..RANGES).step_by(OWNERS as usize);
-    let load = 1_000_000 + owner % 10 * 20_000 * (skew - 1);
+/// Some Owners have more than others, and each of their ranges has a hot key.
+fn loads(owner: u64) -> Vec<RangeLoad> {
+    let load = 1_000_000 + owner % 10 * 40_000;
     let reported = |number| {
         let range = keys(number);
-        RangeLoad { range, load, hottest: Some((range.first(), load / 10)) }
+        RangeLoad { range, load, hottest: Some((range.first(), load / 4)) }
     };
-    numbers.map(reported).collect()
+    (owner..RANGES).step_by(OWNERS as usize).map(reported).collect()
 }

@@ -12,7 +12,7 @@ use centrifuge_core::trim::{
 
 /// How often Owners report and how long a move takes, in seconds.
 pub(crate) const RENEWAL: u64 = 15;
-/// The requests per second of an Owner of weight 100 with exactly its share, by default.
+/// The weights of Owners, in turn.
 const WEIGHTS: [u32; 4] = [50, 100, 100, 200];
 /// Keys of at least this part of an Owner's load are reported.
 const HEAVY: f64 = 0.003;
@@ -93,7 +93,6 @@ pub(crate) struct World {
     next_session: u64,
     next_state: u64,
     pub(crate) membership_changed: bool,
-    pub(crate) decision_time: Duration,
     pub(crate) is_detailed: bool,
 }
 
@@ -122,7 +121,6 @@ impl World {
             next_session: 1,
             next_state: 2,
             membership_changed: true,
-            decision_time: Duration::ZERO,
             is_detailed: false,
         };
         (0..owners).for_each(|_| world.join());
@@ -289,9 +287,7 @@ impl World {
             moves_under_way: self.table.iter().filter(|lease| lease.moved_at.is_some()).count(),
             membership_changed: self.membership_changed,
         };
-        let begun = std::time::Instant::now();
         let decision = trim::decide(&mut self.memory, &input);
-        self.decision_time = self.decision_time.max(begun.elapsed());
         if self.is_detailed {
             println!("  {} s: {:?} {:?}", self.now, decision.summary, decision.skipped);
         }

@@ -1,11 +1,11 @@
 //! Keys that are larger than a share: each gets an Owner of its own, and a large one if need be.
 
 use crate::key::KeyRange;
-use crate::trim::TrimReason;
-use crate::trim::TrimSkip;
 use crate::trim::board::{Board, part_of};
 use crate::trim::budget::Bucket;
+use crate::trim::level::BigKey;
 use crate::trim::plan::{Plan, URGENT};
+use crate::trim::{TrimReason, TrimSkip};
 
 /// A key above so many permille of its Owner's share goes to a larger Owner.
 const TOO_LARGE: u64 = 1_250;
@@ -13,7 +13,7 @@ const TOO_LARGE: u64 = 1_250;
 impl Plan {
     /// Moves the next big key, if it should be elsewhere.
     pub(super) fn move_one_big_key(&mut self) -> Option<u64> {
-        let &(key, load, owner) = self.big_keys.get(self.cursor)?;
+        let &BigKey { key, load, owner } = self.big_keys.get(self.cursor)?;
         self.cursor += 1;
         let Some(from) = owner else { return Some(1) };
         let work = (self.board.owners.len() + self.board.owners[from].pieces.len()) as u64;

@@ -57,19 +57,25 @@ impl Level {
     }
 }
 
-/// Heavy keys and who has them: key, load, and the place of an eligible Owner.
-type KeyList = Vec<(Key, u64, Option<usize>)>;
+/// A key that may be larger than a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BigKey {
+    pub(super) key: Key,
+    pub(super) load: u64,
+    /// The place of the Owner that has it, if that may have keys.
+    pub(super) owner: Option<usize>,
+}
 
 impl Board {
     /// Sets the level, and the share, the goal and the big key of each Owner. Returns the big keys, the largest first.
-    pub(super) fn measure(&mut self) -> KeyList {
+    pub(super) fn measure(&mut self) -> Vec<BigKey> {
         let weight =
             self.owners.iter().filter(|owner| owner.is_eligible).map(|owner| u64::from(owner.weight));
         let all = Level { load: self.total, weight: weight.sum() };
         let candidates = self.big_candidates(all);
         let order = self.by_weight();
         self.level = all;
-        let mut big = KeyList::new();
+        let mut big: Vec<BigKey> = Vec::new();
         loop {
             let more = self.big_at(self.level, &candidates, &big);
             if more.len() == big.len() {
@@ -83,18 +89,18 @@ impl Board {
     }
 
     /// The keys that are large enough to be big for the smallest Owner, the largest first.
-    fn big_candidates(&self, all: Level) -> KeyList {
+    fn big_candidates(&self, all: Level) -> Vec<BigKey> {
         let eligible = self.owners.iter().filter(|owner| owner.is_eligible);
         let smallest = eligible.map(|owner| owner.weight).min().unwrap_or(0);
         // Shares shrink as big keys are taken out, but hardly by half.
         let least = all.share(smallest) / 2;
-        let mut keys = KeyList::new();
+        let mut keys = Vec::new();
         for place in 0..self.pieces.len() {
             let owner = self.eligible_owner(Some(place));
             let heavy = self.heavy(place).iter().filter(|(_, load)| *load > least);
-            keys.extend(heavy.map(|&(key, load)| (key, load, owner)));
+            keys.extend(heavy.map(|&(key, load)| BigKey { key, load, owner }));
         }
-        keys.sort_unstable_by_key(|&(key, load, _)| (Reverse(load), key));
+        keys.sort_unstable_by_key(|big| (Reverse(big.load), big.key));
         // The last Owner is for the rest.
         keys.truncate(self.eligible.saturating_sub(1));
         keys
@@ -108,21 +114,21 @@ impl Board {
     }
 
     /// The candidates that are big at this level, or were before: the list only grows, and so it ends.
-    fn big_at(&self, level: Level, candidates: &KeyList, before: &KeyList) -> KeyList {
+    fn big_at(&self, level: Level, candidates: &[BigKey], before: &[BigKey]) -> Vec<BigKey> {
         let largest = self.owners.iter().filter(|owner| owner.is_eligible).map(|owner| owner.weight).max();
-        let is_big = |known: &&(Key, u64, Option<usize>)| {
-            let weight = known.2.map_or(largest.unwrap_or(0), |owner| self.owners[owner].weight);
-            known.1 > part_of(level.share(weight), BIG_KEY_PERMILLE) || before.contains(known)
+        let is_big = |known: &&BigKey| {
+            let weight = known.owner.map_or(largest.unwrap_or(0), |owner| self.owners[owner].weight);
+            known.load > part_of(level.share(weight), BIG_KEY_PERMILLE) || before.contains(known)
         };
         candidates.iter().filter(is_big).copied().collect()
     }
 
     /// The level of what remains if each big key has an Owner of its own: its own, or else the largest that has none.
-    fn level_without(&self, all: Level, big: &[(Key, u64, Option<usize>)], order: &[usize]) -> Level {
+    fn level_without(&self, all: Level, big: &[BigKey], order: &[usize]) -> Level {
         let mut taken = vec![false; self.owners.len()];
         let mut rest = all;
         let mut seconds = 0;
-        for &(_, load, owner) in big {
+        for &BigKey { load, owner, .. } in big {
             rest.load = rest.load.saturating_sub(load);
             match owner {
                 Some(owner) if !taken[owner] => {
@@ -137,9 +143,9 @@ impl Board {
         rest
     }
 
-    fn set_goals(&mut self, big: &KeyList) {
+    fn set_goals(&mut self, big: &[BigKey]) {
         self.owners.iter_mut().for_each(|owner| owner.big_key = None);
-        for &(key, load, owner) in big {
+        for &BigKey { key, load, owner } in big {
             if let Some(owner) = owner.map(|owner| &mut self.owners[owner]) {
                 owner.big_key = owner.big_key.or(Some((key, load)));
             }

@@ -1,13 +1,16 @@
 //! Chooses the moves of a decision: the order of its parts, and what every move has in common.
 
+use std::time::Duration;
+
 use crate::id::SessionId;
-use crate::key::{Key, KeyRange};
+use crate::key::KeyRange;
 use crate::time::Instant;
 use crate::trim::board::Board;
 use crate::trim::budget::{Bucket, Budget};
 use crate::trim::candidate::{cost, key_share_ppb};
 use crate::trim::estimate::{load_of_one_request, sigma};
 use crate::trim::feed::FeedQueue;
+use crate::trim::level::BigKey;
 use crate::trim::memory::{OwnerMemory, TrimMemory};
 use crate::trim::preparation::{Member, Terms};
 use crate::trim::{TrimDecision, TrimMove, TrimReason, TrimSkip};
@@ -22,8 +25,8 @@ const IDLE: u32 = 800;
 /// An Owner that has reached this ratio has settled.
 const SETTLED: u32 = 900;
 /// So long after it joined an Owner is no newcomer any more, whatever it has.
-const NEWCOMER_TIME: std::time::Duration = std::time::Duration::from_secs(300);
-/// Above this ratio an Owner is relieved at once: of ranges that have not rested, and out of the larger budget.
+const NEWCOMER_TIME: Duration = Duration::from_secs(300);
+/// Above this ratio the larger budget pays for what an Owner sheds.
 pub(super) const URGENT: u32 = 1_250;
 
 /// How an Owner stands at the beginning of a decision.
@@ -58,7 +61,7 @@ pub(super) struct Plan {
     pub(super) budget: Budget,
     pub(super) standings: Vec<Standing>,
     /// Keys larger than a share, the largest first, and who has them.
-    pub(super) big_keys: Vec<(Key, u64, Option<usize>)>,
+    pub(super) big_keys: Vec<BigKey>,
     pub(super) decision: TrimDecision,
     /// How many more ranges may begin to move.
     pub(super) moves_left: usize,
@@ -165,7 +168,7 @@ impl Plan {
             }
         }
         let session = |owner: usize| self.board.owners[owner].session;
-        let candidates = self.big_keys.iter().filter_map(|&(key, _, owner)| Some((key, session(owner?))));
+        let candidates = self.big_keys.iter().filter_map(|big| Some((big.key, session(big.owner?))));
         self.decision.replica_candidates = candidates.collect();
         self.summarize();
         std::mem::take(&mut self.decision)
@@ -225,12 +228,12 @@ impl Plan {
             return;
         }
         let range = self.board.pieces[piece].range;
-        for (_, _, owner) in self.big_keys.iter_mut().filter(|(key, _, _)| range.contains(*key)) {
-            *owner = Some(to);
+        for big in self.big_keys.iter_mut().filter(|big| range.contains(big.key)) {
+            big.owner = Some(to);
         }
         for owner in from.into_iter().chain([to]) {
-            let own = self.big_keys.iter().find(|(_, _, of)| *of == Some(owner));
-            self.board.owners[owner].big_key = own.map(|&(key, load, _)| (key, load));
+            let own = self.big_keys.iter().find(|big| big.owner == Some(owner));
+            self.board.owners[owner].big_key = own.map(|big| (big.key, big.load));
             self.board.set_goal(owner);
         }
     }

@@ -36,8 +36,17 @@ pub(super) struct Observation {
 /// One report in key order, read once from the lowest key up.
 #[derive(Clone, Debug)]
 pub(super) struct ReportReader {
-    entries: Vec<(KeyRange, u64, Vec<(Key, u64)>)>,
+    entries: Vec<Entry>,
+    /// The first entry that may say something about the next range.
     next: usize,
+}
+
+/// One range of a report.
+#[derive(Clone, Debug)]
+struct Entry {
+    range: KeyRange,
+    load: u64,
+    heavy: Vec<(Key, u64)>,
 }
 
 impl ReportReader {
@@ -47,25 +56,25 @@ impl ReportReader {
         let least = least.max(HEAVY_REQUESTS.saturating_mul(one_request));
         let entry = |reported: &RangeLoad| {
             let load = reported.load.min(MAX_LOAD);
-            (reported.range, load, checked_heavy(reported, load, least))
+            Entry { range: reported.range, load, heavy: checked_heavy(reported, load, least) }
         };
-        let mut entries: Vec<_> = report.loads.iter().map(entry).collect();
-        entries.sort_by_key(|(range, _, _)| *range);
+        let mut entries: Vec<Entry> = report.loads.iter().map(entry).collect();
+        entries.sort_by_key(|entry| entry.range);
         ReportReader { entries, next: 0 }
     }
 
     /// What the report says about `range`; `None` if it does not say something about every key. Asked in key order.
     pub(super) fn read(&mut self, range: KeyRange) -> Option<Observation> {
-        while self.entries.get(self.next).is_some_and(|(entry, _, _)| entry.last() < range.first()) {
+        while self.entries.get(self.next).is_some_and(|entry| entry.range.last() < range.first()) {
             self.next += 1;
         }
         let mut observed = Observation { load: 0, heavy: Vec::new() };
         let mut keys = 0_u128;
-        for (entry, load, heavy) in &self.entries[self.next..] {
-            let Some(part) = entry.intersection(range) else { break };
-            let density = Density { range: *entry, load: *load, heavy };
+        for entry in &self.entries[self.next..] {
+            let Some(part) = entry.range.intersection(range) else { break };
+            let density = Density { range: entry.range, load: entry.load, heavy: &entry.heavy };
             observed.load = observed.load.saturating_add(density.load_of(part)).min(MAX_LOAD);
-            observed.heavy.extend_from_slice(heavy_within(heavy, part));
+            observed.heavy.extend_from_slice(heavy_within(&entry.heavy, part));
             keys += part.key_count();
         }
         // A report with ranges that overlap is wrong, but must not be harmful.

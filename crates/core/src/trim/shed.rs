@@ -7,6 +7,8 @@ use crate::trim::candidate::{Refusals, Search, Wanted};
 use crate::trim::plan::Plan;
 use crate::trim::{TrimReason, TrimSkip};
 
+/// Above this ratio, in permille, an Owner also sheds ranges that came a moment ago.
+const UNRESTED: u32 = 1_100;
 /// A key is swapped if it has at least this part of the need, in permille.
 const LEAST_SWAP_OF_NEED: u64 = 300;
 /// A swapped key may exceed the need by so many permille of a share.
@@ -63,7 +65,7 @@ impl Plan {
             to: None,
             need,
             most: Search::most_for(need, owner.share),
-            even_unrested: self.board.ratio(from) > 1_100 || self.standings[from].is_urgent,
+            even_unrested: self.standings[from].is_urgent || self.board.ratio(from) > UNRESTED,
             limit: self.budget.limit(bucket),
         }
     }

@@ -214,7 +214,7 @@ impl World {
         for work in [0, 100, 5_000] {
             let mut other = self.memory.clone();
             let divided = self.with_input(|input| {
-                let mut run = TrimRun::begin(&mut other, input);
+                let mut run = TrimRun::begin(&other, input);
                 loop {
                     if let Some(decision) = run.advance(&mut other, work) {
                         break decision;

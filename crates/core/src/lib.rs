@@ -29,3 +29,4 @@ pub mod table;
 pub mod text;
 pub mod time;
 mod timers;
+pub mod trim;

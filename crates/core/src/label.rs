@@ -8,6 +8,7 @@ use crate::lookup::LossReason;
 use crate::manager::{AdminCommand, AdminError, ClaimSkip, MessageSkip, RoleName, Skip};
 use crate::partition::PartitionerKind;
 use crate::record::{Change, Reason, Record};
+use crate::trim::{Bucket, TrimReason, TrimSkip};
 
 macro_rules! labels {
     ($type:ty { $($case:pat => $label:literal,)+ }) => {
@@ -61,11 +62,46 @@ impl std::error::Error for UnknownLabel {}
 parsed_labels!(PartitionerKind {
     ConsistentHash => "consistent-hash",
     Fixed => "fixed",
+    Trim => "trim",
 });
 
 parsed_labels!(LoadPolicyKind {
     TenPercent => "ten-percent",
     Off => "off",
+});
+
+labels!(TrimReason {
+    TrimReason::Unowned => "unowned",
+    TrimReason::Draining => "draining",
+    TrimReason::HotKeyAlone => "hot-key-alone",
+    TrimReason::HotKeyToLarger => "hot-key-to-larger",
+    TrimReason::ShedRange => "shed-range",
+    TrimReason::ShedHotKey => "shed-hot-key",
+    TrimReason::ShedPart => "shed-part",
+    TrimReason::Swap => "swap",
+    TrimReason::FeedIdle => "feed-idle",
+    TrimReason::FeedNew => "feed-new",
+    TrimReason::ColdKeyHome => "cold-key-home",
+});
+
+labels!(Bucket {
+    Bucket::Calm => "calm",
+    Bucket::Relief => "relief",
+    Bucket::Free => "free",
+});
+
+labels!(TrimSkip {
+    TrimSkip::NoOwners => "no-owners",
+    TrimSkip::TooFewReports => "too-few-reports",
+    TrimSkip::NoLoad => "no-load",
+    TrimSkip::Frozen => "frozen",
+    TrimSkip::BalancingOff => "balancing-off",
+    TrimSkip::NothingNew => "nothing-new",
+    TrimSkip::MovesFull => "moves-full",
+    TrimSkip::RangesFull => "ranges-full",
+    TrimSkip::ChurnBudgetSpent { .. } => "churn-budget-spent",
+    TrimSkip::Resting { .. } => "resting",
+    TrimSkip::NoRoom { .. } => "no-room",
 });
 
 labels!(LossReason {
@@ -117,6 +153,7 @@ labels!(Reason {
     Reason::NoLongerWanted => "no-longer-wanted",
     Reason::Reported => "reported",
     Reason::LoadBalanced => "load-balanced",
+    Reason::Balanced(_) => "balanced",
     Reason::TimePassed => "time-passed",
     Reason::Claimed => "claimed",
     Reason::Neighbours => "neighbours",
@@ -184,6 +221,7 @@ impl Skip {
             Skip::Frozen { namespace } => (namespace.as_str(), "frozen"),
             Skip::MovesFull { namespace } => (namespace.as_str(), "moves-full"),
             Skip::Load { namespace, .. } => (namespace.as_str(), "load"),
+            Skip::Trim { namespace, why } => (namespace.as_str(), why.as_str()),
             Skip::GenerationsUsedUp { namespace } => (namespace.as_str(), "generations-used-up"),
         })
     }

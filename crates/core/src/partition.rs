@@ -43,15 +43,18 @@ pub enum PartitionerKind {
     ConsistentHash,
     /// [`Fixed`].
     Fixed,
+    /// The table that stands, changed by as much as load asks for; see [`trim`](crate::trim).
+    Trim,
 }
 
 impl PartitionerKind {
-    /// The partitioner of this kind.
+    /// The partitioner of this kind; `None` where the table itself is the assignment.
     #[must_use]
-    pub fn partitioner(self) -> &'static dyn Partitioner {
+    pub fn partitioner(self) -> Option<&'static dyn Partitioner> {
         match self {
-            PartitionerKind::ConsistentHash => &ConsistentHash,
-            PartitionerKind::Fixed => &Fixed,
+            PartitionerKind::ConsistentHash => Some(&ConsistentHash),
+            PartitionerKind::Fixed => Some(&Fixed),
+            PartitionerKind::Trim => None,
         }
     }
 }

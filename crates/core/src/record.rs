@@ -220,6 +220,8 @@ pub enum Reason {
     Reported,
     /// The load policy moved a virtual node.
     LoadBalanced,
+    /// Trim moves it, for the reason and at the cost that stand there.
+    Balanced(Arc<str>),
     /// Neighbours with one owner and state of one age need but one lease.
     Neighbours,
     /// The time it takes for old leases to run out has passed.

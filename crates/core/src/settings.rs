@@ -41,6 +41,12 @@ pub struct Settings {
     pub load_interval: Duration,
     /// How many virtual nodes may move in one round.
     pub max_load_changes: usize,
+    /// How much Trim may move to balance load, in percent of what is usual. 0 balances no load at all.
+    pub churn_budget: u32,
+    /// How many ranges an Owner has on average at most, where Trim divides the keys.
+    pub max_ranges_per_owner: u32,
+    /// How much more than its share an Owner may have before Trim acts at once, in thousandths of its share.
+    pub imbalance: u32,
     /// How long the change log reaches back.
     pub log_span: Duration,
     /// How often subscribed Lookups hear from the Manager when nothing changes and they have not asked. As often as they ask by themselves:
@@ -66,6 +72,9 @@ impl Default for Settings {
             load_policy: LoadPolicyKind::TenPercent,
             load_interval: Duration::from_secs(60),
             max_load_changes: 4,
+            churn_budget: 100,
+            max_ranges_per_owner: 64,
+            imbalance: 1_080,
             log_span: Duration::from_secs(300),
             heartbeat: Duration::from_secs(30),
         }
@@ -77,6 +86,12 @@ impl Settings {
     pub const MOST_VIRTUAL_NODES: u32 = 4_096;
     /// The most ranges that may be moving at once.
     pub const MOST_MOVES: usize = 16_384;
+    /// The most that Trim's budget can be raised to, in percent.
+    pub const MOST_CHURN: u32 = 10_000;
+    /// The most ranges that an Owner may have on average.
+    pub const MOST_RANGES_PER_OWNER: u32 = 1_024;
+    /// The imbalances at which Trim can be told to act, in thousandths of a share.
+    pub const IMBALANCES: std::ops::RangeInclusive<u32> = 1_010..=4_000;
     /// The most Owners of a namespace.
     pub const MOST_OWNERS: usize = 16_384;
     /// The most virtual nodes of all Owners: each is an entry of the table, which every Manager and every Lookup keeps.
@@ -102,9 +117,18 @@ impl Settings {
             ("virtual_nodes", u64::from(self.virtual_nodes), u64::from(Self::MOST_VIRTUAL_NODES)),
             ("max_moves", self.max_moves as u64, Self::MOST_MOVES as u64),
             ("max_owners", self.max_owners as u64, Self::MOST_OWNERS as u64),
+            ("churn_budget", self.churn_budget.into(), Self::MOST_CHURN.into()),
+            ("max_ranges_per_owner", self.max_ranges_per_owner.into(), Self::MOST_RANGES_PER_OWNER.into()),
+            ("imbalance", self.imbalance.into(), u64::from(*Self::IMBALANCES.end())),
         ];
         if let Some((setting, _, at_most)) = sizes.into_iter().find(|(_, value, at_most)| value > at_most) {
             return Err(SettingsError::TooLarge { setting, at_most });
+        }
+        if self.imbalance < *Self::IMBALANCES.start() {
+            return Err(SettingsError::TooSmall {
+                setting: "imbalance",
+                at_least: *Self::IMBALANCES.start(),
+            });
         }
         if u64::from(self.virtual_nodes) * self.max_owners as u64 > Self::MOST_NODES {
             return Err(SettingsError::TableTooLarge);
@@ -121,6 +145,7 @@ impl Settings {
             ("max_moves", self.max_moves == 0),
             ("max_owners", self.max_owners == 0),
             ("virtual_nodes", self.virtual_nodes == 0),
+            ("max_ranges_per_owner", self.max_ranges_per_owner == 0),
         ];
         zeros.into_iter().find_map(|(setting, is_zero)| is_zero.then_some(setting))
     }
@@ -186,6 +211,13 @@ pub enum SettingsError {
         /// Its limit.
         at_most: u64,
     },
+    /// This setting is below its limit.
+    TooSmall {
+        /// The setting.
+        setting: &'static str,
+        /// Its limit.
+        at_least: u32,
+    },
     /// All Owners together would have too many virtual nodes.
     TableTooLarge,
     /// A Lookup's interval is zero.
@@ -200,6 +232,9 @@ impl fmt::Display for SettingsError {
             SettingsError::Zero(setting) => return write!(f, "{setting} must not be zero"),
             SettingsError::TooLarge { setting, at_most } => {
                 return write!(f, "{setting} must be at most {at_most}");
+            }
+            SettingsError::TooSmall { setting, at_least } => {
+                return write!(f, "{setting} must be at least {at_least}");
             }
             SettingsError::TableTooLarge => {
                 let at_most = Settings::MOST_NODES;

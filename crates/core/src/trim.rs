@@ -179,7 +179,7 @@ pub enum TrimSkip {
     NoOwners,
     /// Holders of more than a fifth of the weight have not reported lately: ranges are placed by key space.
     TooFewReports,
-    /// Nobody reports any load.
+    /// Nobody reports any load: only Owners that join get something, by key space.
     NoLoad,
     /// Moves are not allowed now.
     Frozen,

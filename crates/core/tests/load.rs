@@ -46,7 +46,7 @@ impl Pool {
         };
         let mut owners: Vec<OwnerLoad> = self.owners.iter().map(as_reported).collect();
         let mut ranges = Vec::new();
-        for (range, place) in self.partitioner.partitioner().assign(&self.owners) {
+        for (range, place) in self.partitioner.partitioner().unwrap().assign(&self.owners) {
             let first = self.keys.partition_point(|(key, _)| *key < range.first());
             let end = self.keys.partition_point(|(key, _)| *key <= range.last());
             let keys = &self.keys[first..end];
@@ -65,7 +65,7 @@ impl Pool {
         let round = LoadRound {
             owners: &owners,
             ranges: &ranges,
-            partitioner: self.partitioner.partitioner(),
+            partitioner: self.partitioner.partitioner().unwrap(),
             max_changes: self.max_changes,
         };
         let decision = self.policy.policy().round(&mut self.memory, &round);
@@ -148,7 +148,7 @@ fn one_key_above_the_mean_comes_to_rest_and_does_not_keep_others_from_balance() 
     assert!(pool.peak_percent() < before, "what the giant's owner can shed it has shed");
 
     let (owners, ranges) = pool.reports();
-    let assignment = pool.partitioner.partitioner().assign(&pool.owners);
+    let assignment = pool.partitioner.partitioner().unwrap().assign(&pool.owners);
     let giant_owner = assignment.iter().find(|(range, _)| range.contains(giant_key)).expect("an owner").1;
     let others: Vec<u64> = owners.iter().map(|owner| owner.load).collect();
     let total: u64 = ranges.iter().map(|reported| reported.load).sum();

@@ -79,6 +79,17 @@ pub(crate) struct SettingsArgs {
     /// How virtual nodes follow the load
     #[arg(long, value_enum)]
     load_policy: Option<LoadPolicyName>,
+    /// With --partitioner trim: how much it may move to balance load, in percent of what is usual; 0 balances no load at all
+    /// [default: 100]
+    #[arg(long, value_name = "PERCENT")]
+    churn_budget: Option<u32>,
+    /// With --partitioner trim: how many ranges an Owner has on average at most [default: 64]
+    #[arg(long)]
+    max_ranges_per_owner: Option<u32>,
+    /// With --partitioner trim: how much more than its share an Owner may have before it acts at once, in thousandths of the share
+    /// [default: 1080]
+    #[arg(long, value_name = "THOUSANDTHS")]
+    imbalance: Option<u32>,
     #[command(flatten)]
     at: At,
 }
@@ -87,6 +98,8 @@ pub(crate) struct SettingsArgs {
 enum PartitionerName {
     /// Consistent hashing with virtual nodes; the default.
     ConsistentHash,
+    /// The table that stands, changed by as much as load asks for; splits what is hot, and has no virtual nodes.
+    Trim,
     /// Equal slices in the order of names, for tests and static pools.
     Fixed,
 }
@@ -103,6 +116,7 @@ impl SettingsArgs {
     fn settings(&self) -> v1::Settings {
         let partitioner = self.partitioner.map(|name| match name {
             PartitionerName::ConsistentHash => v1::Partitioner::ConsistentHash as i32,
+            PartitionerName::Trim => v1::Partitioner::Trim as i32,
             PartitionerName::Fixed => v1::Partitioner::Fixed as i32,
         });
         let load_policy = self.load_policy.map(|name| match name {
@@ -123,6 +137,9 @@ impl SettingsArgs {
             virtual_nodes: self.virtual_nodes,
             partitioner,
             load_policy,
+            churn_budget: self.churn_budget,
+            max_ranges_per_owner: self.max_ranges_per_owner,
+            imbalance: self.imbalance,
             ..v1::Settings::default()
         }
     }
@@ -143,6 +160,9 @@ impl SettingsArgs {
             ("max-moves", count(self.max_moves)),
             ("max-owners", count(self.max_owners)),
             ("virtual-nodes", count(self.virtual_nodes)),
+            ("churn-budget", count(self.churn_budget)),
+            ("max-ranges-per-owner", count(self.max_ranges_per_owner)),
+            ("imbalance", count(self.imbalance)),
         ];
         let given: Vec<String> =
             all.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?))).collect();
@@ -284,6 +304,11 @@ fn describe(space: &v1::NamespaceStatus) -> String {
         ("partitioner", partitioner(&settings).to_owned()),
         ("load policy", load_policy(&settings).to_owned()),
     ];
+    if settings.partitioner() == v1::Partitioner::Trim {
+        rows.push(("churn budget", format!("{} %", number(settings.churn_budget))));
+        rows.push(("ranges per owner", number(settings.max_ranges_per_owner)));
+        rows.push(("imbalance", format!("{} thousandths of a share", number(settings.imbalance))));
+    }
     rows.extend(
         space.pins.iter().map(|pin| ("pinned", format!("{} to {}", show_range(pin.range), pin.owner))),
     );
@@ -357,6 +382,9 @@ fn object(space: &v1::NamespaceStatus) -> Value {
             "max_load_changes": settings.max_load_changes,
             "log_span_ms": settings.log_span_ms,
             "heartbeat_ms": settings.heartbeat_ms,
+            "churn_budget": settings.churn_budget,
+            "max_ranges_per_owner": settings.max_ranges_per_owner,
+            "imbalance": settings.imbalance,
         },
     })
 }

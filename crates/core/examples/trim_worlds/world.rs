@@ -388,6 +388,5 @@ pub(crate) fn at(seconds: u64) -> Instant {
 
 /// The report of one range. Heavy keys are in key order.
 fn range_load(range: KeyRange, load: u64, heavy: Vec<(Key, u64)>) -> RangeLoad {
-    let hottest = heavy.into_iter().max_by_key(|(_, load)| *load);
-    RangeLoad { range, load, hottest }
+    RangeLoad { range, load, heavy }
 }

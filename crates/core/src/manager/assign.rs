@@ -15,6 +15,7 @@ use super::decide::Decision;
 use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
 use super::namespace_runtime::RuntimeTimer;
+use super::trimming::Trimming;
 
 /// Where keys are wanted, and what a decision about that waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,7 @@ pub(super) struct Placement {
     pub(super) load_memory: LoadMemory,
     /// Neighbours are to be joined at the next decision.
     pub(super) merge_due: bool,
+    pub(super) trimming: Trimming,
 }
 
 impl Placement {
@@ -54,6 +56,7 @@ impl Placement {
             load_due: false,
             load_memory: LoadMemory::default(),
             merge_due: false,
+            trimming: Trimming::default(),
         }
     }
 }
@@ -78,7 +81,11 @@ impl Decision<'_> {
         self.runtime.placement.waits_for_conversation = false;
         self.note_waiting_drains();
         self.withdraw_from_evicted();
-        if self.is_calm() && (changed || !injected(Bug::UnownedNeverGranted)) {
+        let is_calm = self.is_calm();
+        if self.trims() && (is_calm || self.stored().table.unowned().next().is_none()) {
+            self.trim(changed);
+        }
+        if is_calm && (changed || !injected(Bug::UnownedNeverGranted)) {
             self.grant_unowned();
         }
         let reviewed = self.review_recalls();
@@ -108,7 +115,7 @@ impl Decision<'_> {
 
     /// Whether no Owner may have keys.
     pub(super) fn nobody_can_have_keys(&self) -> bool {
-        self.runtime.placement.desired.as_ref().is_some_and(|desired| desired.ranges().is_empty())
+        self.runtime.placement.desired.as_ref().is_some_and(Desired::is_without_owners)
     }
 
     fn note_waiting_drains(&mut self) {
@@ -305,6 +312,9 @@ impl Decision<'_> {
 
     /// Asks the load policy, unless ranges are moving.
     pub(super) fn balance_load(&mut self) {
+        let settings = Arc::clone(&self.stored().settings);
+        // Without a partitioner the table is not divided by virtual nodes.
+        let Some(partitioner) = settings.partitioner.partitioner() else { return };
         if !std::mem::take(&mut self.runtime.placement.load_due) {
             return;
         }
@@ -314,11 +324,10 @@ impl Decision<'_> {
             return;
         }
         let Loads { owners, ranges, incomparable } = self.loads();
-        let settings = Arc::clone(&self.stored().settings);
         let round = LoadRound {
             owners: &owners,
             ranges: &ranges,
-            partitioner: settings.partitioner.partitioner(),
+            partitioner,
             max_changes: settings.max_load_changes,
         };
         let decision = settings.load_policy.policy().round(&mut self.runtime.placement.load_memory, &round);

@@ -11,7 +11,7 @@ use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::SessionInfo;
 use crate::settings::Settings;
-use crate::table::Table;
+use crate::table::{Entry, Table};
 
 /// What is wanted, for which input, and where the table differs from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,8 @@ enum Partition {
     Ring(Ring<SessionId>),
     /// Of a partitioner that is asked anew for every change.
     Whole(RangeMap<SessionId>),
+    /// Trim's: what stands, as far as nothing else was decided. Keys whose Owner may not have them are wanted nowhere until it decides.
+    Standing,
 }
 
 impl Desired {
@@ -38,20 +40,60 @@ impl Desired {
         let partition = match stored.settings.partitioner {
             PartitionerKind::ConsistentHash => Partition::Ring(Ring::new()),
             PartitionerKind::Fixed => Partition::Whole(RangeMap::new()),
+            PartitionerKind::Trim => Partition::Standing,
+        };
+        let ranges = match partition {
+            Partition::Standing => standing(&stored.table),
+            Partition::Ring(_) | Partition::Whole(_) => RangeMap::new(),
         };
         Desired {
             settings: Arc::clone(&stored.settings),
             owners: BTreeMap::new(),
             pins: RangeMap::new(),
             partition,
-            ranges: RangeMap::new(),
+            ranges,
             misplaced: RangeSet::new(),
         }
     }
 
-    /// The Owner that each key is wanted at. Empty if no Owner can have keys.
+    /// The Owner that each key is wanted at, as far as that is decided. Empty if no Owner can have keys.
     pub(super) fn ranges(&self) -> &RangeMap<SessionId> {
         &self.ranges
+    }
+
+    /// Whether no Owner can have keys.
+    pub(super) fn is_without_owners(&self) -> bool {
+        match self.partition {
+            Partition::Standing => self.owners.is_empty(),
+            Partition::Ring(_) | Partition::Whole(_) => self.ranges.is_empty(),
+        }
+    }
+
+    /// The keys that operators want at an Owner that can have them.
+    pub(super) fn pinned(&self) -> RangeSet {
+        if self.pins.is_empty() {
+            return RangeSet::new();
+        }
+        let names: BTreeSet<&OwnerName> = self.owners.values().map(|owner| &owner.name).collect();
+        self.pins.iter().filter(|(_, name)| names.contains(name)).map(|(range, _)| range).collect()
+    }
+
+    /// Wants keys elsewhere, if they are still wanted where they were and their new Owner may have them; says whether it does.
+    pub(super) fn place(
+        &mut self,
+        range: KeyRange,
+        (from, to): (Option<SessionId>, SessionId),
+        table: &Table,
+    ) -> bool {
+        // What is wanted nowhere is with whoever has it.
+        let as_it_was = self.ranges.overlapping(range).all(|(_, wanted)| Some(*wanted) == from)
+            && self.ranges.gaps(range).flat_map(|gap| table.overlapping(gap)).all(|(_, e)| e.owner == from);
+        let may_be = as_it_was && !self.pinned().overlaps(range) && self.owners.contains_key(&to);
+        if may_be {
+            self.ranges.insert(range, to);
+            self.note_table(range, table);
+        }
+        may_be
     }
 
     /// The keys that somebody has who should not, and that are not wanted back yet.
@@ -108,6 +150,10 @@ impl Desired {
 
     /// Whether it is what one made anew for the same input would be.
     pub(super) fn is_up_to_date(&self, stored: &NamespaceState) -> bool {
+        if matches!(self.partition, Partition::Standing) {
+            // What Trim decided is nowhere else.
+            return true;
+        }
         let mut anew = Desired::new(stored);
         anew.follow(stored);
         anew.ranges == self.ranges && anew.misplaced == self.misplaced
@@ -162,11 +208,32 @@ impl Desired {
             Partition::Whole(ranges) => {
                 let (sessions, owners): (Vec<_>, Vec<_>) =
                     self.owners.iter().map(|(session, owner)| (*session, owner.clone())).unzip();
-                let assignment = self.settings.partitioner.partitioner().assign(&owners);
+                let partitioner = self.settings.partitioner.partitioner();
+                let assignment = partitioner.map(|whole| whole.assign(&owners)).unwrap_or_default();
                 *ranges = assignment.into_iter().map(|(range, place)| (range, sessions[place])).collect();
                 RangeSet::all()
             }
+            Partition::Standing => {
+                let owners = &self.owners;
+                let gone = self.ranges.iter().filter(|(_, wanted)| !owners.contains_key(wanted));
+                let gone: RangeSet = gone.map(|(range, _)| range).collect();
+                gone.iter().for_each(|range| self.ranges.remove(range));
+                gone
+            }
         }
+    }
+
+    /// What is wanted of a range under Trim: what was, and what is wanted nowhere stays with whoever has it and may.
+    fn standing(&self, range: KeyRange, table: &Table) -> RangeMap<SessionId> {
+        let mut wanted: RangeMap<SessionId> =
+            self.ranges.overlapping(range).map(|(piece, session)| (piece, *session)).collect();
+        let gaps: Vec<KeyRange> = self.ranges.gaps(range).collect();
+        for (piece, entry) in gaps.into_iter().flat_map(|gap| table.overlapping(gap)) {
+            if let Some(owner) = entry.owner.filter(|owner| self.owners.contains_key(owner)) {
+                wanted.insert(piece, owner);
+            }
+        }
+        wanted
     }
 
     /// Works out anew what is wanted of these keys.
@@ -183,6 +250,7 @@ impl Desired {
             let wanted: RangeMap<SessionId> = match &self.partition {
                 Partition::Ring(ring) => ring.pieces(range).collect(),
                 Partition::Whole(whole) => whole.overlapping(range).map(|(piece, s)| (piece, *s)).collect(),
+                Partition::Standing => self.standing(range, table),
             };
             match range {
                 KeyRange::ALL => self.ranges = wanted,
@@ -197,6 +265,12 @@ impl Desired {
         }
         changed.iter().for_each(|range| self.note_table(range, table));
     }
+}
+
+/// Who has each key, or is about to.
+fn standing(table: &Table) -> RangeMap<SessionId> {
+    let wanted = |entry: &Entry| entry.recall.and_then(|recall| recall.to).or(entry.owner);
+    table.iter().filter_map(|(range, entry)| Some((range, wanted(entry)?))).collect()
 }
 
 /// Whether the partitioner may give an Owner keys.

@@ -9,6 +9,7 @@ use crate::manager_state::ManagerState;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
 use crate::record::Batch;
 use crate::settings::{Settings, SettingsError};
+use crate::trim::TrimSkip;
 
 /// The driver's name for a way back to an Owner or a Lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -387,6 +388,13 @@ pub enum Skip {
         owner: OwnerName,
         /// Why.
         why: LoadSkip,
+    },
+    /// Trim left load where it is.
+    Trim {
+        /// Where.
+        namespace: Namespace,
+        /// Why.
+        why: TrimSkip,
     },
     /// A session claims a lease that it cannot have.
     Claim {

@@ -50,7 +50,10 @@ impl Decision<'_> {
                 let stays = self.stays(*session, range, entry, &held);
                 run = match run {
                     Some((keys, first, length))
-                        if stays && keys.touches(range) && self.are_of_one_age(&first, entry) =>
+                        if stays
+                            && keys.touches(range)
+                            && self.are_of_one_age(&first, entry)
+                            && self.may_become_one(keys, range) =>
                     {
                         let joined = KeyRange::new(keys.first(), range.last()).unwrap_or(keys);
                         Some((joined, first, length + 1))
@@ -64,6 +67,12 @@ impl Decision<'_> {
             runs.extend(run.filter(|(_, _, length)| *length > 1).map(|(keys, _, _)| keys));
         }
         runs
+    }
+
+    /// Whether nothing speaks for keeping neighbours apart: Trim keeps what it may want to move.
+    fn may_become_one(&self, one: KeyRange, other: KeyRange) -> bool {
+        let joined = KeyRange::new(one.first(), other.last()).unwrap_or(one);
+        !self.trims() || self.runtime.placement.trimming.joinable.contains_range(joined)
     }
 
     fn are_of_one_age(&self, one: &Entry, other: &Entry) -> bool {

@@ -7,6 +7,7 @@ mod claim;
 mod commit;
 mod conversation;
 mod conversations;
+mod copies;
 mod decide;
 mod desired;
 mod event;
@@ -21,6 +22,7 @@ mod offers;
 mod overview;
 mod recalls;
 mod sessions;
+mod trimming;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

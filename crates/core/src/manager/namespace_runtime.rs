@@ -17,6 +17,7 @@ use super::event::Skip;
 use super::holds::Holds;
 use super::lookups::Audience;
 use super::recalls::Recalls;
+use super::trimming::load_interval;
 
 /// How long a message that nobody asked for may wait for the end of a decision.
 const MAX_PUSH_DELAY: Duration = Duration::from_millis(250);
@@ -58,6 +59,8 @@ pub(super) enum RuntimeTimer {
     Balance,
     /// The load policy is asked, and neighbours are joined.
     Load,
+    /// A decision about load goes on.
+    Trim,
     /// Subscribed Lookups hear that the leader lives.
     Heartbeat,
     /// No lease of an earlier, longer hold can still run.
@@ -71,7 +74,7 @@ impl NamespaceRuntime {
     pub(super) fn new(stored: &NamespaceState, now: Instant) -> NamespaceRuntime {
         let mut timers = Timers::default();
         timers.set(RuntimeTimer::Heartbeat, now + stored.settings.heartbeat);
-        timers.set(RuntimeTimer::Load, now + stored.settings.load_interval);
+        timers.set(RuntimeTimer::Load, now + load_interval(&stored.settings));
         NamespaceRuntime {
             conversations: Conversations::default(),
             holds: Holds::new(stored, now),

@@ -12,7 +12,7 @@ use crate::table::{Entry, Recall};
 use crate::time::Instant;
 
 use super::decide::Decision;
-use super::desired::may_have_keys;
+use super::desired::{Desired, may_have_keys};
 use super::namespace_runtime::RuntimeTimer;
 
 /// What a leader keeps in mind about recalls under way.
@@ -108,7 +108,27 @@ impl Decision<'_> {
             let wanted = desired.ranges().overlapping(range);
             wanted.filter_map(|(part, wanted)| self.recall_change(part, entry, entry.owner?, *wanted))
         });
-        changes.collect()
+        changes.chain(self.recalls_to_nowhere(desired)).collect()
+    }
+
+    /// What is on its way to somebody who is gone, and wanted nowhere yet, stays where it is until it is.
+    fn recalls_to_nowhere(&self, desired: &Desired) -> Vec<(Change, Reason)> {
+        let mut changes = Vec::new();
+        for (range, entry) in self.stored().table.recalled() {
+            let to = entry.recall.and_then(|recall| recall.to);
+            let is_gone = |to: &SessionId| !self.stored().sessions.get(to).is_some_and(may_have_keys);
+            if to.filter(is_gone).is_none() {
+                continue;
+            }
+            let generation = entry.generation;
+            changes.extend(
+                desired
+                    .ranges()
+                    .gaps(range)
+                    .map(|range| (Change::RecallCancelled { range, generation }, Reason::DestinationGone)),
+            );
+        }
+        changes
     }
 
     /// Where no Owner may have keys, nothing is wanted back towards one: its holder keeps it, and a drain waits.
@@ -151,7 +171,7 @@ impl Decision<'_> {
         let reason = if owner_info.is_some_and(SessionInfo::is_draining) {
             Reason::Draining
         } else {
-            Reason::Repartitioned
+            self.reason_to_trim(range).unwrap_or(Reason::Repartitioned)
         };
         let to_wanted = Change::Recalled { range, generation, to: Some(wanted) };
         match entry.recall {

@@ -17,7 +17,7 @@ const LONG_REST: Duration = Duration::from_secs(300);
 const KEYS_SHIFT: u32 = 28;
 
 /// A range of the table, or what a decision cut it into.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Piece {
     pub(super) range: KeyRange,
     /// By place among the Owners.
@@ -39,7 +39,7 @@ pub(super) struct Piece {
 }
 
 /// An Owner in a decision.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OwnerState {
     pub(super) session: SessionId,
     pub(super) weight: u32,
@@ -75,7 +75,7 @@ impl OwnerState {
 }
 
 /// What a decision works on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Board {
     pub(super) pieces: Vec<Piece>,
     /// By name.

@@ -18,7 +18,7 @@ const ADDED_PRICE: u64 = 10;
 const MAX_DEARNESS: u64 = 10;
 
 /// A part that may move, and where it would go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Candidate {
     pub(super) piece: usize,
     pub(super) part: KeyRange,
@@ -30,7 +30,7 @@ pub(super) struct Candidate {
 }
 
 /// What is looked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
     pub(super) from: usize,
     /// Who is to get it; `None`: a neighbour, or whoever has the most room.
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
 }
 
 /// Why parts that would have helped were left out.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Refusals {
     pub(super) resting: bool,
     pub(super) no_room: bool,

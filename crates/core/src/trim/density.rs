@@ -3,14 +3,14 @@
 use crate::key::{Key, KeyRange};
 
 /// One of the two ends of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     Low,
     High,
 }
 
 /// A range with its load, and the part of it that single keys have.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Density<'a> {
     pub(super) range: KeyRange,
     pub(super) load: u64,

@@ -12,7 +12,7 @@ const GIVES_ABOVE: u64 = 940;
 const FILLED: u64 = 980;
 
 /// Who is to be filled.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct FeedQueue {
     /// The next one last.
     hungry: Vec<usize>,
@@ -28,7 +28,8 @@ impl Plan {
         let is_hungry = |&owner: &usize| {
             let Some(standing) = self.standings.get(owner) else { return false };
             let is_eligible = self.board.owners[owner].is_eligible;
-            is_eligible && (standing.is_new || standing.is_idle) && !self.is_filled(owner)
+            let is_idle = standing.is_idle && self.loads_are_known;
+            is_eligible && (standing.is_new || is_idle) && !self.is_filled(owner)
         };
         let mut hungry: Vec<usize> = (0..self.board.owners.len()).filter(is_hungry).collect();
         hungry.sort_by_key(|&owner| {

@@ -17,7 +17,7 @@ const STOP: u64 = 25;
 const FILL: u64 = 10;
 
 /// Ratios of load to goal, in permille, between which Trim acts. The gaps keep it from acting twice for one cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Thresholds {
     /// Above this in two reports running, an Owner sheds.
     pub(super) start_slow: u32,
@@ -43,7 +43,7 @@ impl Thresholds {
 }
 
 /// The load for each unit of weight, as a fraction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Level {
     load: u64,
     weight: u64,
@@ -58,7 +58,7 @@ impl Level {
 }
 
 /// A key that may be larger than a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BigKey {
     pub(super) key: Key,
     pub(super) load: u64,

@@ -30,7 +30,7 @@ const NEWCOMER_TIME: Duration = Duration::from_secs(300);
 pub(super) const URGENT: u32 = 1_250;
 
 /// How an Owner stands at the beginning of a decision.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Standing {
     /// It has too much, for long enough.
     pub(super) sheds: bool,
@@ -43,7 +43,7 @@ pub(super) struct Standing {
 }
 
 /// The parts of a decision, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Place,
     BigKeys,
@@ -55,7 +55,7 @@ enum Phase {
 }
 
 /// The moves of a decision as they are chosen, one step after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     pub(super) board: Board,
     pub(super) budget: Budget,
@@ -71,8 +71,10 @@ pub(super) struct Plan {
     /// Where the phase goes on that walks through a list.
     pub(super) cursor: usize,
     pub(super) may_move: bool,
-    loads_are_known: bool,
+    pub(super) loads_are_known: bool,
     may_balance: bool,
+    /// Nobody reports any load: whoever joins gets its part of the keys all the same.
+    feeds_by_keys: bool,
     phase: Phase,
     now: Instant,
 }
@@ -101,6 +103,7 @@ impl Plan {
             may_move: terms.may_move,
             loads_are_known: unknown.is_none(),
             may_balance: unknown.is_none() && idle.is_none(),
+            feeds_by_keys: unknown == Some(TrimSkip::NoLoad) && idle.is_none(),
             phase: Phase::Place,
             now: terms.now,
             decision: TrimDecision::default(),
@@ -153,6 +156,7 @@ impl Plan {
         match next {
             _ if self.may_balance => next,
             Phase::Done => Phase::Done,
+            Phase::BigKeys if self.feeds_by_keys => Phase::Feed,
             _ if self.may_move && self.loads_are_known => Phase::Merge,
             _ => Phase::Done,
         }

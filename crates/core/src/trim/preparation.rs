@@ -14,7 +14,7 @@ const RANGES_PER_STEP: usize = 256;
 const WORK_PER_RANGE: u64 = 5;
 
 /// What a decision depends on, besides table, members and reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Terms {
     pub(super) now: Instant,
     pub(super) settings: TrimSettings,
@@ -25,7 +25,7 @@ pub(super) struct Terms {
 }
 
 /// A member.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Member {
     pub(super) session: SessionId,
     pub(super) weight: u32,
@@ -40,7 +40,7 @@ pub(super) struct Member {
 }
 
 /// A decision whose input is being read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Preparation {
     terms: Terms,
     /// In the order in which ties are broken: by name, then by session.

@@ -19,7 +19,7 @@ const STALE_RENEWALS: u32 = 4;
 
 /// The keys of a range that have much of its load, with that load.
 fn heavy_keys(load: &RangeLoad) -> impl Iterator<Item = (Key, u64)> {
-    load.hottest.into_iter()
+    load.heavy.iter().copied()
 }
 
 /// Whether a report of that time is recent enough to say something.
@@ -34,7 +34,7 @@ pub(super) struct Observation {
 }
 
 /// One report in key order, read once from the lowest key up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReportReader {
     entries: Vec<Entry>,
     /// The first entry that may say something about the next range.
@@ -42,7 +42,7 @@ pub(super) struct ReportReader {
 }
 
 /// One range of a report.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     range: KeyRange,
     load: u64,

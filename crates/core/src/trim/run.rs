@@ -8,12 +8,12 @@ use crate::trim::{TrimDecision, TrimInput, TrimMemory};
 ///
 /// It promises the same result however its work is divided. The memory changes in two steps: when all reports are read,
 /// and when the decision is made. A run that is given up has spent nothing. Only one run of a memory may be under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TrimRun {
     stage: Stage,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     /// Reports and table are read.
     Preparing(Box<Preparation>),

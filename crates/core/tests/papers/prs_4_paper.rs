@@ -72,8 +72,11 @@ fn prs_4_1_the_partitioner_can_be_exchanged() {
     let owner =
         |name| PartitionOwner { name: OwnerName::new(name).expect("a name"), virtual_nodes: 64, weight: 100 };
     let owners = ["a", "b", "c"].map(owner);
-    let partitioners: [&dyn Partitioner; 3] =
-        [&LastTakesAll, PartitionerKind::Fixed.partitioner(), PartitionerKind::ConsistentHash.partitioner()];
+    let partitioners: [&dyn Partitioner; 3] = [
+        &LastTakesAll,
+        PartitionerKind::Fixed.partitioner().unwrap(),
+        PartitionerKind::ConsistentHash.partitioner().unwrap(),
+    ];
     let [one, three, many] = partitioners.map(|partitioner| partitioner.assign(&owners).len());
     assert_eq!((one, three), (1, 3));
     assert!(many > 100);

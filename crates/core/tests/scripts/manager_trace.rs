@@ -247,6 +247,9 @@ fn show_skip(skip: &Skip, names: &mut Aliases) -> String {
         Skip::Load { namespace, owner, why } => {
             format!("skip {}load of {owner}: {}", prefix(namespace), spaced(why))
         }
+        Skip::Trim { namespace, why } => {
+            format!("skip {}load: {}", prefix(namespace), why.as_str().replace('-', " "))
+        }
         Skip::Claim { namespace, session, range, generation, why } => {
             let session = names.of_session(*session);
             let keys = show_range(*range);

@@ -44,7 +44,11 @@ pub(crate) fn admin(verb: &str, words: &mut Words) -> Result<AdminCommand, Strin
 /// Settings of which only the unusual are said: equal slices, and nothing on its own within the time of a script.
 pub(crate) fn settings(words: &mut Words) -> Result<Settings, String> {
     let usual = Settings::default();
-    let hash = words.flag("consistent-hash");
+    let partitioner = match (words.flag("consistent-hash"), words.flag("trim")) {
+        (true, _) => PartitionerKind::ConsistentHash,
+        (_, true) => PartitionerKind::Trim,
+        _ => PartitionerKind::Fixed,
+    };
     let count = |number: u64| usize::try_from(number).map_err(|_| "too many".to_owned());
     Ok(Settings {
         lease: words.time("lease", usual.lease)?,
@@ -58,7 +62,7 @@ pub(crate) fn settings(words: &mut Words) -> Result<Settings, String> {
         max_moves: count(words.number("max-moves", 256)?)?,
         max_owners: count(words.number("max-owners", 4096)?)?,
         virtual_nodes: u32::try_from(words.number("nodes", 64)?).map_err(|_| "too many nodes")?,
-        partitioner: if hash { PartitionerKind::ConsistentHash } else { PartitionerKind::Fixed },
+        partitioner,
         load_interval: words.time("load-interval", FAR)?,
         heartbeat: words.time("heartbeat", FAR)?,
         log_span: words.time("log-span", usual.log_span)?,

@@ -18,7 +18,7 @@ fn loads_beyond_all_measure_saturate() {
         for (_, loads) in world.owners.iter_mut().filter_map(|owner| owner.report.as_mut()) {
             for load in loads {
                 load.load = u64::MAX;
-                load.hottest = Some((load.range.first(), u64::MAX));
+                load.heavy = vec![(load.range.first(), u64::MAX)];
             }
         }
         world.decide();
@@ -186,6 +186,6 @@ fn absurd_load(random: &mut Random) -> RangeLoad {
     let (one, other) = (Key(random.next()), Key(random.next()));
     let range = KeyRange::new(one.min(other), one.max(other)).expect("in order");
     let load = [0, 1, random.below(1_000_000), u64::MAX][random.below(4) as usize];
-    let hottest = (random.below(2) == 0).then_some((Key(random.next()), random.next()));
-    RangeLoad { range: if random.below(3) == 0 { KeyRange::ALL } else { range }, load, hottest }
+    let heavy = (0..random.below(4)).map(|_| (Key(random.next()), random.next())).collect();
+    RangeLoad { range: if random.below(3) == 0 { KeyRange::ALL } else { range }, load, heavy }
 }

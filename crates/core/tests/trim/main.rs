@@ -108,6 +108,18 @@ fn a_newcomer_is_filled_at_once_and_free_of_budget() {
 }
 
 #[test]
+fn a_newcomer_gets_its_part_of_the_keys_where_there_is_no_load() {
+    let mut world = World::settled(8, 2);
+    world.keys.clear();
+    world.run(4);
+    world.add(owner(99, 100));
+    let moves = world.run(4);
+    assert!(moves.iter().all(|m| m.reason == TrimReason::FeedNew), "{moves:?}");
+    let keys: u64 = moves.iter().map(|m| m.key_share_ppb).sum();
+    assert!((250_000_000..=400_000_000).contains(&keys), "{keys}");
+}
+
+#[test]
 fn a_draining_owner_is_emptied() {
     let mut world = World::settled(9, 10);
     world.owners[2].is_eligible = false;

@@ -166,10 +166,10 @@ impl World {
 
     fn range_load(&mut self, range: KeyRange) -> RangeLoad {
         let keys = self.keys_in(range);
-        let hottest = keys.iter().copied().max_by_key(|(_, load)| *load);
+        let heavy = keys.iter().copied().max_by_key(|(_, load)| *load).into_iter().collect();
         let load = keys.iter().map(|(_, load)| load).sum();
         let load = if self.is_noisy { self.random.varied(load) } else { load };
-        RangeLoad { range, load, hottest }
+        RangeLoad { range, load, heavy }
     }
 
     fn keys_in(&self, range: KeyRange) -> &[(Key, u64)] {

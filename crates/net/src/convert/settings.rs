@@ -33,6 +33,9 @@ impl From<&Settings> for v1::Settings {
             max_load_changes: count(settings.max_load_changes),
             log_span_ms: millis(settings.log_span),
             heartbeat_ms: millis(settings.heartbeat),
+            churn_budget: Some(settings.churn_budget),
+            max_ranges_per_owner: Some(settings.max_ranges_per_owner),
+            imbalance: Some(settings.imbalance),
         }
     }
 }
@@ -59,6 +62,9 @@ pub fn read_settings(wire: &v1::Settings, base: &Settings) -> Result<Settings, C
         max_load_changes: count(wire.max_load_changes, base.max_load_changes),
         log_span: millis("log_span_ms", wire.log_span_ms, base.log_span)?,
         heartbeat: millis("heartbeat_ms", wire.heartbeat_ms, base.heartbeat)?,
+        churn_budget: wire.churn_budget.unwrap_or(base.churn_budget),
+        max_ranges_per_owner: wire.max_ranges_per_owner.unwrap_or(base.max_ranges_per_owner),
+        imbalance: wire.imbalance.unwrap_or(base.imbalance),
     })
 }
 
@@ -83,5 +89,5 @@ fn read_virtual_nodes(wire: Option<u32>, base: u32) -> Converted<u32> {
     }
 }
 
-enumeration!(PartitionerKind, Partitioner, "partitioner", read_partitioner { ConsistentHash, Fixed });
+enumeration!(PartitionerKind, Partitioner, "partitioner", read_partitioner { ConsistentHash, Fixed, Trim });
 enumeration!(LoadPolicyKind, LoadPolicy, "load_policy", read_load_policy { TenPercent, Off });

@@ -123,7 +123,7 @@ pub fn write_decisions(wall_time_ms: u64, index: Index, batch: &Batch) -> Vec<v1
 fn write_decision(record: &Record, common: v1::Decision) -> v1::Decision {
     let Record::Namespace { namespace, change, reason } = record else { return common };
     let operator_words = match reason {
-        Reason::Operator(words) => Some(words.to_string()),
+        Reason::Operator(words) | Reason::Balanced(words) => Some(words.to_string()),
         _ => None,
     };
     let (namespace, reason) = (Some(namespace.to_string()), reason.as_str().to_owned());

@@ -191,5 +191,8 @@ fn settings() -> v1::Settings {
         max_load_changes: 11,
         log_span: Duration::from_millis(10_009),
         heartbeat: Duration::from_millis(11_010),
+        churn_budget: 12,
+        max_ranges_per_owner: 13,
+        imbalance: 1_014,
     })
 }

@@ -329,8 +329,8 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
     let longest = u64::try_from(limits::LONGEST_SETTING.as_millis()).expect("a year fits");
     let shortest = u64::try_from(limits::SHORTEST_LEASE.as_millis()).expect("a second fits");
     let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 10);
-    let counts = vec(any::<u32>().prop_map(|count| count as usize), 4);
-    let partitioner = prop::sample::select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed]);
+    let counts = vec(any::<u32>().prop_map(|count| count as usize), 7);
+    let partitioner = prop::sample::select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed, PartitionerKind::Trim]);
     let load_policy = prop::sample::select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
     (lengths, counts, 0..=limits::VIRTUAL_NODES, partitioner, load_policy).prop_map(
         |(lengths, counts, virtual_nodes, partitioner, load_policy)| Settings {
@@ -351,6 +351,9 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
             max_load_changes: counts[3],
             log_span: lengths[8],
             heartbeat: lengths[9],
+            churn_budget: counts[4] as u32,
+            max_ranges_per_owner: counts[5] as u32,
+            imbalance: counts[6] as u32,
         },
     )
 }

@@ -44,7 +44,7 @@ pub struct NamespaceArgs {
     pub max_owners: Option<u32>,
     /// The virtual nodes of an Owner that joins.
     pub virtual_nodes: Option<u32>,
-    /// How keys are divided: consistent-hash or fixed.
+    /// How keys are divided: consistent-hash, trim or fixed.
     pub partitioner: Option<String>,
     /// How load moves virtual nodes: ten-percent or off.
     pub load_policy: Option<String>,
@@ -52,6 +52,12 @@ pub struct NamespaceArgs {
     pub load_interval: Option<String>,
     /// How many virtual nodes may move in one round of the load policy.
     pub max_load_changes: Option<u32>,
+    /// How much Trim may move to balance load, in percent of what is usual.
+    pub churn_budget: Option<u32>,
+    /// How many ranges an Owner has on average at most, where Trim divides the keys.
+    pub max_ranges_per_owner: Option<u32>,
+    /// The imbalance at which Trim acts at once, in thousandths of a share.
+    pub imbalance: Option<u32>,
     /// How long the change log reaches back.
     pub log_span: Option<String>,
     /// How often Lookups hear from the Manager when nothing changes.
@@ -101,6 +107,9 @@ impl NamespaceArgs {
             load_policy: kind::<LoadPolicyKind, v1::LoadPolicy>("load_policy", &self.load_policy)?,
             load_interval_ms: millis("load_interval", &self.load_interval)?,
             max_load_changes: self.max_load_changes,
+            churn_budget: self.churn_budget,
+            max_ranges_per_owner: self.max_ranges_per_owner,
+            imbalance: self.imbalance,
             log_span_ms: millis("log_span", &self.log_span)?,
             heartbeat_ms: millis("heartbeat", &self.heartbeat)?,
         })

@@ -139,6 +139,7 @@ fn reason(reason: stored::Reason) -> Decoded<Reason> {
     Ok(match Kind::try_from(reason.kind) {
         Err(_) | Ok(Kind::Unspecified) => return Err(unknown),
         Ok(Kind::Operator) => Reason::Operator(reason.words.into()),
+        Ok(Kind::Balanced) => Reason::Balanced(reason.words.into()),
         Ok(Kind::Joined) => Reason::Joined,
         Ok(Kind::Left) => Reason::Left,
         Ok(Kind::HoldExpired) => Reason::HoldExpired,
@@ -226,6 +227,7 @@ fn settings(from: stored::Settings) -> Decoded<Settings> {
     let partitioner = match stored::Partitioner::try_from(from.partitioner) {
         Ok(stored::Partitioner::ConsistentHash) => PartitionerKind::ConsistentHash,
         Ok(stored::Partitioner::Fixed) => PartitionerKind::Fixed,
+        Ok(stored::Partitioner::Trim) => PartitionerKind::Trim,
         _ => {
             return Err(DecodeError::UnknownChoice { field: "partitioner", value: from.partitioner });
         }
@@ -237,6 +239,8 @@ fn settings(from: stored::Settings) -> Decoded<Settings> {
             return Err(DecodeError::UnknownChoice { field: "load_policy", value: from.load_policy });
         }
     };
+    // A store that an earlier version wrote has none of these.
+    let Settings { churn_budget, max_ranges_per_owner, imbalance, .. } = Settings::default();
     Ok(Settings {
         lease: duration(from.lease, "lease")?,
         hold: duration(from.hold, "hold")?,
@@ -255,6 +259,9 @@ fn settings(from: stored::Settings) -> Decoded<Settings> {
         max_load_changes: size(from.max_load_changes, "max_load_changes")?,
         log_span: duration(from.log_span, "log_span")?,
         heartbeat: duration(from.heartbeat, "heartbeat")?,
+        churn_budget: from.churn_budget.unwrap_or(churn_budget),
+        max_ranges_per_owner: from.max_ranges_per_owner.unwrap_or(max_ranges_per_owner),
+        imbalance: from.imbalance.unwrap_or(imbalance),
     })
 }
 

@@ -114,6 +114,9 @@ fn reason(reason: &Reason) -> stored::Reason {
         Reason::Operator(words) => {
             return stored::Reason { kind: Kind::Operator.into(), words: words.to_string() };
         }
+        Reason::Balanced(words) => {
+            return stored::Reason { kind: Kind::Balanced.into(), words: words.to_string() };
+        }
         Reason::Joined => Kind::Joined,
         Reason::Left => Kind::Left,
         Reason::HoldExpired => Kind::HoldExpired,
@@ -173,11 +176,15 @@ fn settings(from: &Settings) -> stored::Settings {
     let partitioner = match from.partitioner {
         PartitionerKind::ConsistentHash => stored::Partitioner::ConsistentHash,
         PartitionerKind::Fixed => stored::Partitioner::Fixed,
+        PartitionerKind::Trim => stored::Partitioner::Trim,
     };
     let load_policy = match from.load_policy {
         LoadPolicyKind::TenPercent => stored::LoadPolicy::TenPercent,
         LoadPolicyKind::Off => stored::LoadPolicy::Off,
     };
+    // As an earlier version would write it, where that says the same.
+    let usual = Settings::default();
+    let unless = |value: u32, usual: u32| (value != usual).then_some(value);
     stored::Settings {
         lease: some(from.lease),
         hold: some(from.hold),
@@ -196,6 +203,9 @@ fn settings(from: &Settings) -> stored::Settings {
         max_load_changes: from.max_load_changes as u64,
         log_span: some(from.log_span),
         heartbeat: some(from.heartbeat),
+        churn_budget: unless(from.churn_budget, usual.churn_budget),
+        max_ranges_per_owner: unless(from.max_ranges_per_owner, usual.max_ranges_per_owner),
+        imbalance: unless(from.imbalance, usual.imbalance),
     }
 }
 

@@ -112,6 +112,9 @@ fn settings() -> Settings {
         max_load_changes: 4,
         log_span: Duration::from_secs(300),
         heartbeat: Duration::from_secs(10),
+        churn_budget: 100,
+        max_ranges_per_owner: 64,
+        imbalance: 1_080,
     }
 }
 

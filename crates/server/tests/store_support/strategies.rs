@@ -130,15 +130,17 @@ pub fn reason() -> impl Strategy<Value = Reason> {
     prop_oneof![
         4 => select(plain),
         1 => "[ -~äß漢]{0,20}".prop_map(|words| Reason::Operator(words.as_str().into())),
+        1 => "[ -~]{0,40}".prop_map(|words| Reason::Balanced(words.as_str().into())),
     ]
 }
 
 pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
     let durations = vec(duration(), 10);
     let sizes = vec(any::<usize>(), 4);
-    let partitioner = select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed]);
+    let counts = any::<[u32; 4]>();
+    let partitioner = select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed, PartitionerKind::Trim]);
     let load_policy = select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
-    (durations, sizes, any::<u32>(), partitioner, load_policy).prop_map(|(d, n, virtual_nodes, p, l)| {
+    (durations, sizes, counts, partitioner, load_policy).prop_map(|(d, n, c, p, l)| {
         Arc::new(Settings {
             lease: d[0],
             hold: d[1],
@@ -150,13 +152,16 @@ pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
             settle: d[6],
             max_moves: n[1],
             max_owners: n[2],
-            virtual_nodes,
+            virtual_nodes: c[0],
             partitioner: p,
             load_policy: l,
             load_interval: d[7],
             max_load_changes: n[3],
             log_span: d[8],
             heartbeat: d[9],
+            churn_budget: c[1],
+            max_ranges_per_owner: c[2],
+            imbalance: c[3],
         })
     })
 }

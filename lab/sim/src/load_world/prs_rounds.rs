@@ -5,7 +5,7 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{
     HEAVY_PER_MILLE, LoadMemory, LoadPolicyKind, LoadRound, OwnerLoad, RangeLoad, VirtualNodeChange,
 };
-use centrifuge_core::partition::{Assignment, PartitionOwner, PartitionerKind, overlay};
+use centrifuge_core::partition::{Assignment, ConsistentHash, PartitionOwner, Partitioner, overlay};
 use serde::Serialize;
 
 use crate::world::rng::Rng;
@@ -87,7 +87,7 @@ impl LoadWorld {
         keys.sort_unstable();
         LoadWorld {
             keys,
-            assignment: PartitionerKind::ConsistentHash.partitioner().assign(&owners),
+            assignment: ConsistentHash.assign(&owners),
             owners,
             memory: LoadMemory::default(),
             transfers: 0,
@@ -99,7 +99,7 @@ impl LoadWorld {
     /// A minute passes: the Owners report, the policy decides, and the ranges move.
     fn round(&mut self) {
         let (owners, ranges) = self.reports();
-        let partitioner = PartitionerKind::ConsistentHash.partitioner();
+        let partitioner = &ConsistentHash;
         let round = LoadRound { owners: &owners, ranges: &ranges, partitioner, max_changes: MAX_CHANGES };
         let decision = LoadPolicyKind::TenPercent.policy().round(&mut self.memory, &round);
         if !decision.changes.is_empty() {
@@ -142,7 +142,7 @@ impl LoadWorld {
             self.transfers += u64::from(change.virtual_nodes.saturating_sub(owner.virtual_nodes));
             owner.virtual_nodes = change.virtual_nodes;
         }
-        let after = PartitionerKind::ConsistentHash.partitioner().assign(&self.owners);
+        let after = ConsistentHash.assign(&self.owners);
         for (range, _, _) in overlay(&self.assignment, &after).filter(|(_, from, to)| from != to) {
             self.moved_key_space += range.key_count();
             self.moved_keys += self.keys_of(range).len() as u64;

@@ -159,7 +159,11 @@ fn draw_settings(rng: &mut Rng, races_only: bool) -> Vec<Arc<Settings>> {
         settle: Duration::from_secs(rng.between(0, 10)),
         max_moves: rng.pick(&[1, 2, 8, 256]),
         virtual_nodes: u32::try_from(rng.between(1, 4)).expect("a small number"),
-        partitioner: rng.weighted(&[(PartitionerKind::ConsistentHash, 3), (PartitionerKind::Fixed, 1)]),
+        partitioner: rng.weighted(&[
+            (PartitionerKind::ConsistentHash, 2),
+            (PartitionerKind::Trim, 2),
+            (PartitionerKind::Fixed, 1),
+        ]),
         load_policy: rng.pick(&[LoadPolicyKind::TenPercent, LoadPolicyKind::Off]),
         load_interval: Duration::from_secs(rng.between(20, 60)),
         log_span: Duration::from_secs(rng.pick(&[20, 120, 300])),

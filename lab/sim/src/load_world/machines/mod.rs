@@ -45,8 +45,6 @@ const LAST_COPY: u64 = 200 * MILLISECOND;
 const MEASURE_AFTER: u64 = REPORT_INTERVAL - SECOND;
 /// Load is told in requests per this many seconds.
 const PER_SECONDS: u128 = 1_000;
-/// A key is named only if one part in so many of its range's load is its own.
-const MIN_SHARE: u64 = 8;
 
 /// How the product is set up.
 #[derive(Clone, Copy, Debug)]
@@ -368,8 +366,7 @@ fn range_load(counted: Counted, elapsed: u64) -> RangeLoad {
         let rate = u128::from(count) * PER_SECONDS * u128::from(SECOND) / u128::from(elapsed.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX)
     };
-    let is_evident = |(_, count): &&(_, u64)| count.saturating_mul(MIN_SHARE) >= counted.count;
-    let hottest = counted.heavy.iter().filter(is_evident).max_by_key(|(_, count)| *count);
-    let hottest = hottest.map(|(key, count)| (*key, rate(*count)));
-    RangeLoad { range: counted.range, load: rate(counted.count), hottest }
+    let mut heavy: Vec<_> = counted.heavy.iter().map(|(key, count)| (*key, rate(*count))).collect();
+    heavy.sort_unstable();
+    RangeLoad { range: counted.range, load: rate(counted.count), heavy }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use centrifuge_core::id::{ManagerId, Namespace, Term};
+use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, Term};
 use centrifuge_core::owner::{OwnerConfig, OwnerMachine, TransferId};
 use centrifuge_core::random::Random;
 use centrifuge_core::range_map::RangeMap;
@@ -40,6 +40,7 @@ impl OwnerNode {
             weight: member.weight,
             migrates: true,
             credential: None,
+            load_dimension: LoadDimension::default(),
         };
         OwnerNode {
             machine: OwnerMachine::new(config, random),

@@ -330,7 +330,11 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
     let shortest = u64::try_from(limits::SHORTEST_LEASE.as_millis()).expect("a second fits");
     let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 10);
     let counts = vec(any::<u32>().prop_map(|count| count as usize), 7);
-    let partitioner = prop::sample::select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed, PartitionerKind::Trim]);
+    let partitioner = prop::sample::select(vec![
+        PartitionerKind::ConsistentHash,
+        PartitionerKind::Fixed,
+        PartitionerKind::Trim,
+    ]);
     let load_policy = prop::sample::select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
     (lengths, counts, 0..=limits::VIRTUAL_NODES, partitioner, load_policy).prop_map(
         |(lengths, counts, virtual_nodes, partitioner, load_policy)| Settings {

@@ -138,7 +138,8 @@ pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
     let durations = vec(duration(), 10);
     let sizes = vec(any::<usize>(), 4);
     let counts = any::<[u32; 4]>();
-    let partitioner = select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed, PartitionerKind::Trim]);
+    let partitioner =
+        select(vec![PartitionerKind::ConsistentHash, PartitionerKind::Fixed, PartitionerKind::Trim]);
     let load_policy = select(vec![LoadPolicyKind::TenPercent, LoadPolicyKind::Off]);
     (durations, sizes, counts, partitioner, load_policy).prop_map(|(d, n, c, p, l)| {
         Arc::new(Settings {

@@ -26,6 +26,9 @@ fn requests(golden: &mut Golden) {
     check_wire(golden, "admin-list-namespaces", &v1::ListNamespacesRequest { namespace: Some(namespace()) });
     let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(settings()) };
     check_wire(golden, "admin-create-namespace", &create);
+    let trim = v1::Settings { partitioner: Some(v1::Partitioner::Trim.into()), ..settings_of_trim() };
+    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(trim) };
+    check_wire(golden, "admin-create-namespace-trim", &create);
     let few = v1::Settings { lease_ms: Some(0), partitioner: Some(2), ..Default::default() };
     let configure = v1::ConfigureNamespaceRequest {
         namespace: namespace(),
@@ -171,8 +174,13 @@ fn range() -> v1::KeyRange {
     v1::KeyRange { first: 0x10, last: u64::MAX }
 }
 
-/// Every field set, none to its default.
+/// Every field set that the first version has, none to its default.
 fn settings() -> v1::Settings {
+    v1::Settings { churn_budget: None, max_ranges_per_owner: None, imbalance: None, ..settings_of_trim() }
+}
+
+/// Every field set, none to its default.
+fn settings_of_trim() -> v1::Settings {
     v1::Settings::from(&Settings {
         lease: Duration::from_millis(30_001),
         hold: Duration::from_millis(33_002),

@@ -105,7 +105,7 @@ pub(crate) fn real(workspace: &Workspace) -> Result<()> {
         REAL.iter().map(|(name, how)| task(name, "debug/centrifuge-chaos", &format!("chaos {how}")));
     let mut tasks = vec![task("check", "release/centrifuge-sim", "check")];
     tasks.extend(campaigns);
-    together::run(tasks, 3)
+    together::run(tasks, 4)
 }
 
 /// Runs every step up to the first that fails, and prints how long each took.

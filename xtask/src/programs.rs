@@ -7,7 +7,7 @@ use crate::together::{self, Task};
 use crate::workspace::{Result, Workspace};
 
 /// How many test programs run at once. More would make them wait for the processor instead of each other.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 
 /// Test programs whose tests wait for leases to end and hardly compute, and how many of their tests run at once.
 const WAITING: &[(&str, &str)] =

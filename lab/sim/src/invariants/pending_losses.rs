@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use centrifuge_core::id::Generation;
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::lookup::{LookupAction, LossReason};
+use centrifuge_core::lookup::{LookupAction, LossReason, Row};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::Position;
+use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
 
 use super::{At, Facts, Ledger, Seen, TrueTime, Verdict, later, slot};
@@ -32,7 +33,7 @@ pub struct PendingLosses {
 /// What one Lookup has told its application, and what it still has to.
 #[derive(Debug, Default)]
 struct Listening {
-    /// When it had its first table.
+    /// When it had its first table with a lease.
     since: Option<TrueTime>,
     /// It has declared everything lost, and has not been in contact since.
     out_of_contact: bool,
@@ -158,7 +159,9 @@ impl PendingLosses {
     /// A Lookup took a step, and perhaps raised losses.
     pub fn hear_step(&mut self, seen: &Seen<'_>, facts: At) {
         let Seen::LookupStepped { node, machine, clock, actions } = *seen else { return };
-        if machine.position().is_some() {
+        // In a table without leases nothing is known that could be lost.
+        let has_leases = |rows: &RangeMap<Row>| rows.values().any(|row| row.generation > Generation::ZERO);
+        if machine.table().is_some_and(has_leases) {
             self.note_table(facts.now, node);
         }
         for action in actions {
@@ -171,7 +174,7 @@ impl PendingLosses {
         }
     }
 
-    /// A Lookup has a table.
+    /// A Lookup has a table with a lease.
     pub fn note_table(&mut self, now: TrueTime, node: usize) {
         slot(&mut self.listeners, node).since.get_or_insert(now);
     }

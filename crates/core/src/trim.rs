@@ -32,6 +32,10 @@ pub use budget::{Bucket, TrimTokens};
 pub use memory::TrimMemory;
 pub use run::TrimRun;
 
+/// How much of a decision a Manager makes at once, for [`TrimRun::advance`]: a few milliseconds. Whatever has arrived meanwhile is
+/// answered before it goes on.
+pub const WORK_AT_ONCE: u64 = 20_000;
+
 /// What operators set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TrimSettings {

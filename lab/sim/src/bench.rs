@@ -4,6 +4,7 @@ pub mod isolation;
 pub mod joins;
 mod leader;
 pub mod report;
+pub mod trim;
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -170,6 +170,12 @@ enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// How long the largest decision of Trim takes, and its longest slice.
+    Trim {
+        /// Print one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// What it costs a leader when many Owners join under new names.
     Joins {
         /// How many.
@@ -205,6 +211,7 @@ fn measure(what: Bench) {
         Bench::Partition { json } => bench::partition(json),
         Bench::Report { json, kind } => bench::report::run(json, kind.as_deref()),
         Bench::Isolation { pieces, json } => bench::isolation::run(json, pieces),
+        Bench::Trim { json } => bench::trim::run(json),
         Bench::Joins { owners, json } => bench::joins::run(json, owners),
     }
 }

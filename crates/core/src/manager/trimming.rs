@@ -13,16 +13,13 @@ use crate::settings::Settings;
 use crate::table::Entry;
 use crate::trim::{
     Bucket, TrimDecision, TrimInput, TrimMemory, TrimMove, TrimOwner, TrimRange, TrimReport, TrimRun,
-    TrimSettings, TrimSummary,
+    TrimSettings, TrimSummary, WORK_AT_ONCE,
 };
 
 use super::decide::Decision;
 use super::desired::may_have_keys;
 use super::event::Skip;
 use super::namespace_runtime::RuntimeTimer;
-
-/// How much of a decision is made at once: a few milliseconds. Whatever has arrived meanwhile is answered before it goes on.
-const WORK_AT_ONCE: u64 = 20_000;
 
 /// What a leader keeps of Trim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

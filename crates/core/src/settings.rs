@@ -74,7 +74,7 @@ impl Default for Settings {
             max_load_changes: 4,
             churn_budget: 100,
             max_ranges_per_owner: 64,
-            imbalance: 1_080,
+            imbalance: 1_050,
             log_span: Duration::from_secs(300),
             heartbeat: Duration::from_secs(30),
         }

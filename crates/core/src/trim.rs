@@ -56,7 +56,7 @@ impl Default for TrimSettings {
         TrimSettings {
             churn_percent: 100,
             max_ranges_per_owner: 64,
-            imbalance_permille: 1_080,
+            imbalance_permille: 1_050,
             max_moves: 256,
             renewal: Duration::from_secs(15),
         }
@@ -85,6 +85,8 @@ pub struct TrimReport<'a> {
     pub at: Instant,
     /// The load of the ranges that it holds, in requests per 1,000 s. What others hold is ignored.
     pub loads: &'a [RangeLoad],
+    /// Over how long it was counted; zero: about a renewal. The shorter, the less it says about load that has not changed.
+    pub span: Duration,
 }
 
 /// One range of the table.

@@ -399,12 +399,9 @@ async fn call(on_change: OnChange, mut changes: Changes) {
 
 async fn tell_load(shared: Arc<Shared>, events: mpsc::Sender<OwnerEvent>) {
     loop {
-        tokio::time::sleep(shared.until_measurement().max(SHORTEST_MEASUREMENT)).await;
-        if !shared.until_measurement().is_zero() {
-            // A report was sent meanwhile.
-            continue;
-        }
-        if events.send(OwnerEvent::Load(shared.measure())).await.is_err() {
+        tokio::time::sleep(shared.until_glance().max(SHORTEST_MEASUREMENT)).await;
+        let Some(measured) = shared.measure() else { continue };
+        if events.send(OwnerEvent::Load(measured)).await.is_err() {
             return;
         }
     }

@@ -87,7 +87,11 @@ impl Decision<'_> {
                 report: self.runtime.conversations.open.get(session).and_then(|conversation| {
                     let report = conversation.report.as_deref()?;
                     let report = Some(report).filter(|report| report.load_dimension == dimension)?;
-                    Some(TrimReport { at: conversation.reported.0, loads: &report.loads })
+                    Some(TrimReport {
+                        at: conversation.reported.0,
+                        loads: &report.loads,
+                        span: report.load_span,
+                    })
                 }),
             })
             .collect();

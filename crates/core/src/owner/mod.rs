@@ -17,7 +17,7 @@ use crate::id::{
 };
 use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
-use crate::load::RangeLoad;
+use crate::load::LoadMeasurement;
 use crate::machine::{Machine, Output};
 use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, RefusedReason, Release};
 use crate::random::Random;
@@ -89,7 +89,7 @@ pub struct OwnerMachine {
     round_trip: RoundTrip,
     released: Pending<Release>,
     refused: Pending<Refusal>,
-    loads: Vec<RangeLoad>,
+    load: LoadMeasurement,
     draining: Pending<()>,
     drained: bool,
     /// An operator does not want this process any more.
@@ -168,7 +168,7 @@ impl OwnerMachine {
             round_trip: RoundTrip::assumed(),
             released: Pending::default(),
             refused: Pending::default(),
-            loads: Vec::new(),
+            load: LoadMeasurement::default(),
             draining: Pending::default(),
             drained: false,
             evicted: false,
@@ -479,7 +479,13 @@ impl Machine for OwnerMachine {
             OwnerEvent::ImportReady { range, source, term } => {
                 self.on_import_ready(now, (range, source, term), &mut out);
             }
-            OwnerEvent::Load(loads) => self.loads = loads,
+            OwnerEvent::Load(measured) => {
+                let is_urgent = measured.is_urgent;
+                self.load = measured;
+                if is_urgent {
+                    self.tell(now, &mut out);
+                }
+            }
             OwnerEvent::Weight(weight) => {
                 self.config.weight = weight;
                 self.tell(now, &mut out);

@@ -10,11 +10,11 @@ use crate::trim::board::{Board, part_of};
 const BIG_KEY_PERMILLE: u64 = 1_020;
 
 /// The thresholds of `imbalance_permille` = 1080, as permille above the goal.
-const DEFAULT_IMBALANCE: u64 = 80;
-const START_SLOW: u64 = 50;
-const START_FAST: u64 = 80;
-const STOP: u64 = 25;
-const FILL: u64 = 10;
+const DEFAULT_IMBALANCE: u64 = 50;
+const START_SLOW: u64 = 30;
+const START_FAST: u64 = 50;
+const STOP: u64 = 15;
+const FILL: u64 = 5;
 
 /// Ratios of load to goal, in permille, between which Trim acts. The gaps keep it from acting twice for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

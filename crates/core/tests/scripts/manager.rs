@@ -319,6 +319,7 @@ impl ManagerStage {
             imports: Vec::new(),
             loads: Vec::new(),
             load_dimension: Default::default(),
+            load_span: Duration::ZERO,
             weight: 100,
             draining: false,
             leaving: false,

@@ -41,6 +41,7 @@ pub(super) fn check(golden: &mut Golden) {
     down(golden, "owner-assign-with-warrants", ManagerToOwner::Assign(assign_with_warrants()));
     up(golden, "owner-report-of-a-move", OwnerToManager::Report(report_of_a_move()));
     up(golden, "owner-report-of-heavy-keys", OwnerToManager::Report(report_of_heavy_keys()));
+    up(golden, "owner-report-at-once", OwnerToManager::Report(report_at_once()));
     down(golden, "owner-assign-that-repeats", ManagerToOwner::Assign(assign_that_repeats()));
 }
 
@@ -111,6 +112,7 @@ fn report() -> Report {
         imports: Vec::new(),
         loads: vec![load(0, vec![(Key(7), 900)]), load(10, Vec::new())],
         load_dimension: LoadDimension::default(),
+        load_span: Duration::ZERO,
         weight: 150,
         draining: true,
         leaving: true,
@@ -151,6 +153,11 @@ fn report_of_heavy_keys() -> Report {
     report.loads[0].heavy = vec![(Key(3), 40), (Key(7), 900), (Key(9), 60)];
     report.load_dimension = LoadDimension::new("cpu-ms").expect("a name");
     report
+}
+
+/// What an Owner says when its load has shifted.
+fn report_at_once() -> Report {
+    Report { load_span: Duration::from_millis(2_500), ..report_of_heavy_keys() }
 }
 
 fn assign_that_repeats() -> Assign {

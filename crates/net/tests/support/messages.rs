@@ -102,12 +102,12 @@ fn hello() -> impl Strategy<Value = Hello> {
 fn report() -> impl Strategy<Value = Report> {
     let names = (namespace(), session(), nonce(), seq(), any_seq(), any_seq());
     let lists = (held(), vec(release(), 0..4), vec(refusal(), 0..4), vec(load(), 0..6));
-    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>(), load_dimension());
+    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>(), load_dimension(), any::<u64>());
     (names, lists, wishes).prop_map(
         |(
             (namespace, session, conversation, seq, heard, applied),
             (held, released, refused, loads),
-            (age, weight, draining, leaving, load_dimension),
+            (age, weight, draining, leaving, load_dimension, span),
         )| Report {
             namespace,
             session,
@@ -122,6 +122,7 @@ fn report() -> impl Strategy<Value = Report> {
             imports: Vec::new(),
             loads,
             load_dimension,
+            load_span: Duration::from_nanos(span),
             weight,
             draining,
             leaving,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::RangeLoad;
+use centrifuge_core::load::{LoadMeasurement, RangeLoad};
 use centrifuge_core::owner::{Grant, OwnerEvent, TransferId};
 use centrifuge_core::range_map::RangeMap;
 
@@ -324,7 +324,11 @@ impl World {
             let rng = &mut self.rng;
             let load = |(range, _)| RangeLoad { range, load: rng.spread(1, 1_000), heavy: Vec::new() };
             let loads = process.machine.leases().iter().map(load).collect();
-            self.feed_owner(owner, OwnerEvent::Load(loads));
+            let is_urgent = rng.chance(250);
+            self.feed_owner(
+                owner,
+                OwnerEvent::Load(LoadMeasurement { loads, is_urgent, ..Default::default() }),
+            );
         }
     }
 }

@@ -112,6 +112,16 @@ pub enum RouterError<E> {
         /// How often it was tried.
         attempts: u32,
     },
+    /// The namespace is not of the kind that the Lookup is built for: another one has its name now.
+    #[error(
+        "the namespace {namespace} is not of the kind that this caller is built for: name another, or build the Lookup for this one"
+    )]
+    WrongKind {
+        /// The namespace.
+        namespace: String,
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// Nobody owned the key for as long as there was patience.
     #[error("the key has no owner after {attempts} attempts: {why}")]
     NoOwner {
@@ -239,6 +249,9 @@ impl Router {
             Reach::Leader => error,
             Reach::UnknownNamespace => {
                 RouterError::UnknownNamespace { namespace: lookup.namespace().to_string(), attempts }
+            }
+            Reach::WrongKind => {
+                RouterError::WrongKind { namespace: lookup.namespace().to_string(), attempts }
             }
             Reach::NoLeader => {
                 let last = match error {

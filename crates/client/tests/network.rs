@@ -362,7 +362,8 @@ async fn a_connection_that_died_in_silence_is_replaced_before_a_lease_is_over() 
         settle_ms: Some(50),
         ..v1::Settings::default()
     };
-    let request = v1::CreateNamespaceRequest { namespace: "calm".to_owned(), settings: Some(settings) };
+    let request =
+        v1::CreateNamespaceRequest { namespace: "calm".to_owned(), settings: Some(settings), kind: None };
     let address = manager.grpc_addr().to_string().as_str().into();
     Dialer::new().admin(&address).expect("an address").create_namespace(request).await.expect("created");
     let relay = Relay::to(manager.grpc_addr()).await;

@@ -21,6 +21,16 @@ impl Key {
         Key(xxh3_64(bytes))
     }
 
+    /// The key of an application key that keeps its place among others: its first eight bytes, big endian, with zeros in the place of those that
+    /// it does not have.
+    #[must_use]
+    pub fn in_order(bytes: &[u8]) -> Key {
+        let mut first = [0; 8];
+        let len = bytes.len().min(first.len());
+        first[..len].copy_from_slice(&bytes[..len]);
+        Key(u64::from_be_bytes(first))
+    }
+
     /// The key after this one, if there is one.
     #[must_use]
     pub fn next(self) -> Option<Key> {

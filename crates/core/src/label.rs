@@ -6,6 +6,7 @@ use std::str::FromStr;
 use crate::load::LoadPolicyKind;
 use crate::lookup::LossReason;
 use crate::manager::{AdminCommand, AdminError, ClaimSkip, MessageSkip, RoleName, Skip};
+use crate::namespace_kind::{KeyKind, Mode};
 use crate::partition::PartitionerKind;
 use crate::record::{Change, Reason, Record};
 use crate::trim::{Bucket, TrimReason, TrimSkip};
@@ -70,6 +71,16 @@ parsed_labels!(LoadPolicyKind {
     Off => "off",
 });
 
+parsed_labels!(KeyKind {
+    Hashed => "hashed",
+    Ordered => "ordered",
+});
+
+parsed_labels!(Mode {
+    Exclusive => "exclusive",
+    Affinity => "affinity",
+});
+
 labels!(TrimReason {
     TrimReason::Unowned => "unowned",
     TrimReason::Draining => "draining",
@@ -108,6 +119,7 @@ labels!(LossReason {
     LossReason::StateBeganAnew => "state-began-anew",
     LossReason::Unowned => "unowned",
     LossReason::OutOfContact => "out-of-contact",
+    LossReason::NamespaceReplaced => "namespace-replaced",
     LossReason::Missed => "missed",
 });
 
@@ -168,6 +180,7 @@ labels!(MessageSkip {
     MessageSkip::NotItsLease => "not-its-lease",
     MessageSkip::FromTheFuture => "from-the-future",
     MessageSkip::UnknownNamespace => "unknown-namespace",
+    MessageSkip::WrongKind => "wrong-kind",
     MessageSkip::CounterAtEnd => "counter-at-end",
     MessageSkip::StaleTerm => "stale-term",
 });

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod manager;
 pub mod manager_state;
 pub mod message;
+pub mod namespace_kind;
 pub mod owner;
 pub mod partition;
 pub mod random;

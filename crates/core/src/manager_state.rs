@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
+use crate::namespace_kind::NamespaceKind;
 use crate::range_map::RangeMap;
 use crate::record::{Batch, Change, Record, SessionInfo};
 use crate::settings::Settings;
@@ -37,6 +38,9 @@ pub struct NamespaceState {
     pub log: Nonce,
     /// The log's end.
     pub lsn: Lsn,
+    /// What it is, for as long as it exists.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub kind: NamespaceKind,
     /// The settings in force.
     pub settings: Arc<Settings>,
     /// The longest hold that a lease granted under earlier settings may still have; at least the settings' own.
@@ -96,9 +100,9 @@ impl ManagerState {
     /// Applies one change without moving the change log; what Lookups see change is returned.
     pub fn apply_change(&mut self, namespace: &Namespace, change: &Change) -> Vec<PublishedEntry> {
         match change {
-            Change::Created { settings, log, floor } => {
+            Change::Created { kind, settings, log, floor } => {
                 let last = self.removed.remove(namespace).unwrap_or_default().max(*floor);
-                let mut stored = NamespaceState::new(settings.clone(), *log, last);
+                let mut stored = NamespaceState::new(kind.clone(), settings.clone(), *log, last);
                 let unclaimed = Entry { generation: *floor, state_since: *floor, ..Entry::default() };
                 stored.table.set(KeyRange::ALL, unclaimed);
                 self.namespaces.insert(namespace.clone(), stored);
@@ -121,8 +125,14 @@ impl ManagerState {
 impl NamespaceState {
     /// A namespace with no Owner, whose generations start above `floor`.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, log: Nonce, floor: Generation) -> NamespaceState {
+    pub fn new(
+        kind: NamespaceKind,
+        settings: Arc<Settings>,
+        log: Nonce,
+        floor: Generation,
+    ) -> NamespaceState {
         NamespaceState {
+            kind,
             log,
             lsn: Lsn::ZERO,
             longest_hold: settings.hold,

@@ -8,6 +8,7 @@ use crate::id::{
 };
 use crate::key::KeyRange;
 use crate::load::RangeLoad;
+use crate::namespace_kind::{ExpectedKind, KindMismatch, NamespaceKind};
 use crate::table::PublishedEntry;
 
 /// What an Owner sends to a Manager.
@@ -46,6 +47,9 @@ pub struct Hello {
     pub age: Duration,
     /// The highest term the Owner has seen.
     pub term: Term,
+    /// The kind of namespace that the Owner is built for.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub expects: ExpectedKind,
 }
 
 /// The Owner's complete view: what it holds, gave up and refused, how loaded it is, and what it wants.
@@ -209,6 +213,9 @@ pub struct Welcome {
     pub conversation: Nonce,
     /// The Manager's term.
     pub term: Term,
+    /// What the namespace is: for the whole conversation.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub kind: NamespaceKind,
 }
 
 /// A Manager's refusal of a hello.
@@ -239,6 +246,27 @@ pub enum RefusedReason {
     TooManyOwners,
     /// The hello carries a term that this leader has not reached: it is deposed and does not know yet.
     StaleTerm,
+    /// The namespace makes keys in the other way: use the one that the Owner is built for, or build it for this one.
+    WrongKeys,
+    /// The namespace is of the other mode: use the one that the Owner is built for, or build it for this one.
+    WrongMode,
+}
+
+impl RefusedReason {
+    /// Whether asking again is of no use, however long the process lives.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, RefusedReason::Evicted | RefusedReason::WrongKeys | RefusedReason::WrongMode)
+    }
+}
+
+impl From<KindMismatch> for RefusedReason {
+    fn from(mismatch: KindMismatch) -> RefusedReason {
+        match mismatch {
+            KindMismatch::Keys => RefusedReason::WrongKeys,
+            KindMismatch::Mode => RefusedReason::WrongMode,
+        }
+    }
 }
 
 /// The complete set of leases an Owner should hold now.
@@ -368,6 +396,9 @@ pub struct LookupRequest {
     pub position: Option<Position>,
     /// The highest term the Lookup has seen.
     pub term: Term,
+    /// The kind of namespace that the Lookup is built for.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub expects: ExpectedKind,
 }
 
 /// A place in one life of a change log.
@@ -400,6 +431,17 @@ pub enum ManagerToLookup {
         /// The request that is answered.
         echo: Seq,
     },
+    /// The namespace is not of the kind that the Lookup is built for.
+    WrongKind {
+        /// The Manager's term.
+        term: Term,
+        /// The Lookup.
+        lookup: Nonce,
+        /// The request that is answered.
+        echo: Seq,
+        /// In what it is not.
+        why: KindMismatch,
+    },
 }
 
 /// Table news for one Lookup; the body is shared by all who get the same.
@@ -416,6 +458,9 @@ pub struct Update {
     pub echo: Seq,
     /// Which log the positions are of.
     pub log: Nonce,
+    /// What the namespace is.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub kind: NamespaceKind,
     /// The news.
     pub body: UpdateBody,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Term, Url};
 use crate::key::KeyRange;
+use crate::namespace_kind::NamespaceKind;
 use crate::settings::Settings;
 
 /// One transaction: applied whole or not at all. Its term and index identify it.
@@ -44,6 +45,8 @@ pub enum Record {
 pub enum Change {
     /// The namespace exists.
     Created {
+        /// What it is, for as long as it exists. No other change has it.
+        kind: NamespaceKind,
         /// Its settings.
         settings: Arc<Settings>,
         /// The identity of its change log.

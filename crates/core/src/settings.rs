@@ -220,6 +220,8 @@ pub enum SettingsError {
     },
     /// All Owners together would have too many virtual nodes.
     TableTooLarge,
+    /// Ordered keys would be divided by a hash.
+    OrderedByHash,
     /// A Lookup's interval is zero.
     ZeroInterval,
     /// The contact timeout is not above leader lease, election and two polls.
@@ -245,6 +247,10 @@ impl fmt::Display for SettingsError {
             }
             SettingsError::HoldTooShort => {
                 "hold must exceed lease by the drift bound (65/60 unless set): lengthen hold or shorten lease"
+            }
+            SettingsError::OrderedByHash => {
+                "partitioner must not be consistent-hash with ordered keys: it gives each Owner a share of all numbers of 64 bits, and the \
+                 keys of an application lie close together among them; use trim, which divides by load"
             }
             SettingsError::ZeroInterval => "poll and silence must not be zero",
             SettingsError::ContactTooShort => {

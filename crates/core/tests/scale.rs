@@ -39,6 +39,7 @@ fn whoever_leaves_with_more_leases_than_a_report_can_release_says_so_in_one_that
         load_dimension: Default::default(),
         migrates: true,
         credential: None,
+        expects: Default::default(),
     };
     let mut owner = OwnerMachine::new(config, Random::from_number(1));
     owner.on_event(at(0), OwnerEvent::Start);
@@ -48,7 +49,14 @@ fn whoever_leaves_with_more_leases_than_a_report_can_release_says_so_in_one_that
         let actions = owner.on_event(at(1), event).actions;
         actions.into_iter().find_map(report_of)
     };
-    let welcome = Welcome { namespace: namespace.clone(), session, number: 1, conversation, term: Term(1) };
+    let welcome = Welcome {
+        namespace: namespace.clone(),
+        session,
+        number: 1,
+        conversation,
+        term: Term(1),
+        kind: Default::default(),
+    };
     say(&mut owner, ManagerToOwner::Welcome(welcome)).expect("a report");
     let leases = Settings::MOST_MOVES as u64 + 4_000;
     let grant = |number: u64| LeaseOrder {
@@ -212,7 +220,8 @@ fn with_one_lease() -> Leading {
     let mut group = stored_pool_of(1, &[(KeyRange::ALL, 0)]);
     let record = |change| Record::Namespace { namespace: other(), change, reason: Reason::Joined };
     let settings = Arc::new(Settings::default());
-    let created = Change::Created { settings, log: Nonce(8), floor: Generation::ZERO };
+    let created =
+        Change::Created { kind: Default::default(), settings, log: Nonce(8), floor: Generation::ZERO };
     group.apply(&Batch { term: Term(1), records: vec![record(created)] });
     let mut leader = Leading::with(group);
     leader.pass_until(at(20));
@@ -298,6 +307,7 @@ impl Leading {
             formerly: None,
             age: Duration::ZERO,
             term: Term::ZERO,
+            expects: Default::default(),
         };
         self.feed(now, Some(from_owner(OwnerToManager::Hello(change(hello)))));
     }
@@ -433,7 +443,8 @@ fn stored_pool() -> ManagerState {
 
 fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> ManagerState {
     let settings = Arc::new(Settings::default());
-    let mut changes = vec![Change::Created { settings, log: Nonce(7), floor: Generation::ZERO }];
+    let mut changes =
+        vec![Change::Created { kind: Default::default(), settings, log: Nonce(7), floor: Generation::ZERO }];
     for number in 0..owners {
         let info = SessionInfo {
             name: name(number),

@@ -9,6 +9,7 @@ mod admin;
 mod error;
 mod field;
 mod flease;
+mod kind;
 mod lookup;
 mod news;
 mod owner;

@@ -13,6 +13,7 @@ use centrifuge_core::manager::{AdminCommand, AdminError};
 use centrifuge_core::message::{
     LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager, Update, UpdateBody,
 };
+use centrifuge_core::namespace_kind::NamespaceKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_core::settings::{Settings, SettingsError};
 use centrifuge_net::convert::{
@@ -250,7 +251,7 @@ fn ranges_that_overlap_and_ages_from_the_future_are_refused() {
 
     let entries = vec![v1::TableEntry { generation: 5, state_since: 6, ..Default::default() }];
     let body = Some(v1::news::Body::Snapshot(v1::Snapshot { lsn: 1, owners: Vec::new(), entries }));
-    let news = v1::News { namespace: "chat".to_owned(), term: 1, log: nonce(4), body };
+    let news = v1::News { namespace: "chat".to_owned(), term: 1, log: nonce(4), body, kind: None };
     let update = v1::Update { lookup: nonce(5), echo: 1, news: news.encode_to_vec().into() };
     let reply = v1::WatchReply { kind: Some(v1::watch_reply::Kind::Update(update)) };
     let refused = ManagerToLookup::try_from(reply).expect_err("state from the future");
@@ -418,7 +419,7 @@ fn managers_that_talk_nonsense_are_refused() {
     let entries = vec![v1::TableEntry { owner: 2, ..Default::default() }];
     let owners = vec![v1::PublishedOwner { session: nonce(3), url: String::new() }];
     let body = Some(v1::news::Body::Snapshot(v1::Snapshot { lsn: 1, owners, entries }));
-    let news = v1::News { namespace: "chat".to_owned(), term: 1, log: nonce(4), body };
+    let news = v1::News { namespace: "chat".to_owned(), term: 1, log: nonce(4), body, kind: None };
     let update = v1::Update { lookup: nonce(5), echo: 1, news: news.encode_to_vec().into() };
     let reply = v1::WatchReply { kind: Some(v1::watch_reply::Kind::Update(update)) };
     let error = ManagerToLookup::try_from(reply).expect_err("an owner that is not listed");
@@ -433,6 +434,7 @@ fn news_for(lookup: u128, body: &UpdateBody) -> ManagerToLookup {
         term: Term(7),
         echo: Seq(1),
         log: Nonce(9),
+        kind: NamespaceKind::default(),
         body: body.clone(),
     })
 }
@@ -497,7 +499,7 @@ fn a_range_of_a_large_snapshot_takes_at_most_32_bytes() {
 
 #[test]
 fn absent_settings_stay_as_they_are() {
-    let request = v1::CreateNamespaceRequest { namespace: "chat".to_owned(), settings: None };
+    let request = v1::CreateNamespaceRequest { namespace: "chat".to_owned(), settings: None, kind: None };
     let Ok(AdminCommand::Create { settings, .. }) = AdminCommand::try_from(request) else {
         panic!("a request without settings is allowed")
     };
@@ -509,8 +511,11 @@ fn absent_settings_stay_as_they_are() {
         namespace: "chat".to_owned(),
         settings: Some(changed),
         expected: None,
+        kind: None,
     };
-    let command = |request| match convert::configure_command(request, |_| Some(Arc::new(in_force.clone()))) {
+    let command = |request| match convert::configure_command(request, |_| {
+        Some((NamespaceKind::default(), Arc::new(in_force.clone())))
+    }) {
         Ok(AdminCommand::Configure { settings, expected: Some(expected), .. }) => (settings, expected),
         other => panic!("a well-formed request, not {other:?}"),
     };
@@ -527,7 +532,8 @@ fn absent_settings_stay_as_they_are() {
 #[test]
 fn absurd_wishes_of_operators_are_refused() {
     let settings = |settings: v1::Settings| {
-        let request = v1::CreateNamespaceRequest { namespace: "chat".to_owned(), settings: Some(settings) };
+        let request =
+            v1::CreateNamespaceRequest { namespace: "chat".to_owned(), settings: Some(settings), kind: None };
         AdminCommand::try_from(request).expect_err("absurd settings").to_string()
     };
     assert_eq!(

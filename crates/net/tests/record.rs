@@ -187,7 +187,7 @@ fn a_recording_is_flushed_every_second_and_at_its_end() {
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_machine() {
     let flushes = Arc::new(AtomicUsize::new(0));
-    let recorder = steps_into(Sink { flushes: Arc::clone(&flushes), writes_left: 200 }, 100);
+    let recorder = steps_into(Sink { flushes: Arc::clone(&flushes), writes_left: 300 }, 100);
     let so_far = flushes.load(Ordering::Relaxed);
     drop(recorder);
     assert_eq!(flushes.load(Ordering::Relaxed), so_far, "nothing is written after a failure");

@@ -89,9 +89,7 @@ impl ManagerHost {
                     info!(suppressed, "a Lookup's stream ended because it reads too slowly; it can resume");
                 }
             }
-            Sent::Queued if matches!(message, ManagerToLookup::UnknownNamespace { .. }) => {
-                lookups.end(to, None)
-            }
+            Sent::Queued if ends_watch(message) => lookups.end(to, None),
             Sent::Queued | Sent::Gone => {}
         }
     }
@@ -237,4 +235,9 @@ impl Host<ManagerMachine> for ManagerHost {
             self.shared.replies.answer(request, result);
         }
     }
+}
+
+/// Whether nothing follows a message on its watch: the Lookup can only ask again, or not at all.
+fn ends_watch(message: &ManagerToLookup) -> bool {
+    matches!(message, ManagerToLookup::UnknownNamespace { .. } | ManagerToLookup::WrongKind { .. })
 }

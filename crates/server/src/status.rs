@@ -50,6 +50,12 @@ pub(crate) struct StoreStatus {
 pub(crate) struct NamespaceStatus {
     /// Its name.
     pub name: String,
+    /// How application keys become keys: `hashed` or `ordered`.
+    pub keys: &'static str,
+    /// What all of them begin with, if they are ordered; with escapes.
+    pub key_prefix: Option<String>,
+    /// What leases promise: `exclusive` or `affinity`.
+    pub mode: &'static str,
     /// Live Owners.
     pub owners: usize,
     /// Lookups that asked lately.
@@ -123,6 +129,9 @@ fn namespaces(shared: &Shared) -> Vec<NamespaceStatus> {
 fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOverview) -> NamespaceStatus {
     NamespaceStatus {
         name: name.to_string(),
+        keys: stored.kind.keys.kind().as_str(),
+        key_prefix: stored.kind.keys.prefix().map(ToString::to_string),
+        mode: stored.kind.mode.as_str(),
         owners: stored.sessions.len(),
         lookups: overview.lookups,
         ranges: stored.table.len(),

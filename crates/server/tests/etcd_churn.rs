@@ -76,7 +76,7 @@ fn batch(term: Term, index: u64) -> Arc<Batch> {
     if index == 1 {
         let settings = Arc::new(Settings::default());
         records.push(record(
-            Change::Created { settings, log: Nonce(1), floor: Generation::ZERO },
+            Change::Created { kind: Default::default(), settings, log: Nonce(1), floor: Generation::ZERO },
             Reason::Operator("".into()),
         ));
     }

@@ -58,6 +58,7 @@ fn large_batch(term: Term, count: u64) -> Arc<Batch> {
     let namespace = Namespace::new("large").expect("a label");
     let record = |change| Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
     let mut records = vec![record(Change::Created {
+        kind: Default::default(),
         settings: Arc::new(Settings::default()),
         log: Nonce(1),
         floor: Generation::ZERO,

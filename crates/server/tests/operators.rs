@@ -20,7 +20,7 @@ async fn namespaces_are_created_listed_configured_and_deleted() {
     assert_eq!(all.namespaces[0].name, "presence");
     assert_eq!(all.namespaces[0].settings.expect("settings").lease_ms, Some(6_000));
 
-    let again = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: None };
+    let again = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: None, kind: None };
     assert_eq!(admin.create_namespace(again).await.expect_err("refused").code(), Code::AlreadyExists);
 
     let settings = v1::Settings { heartbeat_ms: Some(300), ..v1::Settings::default() };
@@ -28,6 +28,7 @@ async fn namespaces_are_created_listed_configured_and_deleted() {
         namespace: "presence".into(),
         settings: Some(settings),
         expected: None,
+        kind: None,
     };
     admin.configure_namespace(change).await.expect("configured");
     let only = v1::ListNamespacesRequest { namespace: Some("presence".into()) };
@@ -54,6 +55,7 @@ async fn operators_who_change_different_settings_at_once_do_not_undo_each_other(
         namespace: "presence".into(),
         settings: Some(settings),
         expected: None,
+        kind: None,
     };
     for round in 1..=20 {
         let changes = [
@@ -92,25 +94,105 @@ async fn settings_of(manager: std::net::SocketAddr, namespace: &str) -> v1::Sett
     shown.namespaces[0].settings.expect("settings")
 }
 
+fn ordered(prefix: &[u8]) -> v1::NamespaceKind {
+    let keys = Some(v1::KeyKind::Ordered.into());
+    v1::NamespaceKind { keys, key_prefix: Some(prefix.to_vec().into()), mode: None }
+}
+
+#[tokio::test]
+async fn what_a_namespace_is_is_chosen_once_and_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+    let create =
+        |kind| v1::CreateNamespaceRequest { namespace: "users".into(), settings: None, kind: Some(kind) };
+    let configure = |kind| v1::ConfigureNamespaceRequest {
+        namespace: "users".into(),
+        settings: Some(v1::Settings { heartbeat_ms: Some(300), ..v1::Settings::default() }),
+        expected: None,
+        kind: Some(kind),
+    };
+    admin.create_namespace(create(ordered(b"user/"))).await.expect("created");
+
+    let status = admin.create_namespace(create(ordered(b"user/"))).await.expect_err("it exists");
+    assert_eq!(status.code(), Code::AlreadyExists);
+    for other in [ordered(b"account/"), v1::NamespaceKind::default()] {
+        let status = admin.create_namespace(create(other.clone())).await.expect_err("it is another");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        assert!(status.message().contains("ordered keys after 'user/', exclusive leases"), "{status}");
+    }
+    let hashed = v1::NamespaceKind { keys: Some(v1::KeyKind::Hashed.into()), ..Default::default() };
+    for other in [ordered(b"account/"), hashed] {
+        let status = admin.configure_namespace(configure(other)).await.expect_err("it is fixed");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().ends_with("create another namespace"), "{status}");
+    }
+    admin.configure_namespace(configure(ordered(b"user/"))).await.expect("that is what it is");
+
+    let all = admin.list_namespaces(v1::ListNamespacesRequest::default()).await.expect("listed").into_inner();
+    let shown = all.namespaces[0].clone();
+    let kind = shown.kind.expect("every namespace is something");
+    let said = (kind.keys(), kind.key_prefix.as_deref(), kind.mode());
+    assert_eq!(said, (v1::KeyKind::Ordered, Some(&b"user/"[..]), v1::Mode::Exclusive));
+    assert_eq!(shown.settings.expect("settings").partitioner(), v1::Partitioner::Trim);
+    let (_, page) = page(manager.http_addr(), "/status").await;
+    assert!(page.contains(r#""keys":"ordered","key_prefix":"user/","mode":"exclusive""#), "{page}");
+    manager.shutdown().await;
+
+    let manager = start(folder.path(), config()).await;
+    let status =
+        support::admin(manager.grpc_addr()).await.create_namespace(create(ordered(b"account/"))).await;
+    assert_eq!(status.expect_err("it is stored").code(), Code::FailedPrecondition);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn kinds_that_cannot_be_are_refused_by_the_name_of_the_field() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+    let hash =
+        v1::Settings { partitioner: Some(v1::Partitioner::ConsistentHash.into()), ..Default::default() };
+    let affinity = v1::NamespaceKind { mode: Some(v1::Mode::Affinity.into()), ..Default::default() };
+    let prefix_alone = v1::NamespaceKind { key_prefix: Some(b"user/".to_vec().into()), ..Default::default() };
+    let unknown = v1::NamespaceKind { keys: Some(7), ..Default::default() };
+    let refused = [
+        (ordered(&[b'a'; 65]), None, Code::InvalidArgument, "kind.key_prefix: has 65 bytes"),
+        (prefix_alone, None, Code::InvalidArgument, "kind.key_prefix: is for ordered keys alone"),
+        (unknown, None, Code::InvalidArgument, "kind.keys: has the unknown value 7"),
+        (ordered(b""), Some(hash), Code::InvalidArgument, "partitioner must not be consistent-hash"),
+        (affinity, None, Code::Unimplemented, "the mode affinity are not supported yet"),
+    ];
+    for (kind, settings, code, words) in refused {
+        let request = v1::CreateNamespaceRequest { namespace: "users".into(), settings, kind: Some(kind) };
+        let status = admin.create_namespace(request).await.expect_err("refused");
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(words), "{status}");
+    }
+    manager.shutdown().await;
+}
+
 #[tokio::test]
 async fn refusals_name_what_is_wrong() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path(), config()).await;
     let mut admin = admin(manager.grpc_addr()).await;
 
-    let bad_name = v1::CreateNamespaceRequest { namespace: "No Label".into(), settings: None };
+    let bad_name = v1::CreateNamespaceRequest { namespace: "No Label".into(), settings: None, kind: None };
     let status = admin.create_namespace(bad_name).await.expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("namespace"), "{status}");
 
     let hasty = v1::Settings { renewal_ms: Some(60_000), ..v1::Settings::default() };
-    let bad_settings = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(hasty) };
+    let bad_settings =
+        v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(hasty), kind: None };
     let status = admin.create_namespace(bad_settings).await.expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("renewal"), "{status}");
 
     let zero = v1::Settings { max_owners: Some(0), ..v1::Settings::default() };
-    let bad_settings = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(zero) };
+    let bad_settings =
+        v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(zero), kind: None };
     let status = admin.create_namespace(bad_settings).await.expect_err("refused");
     assert_eq!(status.message(), "settings: max_owners must not be zero");
 
@@ -317,7 +399,11 @@ async fn the_limit_of_namespaces_holds_however_many_are_created_at_once() {
     let at = manager.grpc_addr();
     let requests: Vec<_> = (0..60)
         .map(|number| {
-            let request = v1::CreateNamespaceRequest { namespace: format!("pool-{number}"), settings: None };
+            let request = v1::CreateNamespaceRequest {
+                namespace: format!("pool-{number}"),
+                settings: None,
+                kind: None,
+            };
             tokio::spawn(async move { admin(at).await.create_namespace(request).await })
         })
         .collect();
@@ -368,7 +454,8 @@ async fn what_is_no_request_and_what_is_no_setting_is_the_operators_mistake() {
     assert!(status.message().contains("decode"), "{status}");
 
     let hasty = v1::Settings { lease_ms: Some(5), hold_ms: Some(6), ..v1::Settings::default() };
-    let request = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(hasty) };
+    let request =
+        v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(hasty), kind: None };
     let status = admin(at).await.create_namespace(request).await.expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     assert!(status.message().contains("lease_ms"), "{status}");

@@ -171,7 +171,8 @@ async fn a_lookup_that_does_not_read_loses_its_stream_and_nobody_else_does() {
     let manager = start(folder.path(), Config { limits, ..config() }).await;
     let at = manager.grpc_addr();
     let fast = v1::Settings { heartbeat_ms: Some(1), ..support::short_leases() };
-    let request = v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(fast) };
+    let request =
+        v1::CreateNamespaceRequest { namespace: "presence".into(), settings: Some(fast), kind: None };
     support::admin(at).await.create_namespace(request).await.expect("created");
     let mut slow = lookup(at).await.watch(watch_request("presence", 1)).await.expect("watched").into_inner();
     let mut quick = lookup(at).await.watch(watch_request("presence", 2)).await.expect("watched").into_inner();

@@ -112,7 +112,12 @@ fn group_with_two_ranges() -> ManagerState {
         source: None,
         state_since: None,
     };
-    let created = Change::Created { settings: Arc::default(), log: Nonce(7), floor: Generation::ZERO };
+    let created = Change::Created {
+        kind: Default::default(),
+        settings: Arc::default(),
+        log: Nonce(7),
+        floor: Generation::ZERO,
+    };
     let record = |change| Record::Namespace {
         namespace: Namespace::new("rooms").expect("a label"),
         change,

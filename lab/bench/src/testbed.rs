@@ -128,7 +128,7 @@ impl MeasuredManager {
         namespace: &str,
         settings: Option<v1::Settings>,
     ) -> Result<()> {
-        let request = v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings };
+        let request = v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings, kind: None };
         self.admin()?.create_namespace(request).await?;
         Ok(())
     }
@@ -236,6 +236,7 @@ impl Testbed {
             namespace: NAMESPACE.to_owned(),
             settings: Some(settings),
             expected: None,
+            kind: None,
         };
         self.manager.admin()?.configure_namespace(request).await?;
         Ok(())
@@ -249,7 +250,7 @@ impl Testbed {
             lookup: vec![1; 16].into(),
             seq: 1,
             position: None,
-            term: 0,
+            ..Default::default()
         };
         let mut client = self.manager.dialer.lookup(&self.manager.id)?;
         let reply = client.watch(request).await?.into_inner().message().await?;

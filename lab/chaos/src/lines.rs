@@ -97,6 +97,7 @@ pub(crate) enum Why {
     BeganAnew,
     Unowned,
     OutOfContact,
+    NamespaceReplaced,
     Missed,
 }
 
@@ -106,6 +107,7 @@ impl From<LossReason> for Why {
             LossReason::StateBeganAnew => Why::BeganAnew,
             LossReason::Unowned => Why::Unowned,
             LossReason::OutOfContact => Why::OutOfContact,
+            LossReason::NamespaceReplaced => Why::NamespaceReplaced,
             LossReason::Missed => Why::Missed,
         }
     }

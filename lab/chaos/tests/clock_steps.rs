@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::Namespace;
-use centrifuge_core::settings::{Drift, Settings};
+use centrifuge_core::manager::DeclaredNamespace;
+use centrifuge_core::settings::Drift;
 use centrifuge_harness::ports::{free_addresses, numbered};
 use centrifuge_harness::wait::eventually;
 use centrifuge_net::clock::step_wall;
@@ -34,7 +34,7 @@ fn any_port() -> SocketAddr {
 async fn decide(manager: &RunningManager, namespace: &str) {
     let endpoint = Endpoint::from_shared(format!("http://{}", manager.grpc_addr())).expect("an address");
     let mut admin = AdminClient::new(endpoint.connect().await.expect("connected"));
-    let request = CreateNamespaceRequest { namespace: namespace.to_owned(), settings: None };
+    let request = CreateNamespaceRequest { namespace: namespace.to_owned(), settings: None, kind: None };
     // A Manager that just ceased to lead refuses it.
     let _ = admin.create_namespace(request).await;
 }
@@ -87,7 +87,7 @@ impl Group {
                 campaign_interval: Duration::from_secs(1),
                 namespaces: BTreeMap::from([(
                     Namespace::new("pool").expect("a label"),
-                    Arc::new(Settings::default()),
+                    DeclaredNamespace::default(),
                 )]),
                 ..Config::default()
             };

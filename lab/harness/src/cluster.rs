@@ -56,7 +56,7 @@ impl Cluster {
     async fn create(&self, pools: &[&str]) -> Result<()> {
         for pool in pools {
             let settings = Some(settings(self.lease));
-            let request = v1::CreateNamespaceRequest { namespace: (*pool).to_owned(), settings };
+            let request = v1::CreateNamespaceRequest { namespace: (*pool).to_owned(), settings, kind: None };
             self.managers
                 .ask("create a namespace", async |mut admin| admin.create_namespace(request.clone()).await)
                 .await?;

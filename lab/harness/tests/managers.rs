@@ -54,7 +54,8 @@ async fn each_is_restarted(store: StoreKind) -> Result<(), Failure> {
     let settings = v1::Settings { lease_ms: Some(6_000), hold_ms: Some(6_600), ..short_times() };
     let managers = ManagerProcesses::start(&program, store, &[POOL], &settings, directory.path()).await?;
     if store != StoreKind::None {
-        let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
+        let request =
+            v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings), kind: None };
         managers.ask("create", async |mut admin| admin.create_namespace(request.clone()).await).await?;
     }
     // Without a store a restart waits until every range has an owner again, and here nobody owns any.

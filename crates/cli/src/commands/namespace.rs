@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::namespace_kind::{KeyKind, KeyPrefix, Mode};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_net::proto::v1;
 use clap::{Args, Subcommand, ValueEnum};
@@ -91,7 +92,56 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "THOUSANDTHS")]
     imbalance: Option<u32>,
     #[command(flatten)]
+    kind: KindArgs,
+    #[command(flatten)]
     at: At,
+}
+
+/// What a namespace is, for as long as it exists.
+#[derive(Args)]
+struct KindArgs {
+    /// How application keys become keys, for as long as the namespace exists
+    #[arg(long, value_enum)]
+    keys: Option<KeysName>,
+    /// With --keys ordered: what all application keys begin with, which is left out of the order; with escapes, as '\xff' [default: nothing]
+    #[arg(long, value_name = "PREFIX")]
+    key_prefix: Option<KeyPrefix>,
+    /// What leases promise, for as long as the namespace exists
+    #[arg(long, value_enum)]
+    mode: Option<ModeName>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KeysName {
+    /// By a hash: any keys spread evenly; the default.
+    Hashed,
+    /// By their first eight bytes after the prefix: neighbours stay together.
+    Ordered,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ModeName {
+    /// A key has at most one owner at any time; the default.
+    Exclusive,
+    /// A key has a preferred owner, and for short times perhaps two.
+    Affinity,
+}
+
+impl KindArgs {
+    /// What is said of the kind; `None` if nothing is.
+    fn kind(&self) -> Option<v1::NamespaceKind> {
+        let keys = self.keys.map(|name| match name {
+            KeysName::Hashed => v1::KeyKind::Hashed as i32,
+            KeysName::Ordered => v1::KeyKind::Ordered as i32,
+        });
+        let mode = self.mode.map(|name| match name {
+            ModeName::Exclusive => v1::Mode::Exclusive as i32,
+            ModeName::Affinity => v1::Mode::Affinity as i32,
+        });
+        let key_prefix = self.key_prefix.as_ref().map(|prefix| prefix.as_bytes().to_vec().into());
+        let kind = v1::NamespaceKind { keys, key_prefix, mode };
+        (kind != v1::NamespaceKind::default()).then_some(kind)
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -191,8 +241,8 @@ pub(crate) async fn run(command: NamespaceCommand) -> Result<(), Failure> {
 }
 
 async fn create(args: SettingsArgs) -> Result<(), Failure> {
-    let request =
-        v1::CreateNamespaceRequest { namespace: args.namespace.clone(), settings: Some(args.settings()) };
+    let (namespace, kind) = (args.namespace.clone(), args.kind.kind());
+    let request = v1::CreateNamespaceRequest { namespace, settings: Some(args.settings()), kind };
     Admin::new(&args.at.managers()?)
         .ask(async |mut admin| admin.create_namespace(request.clone()).await)
         .await
@@ -206,13 +256,15 @@ async fn create(args: SettingsArgs) -> Result<(), Failure> {
 
 async fn configure(args: SettingsArgs) -> Result<(), Failure> {
     let settings = args.settings();
-    if settings == v1::Settings::default() {
+    let kind = args.kind.kind();
+    if settings == v1::Settings::default() && kind.is_none() {
         return Err(Failure::usage("nothing to change: name a setting, such as --lease 30s"));
     }
     let request = v1::ConfigureNamespaceRequest {
         namespace: args.namespace.clone(),
         settings: Some(settings),
         expected: None,
+        kind,
     };
     Admin::new(&args.at.managers()?)
         .ask(async |mut admin| admin.configure_namespace(request.clone()).await)
@@ -250,7 +302,7 @@ async fn fetch(at: &At, namespace: Option<String>) -> Result<Vec<v1::NamespaceSt
 async fn list(at: At) -> Result<(), Failure> {
     let namespaces = fetch(&at, None).await?;
     let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
-    let head = ["namespace", "owners", "ranges", "free", "moving", "last lease", "state"];
+    let head = ["namespace", "keys", "mode", "owners", "ranges", "free", "moving", "last lease", "state"];
     let nothing = "there are no namespaces: create one with `centrifuge namespace create NAME`";
     at.format.output().print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
     Ok(())
@@ -268,6 +320,8 @@ async fn show(args: NameArgs) -> Result<(), Failure> {
 fn row(space: &v1::NamespaceStatus) -> Vec<String> {
     vec![
         space.name.clone(),
+        show_keys(space),
+        mode(space).to_owned(),
         space.owners.to_string(),
         space.ranges.to_string(),
         space.unowned_ranges.to_string(),
@@ -283,6 +337,8 @@ fn describe(space: &v1::NamespaceStatus) -> String {
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     let mut rows = vec![
         ("namespace", space.name.clone()),
+        ("keys", show_keys(space)),
+        ("mode", mode(space).to_owned()),
         ("state", describe_state(space)),
         ("owners", space.owners.to_string()),
         (
@@ -314,6 +370,31 @@ fn describe(space: &v1::NamespaceStatus) -> String {
     );
     let lines = rows.iter().map(|(name, value)| format!("{name:<18} {value}"));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The kind of its keys; a Manager of a version that knows of no kinds says none.
+fn keys(space: &v1::NamespaceStatus) -> KeyKind {
+    let said = space.kind.as_ref().and_then(|kind| KeyKind::try_from(kind.keys()).ok());
+    said.unwrap_or_default()
+}
+
+/// The prefix of ordered keys, with escapes.
+fn key_prefix(space: &v1::NamespaceStatus) -> Option<String> {
+    let prefix = space.kind.as_ref().and_then(|kind| kind.key_prefix.as_ref());
+    prefix.map(|bytes| bytes.escape_ascii().to_string())
+}
+
+fn show_keys(space: &v1::NamespaceStatus) -> String {
+    let kind = keys(space).as_str();
+    match key_prefix(space).filter(|prefix| !prefix.is_empty()) {
+        Some(prefix) => format!("{kind} after '{prefix}'"),
+        None => kind.to_owned(),
+    }
+}
+
+fn mode(space: &v1::NamespaceStatus) -> &'static str {
+    let said = space.kind.as_ref().and_then(|kind| Mode::try_from(kind.mode()).ok());
+    said.unwrap_or_default().as_str()
 }
 
 fn state(space: &v1::NamespaceStatus) -> String {
@@ -350,6 +431,9 @@ fn object(space: &v1::NamespaceStatus) -> Value {
     let settings = space.settings.unwrap_or_default();
     json!({
         "name": space.name,
+        "keys": keys(space).as_str(),
+        "key_prefix": key_prefix(space),
+        "mode": mode(space),
         "frozen": space.frozen,
         "rebuilding": space.rebuilding.map(|rebuilding| json!({
             "unclaimed_share": rebuilding.unclaimed_share,

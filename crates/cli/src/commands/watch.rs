@@ -112,6 +112,7 @@ fn tell_loss(output: Output, loss: &Loss) {
         LossReason::StateBeganAnew => "a new owner began without it",
         LossReason::Unowned => "nobody has owned it for too long",
         LossReason::OutOfContact => "no Manager was heard for so long that nobody can know",
+        LossReason::NamespaceReplaced => "another namespace has the name now",
         LossReason::Missed => "this reader was too slow to be told which keys",
     };
     let keys: Vec<String> = loss.keys.iter().map(|range| range.to_string()).collect();

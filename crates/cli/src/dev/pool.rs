@@ -78,8 +78,11 @@ impl Pool {
             book: Arc::default(),
             skew: Arc::default(),
         };
-        let request =
-            v1::CreateNamespaceRequest { namespace: NAMESPACE.to_owned(), settings: Some(settings) };
+        let request = v1::CreateNamespaceRequest {
+            namespace: NAMESPACE.to_owned(),
+            settings: Some(settings),
+            kind: None,
+        };
         Admin::new(&pool.managers)
             .ask(async |mut admin| admin.create_namespace(request.clone()).await)
             .await?;

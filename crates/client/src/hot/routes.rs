@@ -328,6 +328,11 @@ impl HotRoutes {
         self.published.publish(RouteTable::new(rows));
     }
 
+    /// Forgets the table: it is not known any more.
+    pub fn clear(&self) {
+        self.published.publish(RouteTable::unknown());
+    }
+
     /// Where requests for `key` should go. Takes no lock, allocates nothing and writes nothing that is shared.
     #[inline(always)]
     pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{ManagerId, NameError, Namespace};
 use centrifuge_core::lookup::{LookupConfig, LookupEvent, LookupMachine};
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, KindMismatch, Mode};
 use centrifuge_core::random::Random;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::settings::SettingsError;
@@ -44,6 +45,7 @@ pub struct LookupBuilder {
     silence: Option<Duration>,
     connect_timeout: Duration,
     record: Option<PathBuf>,
+    expects: ExpectedKind,
 }
 
 /// Why a Lookup has no table.
@@ -61,6 +63,29 @@ pub enum ConnectError {
     /// There is no such namespace.
     #[error("there is no namespace {0}: create it with `centrifuge namespace create {0}`")]
     UnknownNamespace(String),
+    /// The namespace makes keys in the other way.
+    #[error(
+        "the namespace {namespace} does not have {} keys, which this Lookup is built for: name another namespace, or build it {}",
+        built_for.as_str(),
+        if *built_for == KeyKind::Ordered { "without ordered_keys()" } else { "with ordered_keys()" }
+    )]
+    WrongKeys {
+        /// The namespace.
+        namespace: String,
+        /// How the Lookup makes keys.
+        built_for: KeyKind,
+    },
+    /// The namespace is of the other mode.
+    #[error(
+        "the namespace {namespace} does not have {} leases, which this Lookup is built for: name another namespace",
+        built_for.as_str()
+    )]
+    WrongMode {
+        /// The namespace.
+        namespace: String,
+        /// What the Lookup takes leases for.
+        built_for: Mode,
+    },
     /// A Lookup that never pauses would only be a burden.
     #[error(
         "poll and silence must be longer than nothing: leave them as they are, or make them some seconds"
@@ -111,7 +136,15 @@ impl LookupBuilder {
             silence: None,
             connect_timeout: CONNECT_TIMEOUT,
             record: None,
+            expects: ExpectedKind::default(),
         }
+    }
+
+    /// The namespace has ordered keys. Without this it has hashed ones, and a namespace of the other kind refuses the Lookup.
+    #[must_use]
+    pub fn ordered_keys(mut self) -> LookupBuilder {
+        self.expects.keys = KeyKind::Ordered;
+        self
     }
 
     /// Called with every loss, one after the other, on a task of its own. A caller that is too slow to be told which
@@ -205,6 +238,7 @@ impl LookupBuilder {
             contact_timeout: self.contact_timeout.unwrap_or(usual.contact_timeout),
             unowned_delay: self.unowned_delay.unwrap_or(usual.unowned_delay),
             silence: self.silence.unwrap_or(usual.silence),
+            expects: self.expects,
             ..usual
         };
         // What choosing a leader takes is the Managers' to know; here only what is wrong in any case is refused.
@@ -246,7 +280,8 @@ impl LookupBuilder {
             driver.run(queue).await;
         }));
         tasks.push(spawn(follow(self.managers, config.managers, events)));
-        Lookup { inner: Arc::new(Inner { shared, tasks, namespace: config.namespace, nonce }) }
+        let LookupConfig { namespace, expects, .. } = config;
+        Lookup { inner: Arc::new(Inner { shared, tasks, namespace, nonce, expects }) }
     }
 }
 
@@ -255,12 +290,19 @@ impl Lookup {
         let mut status = self.inner.shared.status.subscribe();
         // The table is told before the contact it came by: whoever is connected has both.
         let has_table = |status: &Status| status.position.is_some() && status.is_in_contact;
-        let decided = |status: &Status| has_table(status) || status.is_unknown;
+        let decided = |status: &Status| has_table(status) || status.is_unknown || status.refused.is_some();
         let status = status.wait_for(decided).await.map_err(|_| ConnectError::Stopped)?;
-        if status.position.is_some() {
-            Ok(())
-        } else {
-            Err(ConnectError::UnknownNamespace(self.inner.namespace.to_string()))
+        let namespace = || self.inner.namespace.to_string();
+        let ExpectedKind { keys, mode } = self.inner.expects;
+        match status.refused {
+            Some(KindMismatch::Keys) => {
+                Err(ConnectError::WrongKeys { namespace: namespace(), built_for: keys })
+            }
+            Some(KindMismatch::Mode) => {
+                Err(ConnectError::WrongMode { namespace: namespace(), built_for: mode })
+            }
+            None if status.position.is_some() => Ok(()),
+            None => Err(ConnectError::UnknownNamespace(namespace())),
         }
     }
 }
@@ -311,7 +353,8 @@ mod tests {
             status: watch::channel(Status::default()).0,
         });
         let namespace = Namespace::new("rooms").expect("a label");
-        let inner = Inner { shared: Arc::clone(&shared), tasks: Vec::new(), namespace, nonce: Nonce(1) };
+        let (shared, tasks, expects) = (Arc::clone(&shared), Vec::new(), ExpectedKind::default());
+        let inner = Inner { shared: Arc::clone(&shared), tasks, namespace, nonce: Nonce(1), expects };
         let lookup = Lookup { inner: Arc::new(inner) };
         let position = Position { log: Nonce(7), lsn: Lsn(1) };
         shared.status.send_modify(|status| status.position = Some(position));

@@ -48,6 +48,10 @@ impl<L: Links> LookupHost<L> {
             LookupAction::UnknownNamespace => {
                 self.shared.status.send_modify(|status| status.is_unknown = true);
             }
+            LookupAction::TableGone => self.shared.status.send_modify(|status| status.position = None),
+            LookupAction::Refused(why) => {
+                self.shared.status.send_modify(|status| status.refused = Some(why));
+            }
         }
     }
 }
@@ -58,11 +62,13 @@ impl<L: Links> Host<LookupMachine> for LookupHost<L> {
     }
 
     fn stepped(&mut self, _: Instant, machine: &LookupMachine) {
-        let is_new = |action: &LookupAction| matches!(action, LookupAction::TableChanged(_));
-        if self.actions.iter().any(is_new)
-            && let Some(table) = machine.table()
-        {
-            self.shared.hot.publish(table.iter());
+        let is_new =
+            |action: &LookupAction| matches!(action, LookupAction::TableChanged(_) | LookupAction::TableGone);
+        if self.actions.iter().any(is_new) {
+            match machine.table() {
+                Some(table) => self.shared.hot.publish(table.iter()),
+                None => self.shared.hot.clear(),
+            }
         }
         for action in std::mem::take(&mut self.actions) {
             self.act(action);

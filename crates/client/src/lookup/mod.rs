@@ -12,6 +12,7 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Namespace, Nonce};
 use centrifuge_core::key::Key;
 use centrifuge_core::message::Position;
+use centrifuge_core::namespace_kind::{ExpectedKind, KindMismatch};
 use tokio::sync::{broadcast, watch};
 use tokio::task::AbortHandle;
 
@@ -53,6 +54,7 @@ struct Inner {
     tasks: Vec<AbortHandle>,
     namespace: Namespace,
     nonce: Nonce,
+    expects: ExpectedKind,
 }
 
 impl Drop for Inner {
@@ -74,6 +76,8 @@ struct Status {
     position: Option<Position>,
     is_in_contact: bool,
     is_unknown: bool,
+    /// The namespace is not of the kind that the Lookup is built for: it asks no more.
+    refused: Option<KindMismatch>,
     /// Every Manager was asked, and none that leads has answered yet.
     seeks_leader: bool,
     /// How long the leader may take to learn the first table from the Owners.
@@ -87,6 +91,8 @@ pub(crate) enum Reach {
     Leader,
     /// A leader, which does not know the namespace.
     UnknownNamespace,
+    /// A leader, whose namespace is not of the kind that the Lookup is built for. Nobody is asked any more.
+    WrongKind,
     /// Nobody who leads.
     NoLeader,
 }
@@ -143,7 +149,9 @@ impl Lookup {
     /// Whom it can ask now, as far as it has noticed.
     pub(crate) fn reach(&self) -> Reach {
         let status = *self.inner.shared.status.borrow();
-        if status.seeks_leader || !status.is_in_contact {
+        if status.refused.is_some() {
+            Reach::WrongKind
+        } else if status.seeks_leader || !status.is_in_contact {
             Reach::NoLeader
         } else if status.is_unknown {
             Reach::UnknownNamespace

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, OwnerName, SessionId, Url};
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
@@ -95,6 +96,7 @@ pub struct OwnerBuilder {
     join_timeout: Duration,
     waits_for_name: bool,
     record: Option<PathBuf>,
+    expects: ExpectedKind,
 }
 
 impl OwnerBuilder {
@@ -117,6 +119,7 @@ impl OwnerBuilder {
             join_timeout: JOIN_TIMEOUT,
             waits_for_name: false,
             record: None,
+            expects: ExpectedKind::default(),
         }
     }
 
@@ -147,6 +150,14 @@ impl OwnerBuilder {
     #[must_use]
     pub fn weight(mut self, percent: u32) -> OwnerBuilder {
         self.weight = percent;
+        self
+    }
+
+    /// The namespace has ordered keys. Without this it has hashed ones, and a namespace of the other kind refuses the Owner: else one
+    /// application key would have two owners.
+    #[must_use]
+    pub fn ordered_keys(mut self) -> OwnerBuilder {
+        self.expects.keys = KeyKind::Ordered;
         self
     }
 
@@ -325,6 +336,7 @@ impl OwnerBuilder {
             load_dimension: load_dimension.transpose()?.unwrap_or_default(),
             migrates: self.migrate_out.is_some(),
             credential: None,
+            expects: self.expects,
         })
     }
 
@@ -377,8 +389,8 @@ impl OwnerBuilder {
             let watching = heartbeat::watch(Arc::clone(&shared), events.clone(), limit, self.probe);
             tasks.push(spawn(watching));
         }
-        let OwnerConfig { namespace, name, .. } = config;
-        Owner { inner: Arc::new(Inner { shared, events, tasks, namespace, name }) }
+        let OwnerConfig { namespace, name, expects, .. } = config;
+        Owner { inner: Arc::new(Inner { shared, events, tasks, namespace, name, expects }) }
     }
 }
 

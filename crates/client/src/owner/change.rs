@@ -55,7 +55,7 @@ pub enum Change {
     },
     /// A leader has committed that the Owner is a member, for the first time or again.
     Joined,
-    /// A Manager does not take the Owner; it asks again by itself.
+    /// A Manager does not take the Owner; it asks again by itself, unless [`RefusedReason::is_final`].
     Refused(RefusedReason),
     /// The drain is over: nothing is held any more.
     Drained,
@@ -77,6 +77,11 @@ pub enum LeftReason {
     /// An operator evicted this process.
     #[error("an operator evicted this process: start a new one when it is welcome again")]
     Evicted,
+    /// The namespace is not of the kind that this process is built for.
+    #[error(
+        "the namespace is not of the kind that this process is built for: name another, or build it for this one"
+    )]
+    WrongKind,
     /// The library's own task ended, through a panic or with its runtime.
     #[error("the Owner's task ended with its runtime or by a panic: see the log, and join again")]
     Stopped,

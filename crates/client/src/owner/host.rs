@@ -46,8 +46,8 @@ pub(super) struct OwnerHost<L> {
     book: LeaseBook,
     table: Arc<LeaseTable>,
     validity: Validity,
-    /// No Manager will ever take this process again.
-    is_evicted: bool,
+    /// No Manager will ever take this process again, and why.
+    locked_out: Option<LeftReason>,
     /// When the latest report was sent, by both clocks.
     reported: (Instant, i64),
 }
@@ -76,7 +76,7 @@ impl<L: Links> OwnerHost<L> {
             book: LeaseBook::default(),
             table,
             validity: Validity::NONE,
-            is_evicted: false,
+            locked_out: None,
             reported: (Instant::ZERO, 0),
         }
     }
@@ -160,8 +160,10 @@ impl<L: Links> OwnerHost<L> {
                 }
                 self.shared.tell(Change::Refused(why));
                 self.shared.status.send_modify(|status| status.refused = Some(why));
-                if why == RefusedReason::Evicted && !self.is_evicted {
-                    self.is_evicted = true;
+                if why.is_final() && self.locked_out.is_none() {
+                    let is_evicted = why == RefusedReason::Evicted;
+                    self.locked_out =
+                        Some(if is_evicted { LeftReason::Evicted } else { LeftReason::WrongKind });
                     // If there is no room, the leases run out by themselves: nobody renews them.
                     let _ = self.events.try_send(OwnerEvent::Leave);
                 }
@@ -257,8 +259,10 @@ impl<L: Links> Host<OwnerMachine> for OwnerHost<L> {
         for action in std::mem::take(&mut self.actions) {
             self.act(now, action);
         }
-        if self.is_evicted && machine.leases().is_empty() {
-            self.shared.gone(LeftReason::Evicted);
+        if let Some(why) = self.locked_out
+            && machine.leases().is_empty()
+        {
+            self.shared.gone(why);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::NameError;
 use centrifuge_core::message::RefusedReason;
+use centrifuge_core::namespace_kind::{KeyKind, Mode};
 use centrifuge_net::record::RecordError;
 
 use super::{Owner, Status};
@@ -60,6 +61,29 @@ pub enum JoinError {
     /// The namespace is full.
     #[error("the namespace has as many Owners as it may have: raise max_owners or stop one")]
     TooManyOwners,
+    /// The namespace makes keys in the other way.
+    #[error(
+        "the namespace {namespace} does not have {} keys, which this Owner is built for: name another namespace, or build it {}",
+        built_for.as_str(),
+        if *built_for == KeyKind::Ordered { "without ordered_keys()" } else { "with ordered_keys()" }
+    )]
+    WrongKeys {
+        /// The namespace.
+        namespace: String,
+        /// How the Owner makes keys.
+        built_for: KeyKind,
+    },
+    /// The namespace is of the other mode.
+    #[error(
+        "the namespace {namespace} does not have {} leases, which this Owner is built for: name another namespace",
+        built_for.as_str()
+    )]
+    WrongMode {
+        /// The namespace.
+        namespace: String,
+        /// What the Owner takes leases for.
+        built_for: Mode,
+    },
     /// Nobody answered who leads.
     #[error(
         "no leading Manager answered within {within:?}: check that one runs at one of {managers} and that it can be reached{problem}"
@@ -86,7 +110,11 @@ impl Owner {
         let is_final = |why| match why {
             RefusedReason::StaleTerm => false,
             RefusedReason::NameInUse => !waits_for_name,
-            RefusedReason::UnknownNamespace | RefusedReason::Evicted | RefusedReason::TooManyOwners => true,
+            RefusedReason::UnknownNamespace
+            | RefusedReason::Evicted
+            | RefusedReason::TooManyOwners
+            | RefusedReason::WrongKeys
+            | RefusedReason::WrongMode => true,
         };
         let mut status = self.inner.shared.status.subscribe();
         let decided = |status: &Status| {
@@ -115,6 +143,14 @@ impl Owner {
             RefusedReason::Evicted => JoinError::Evicted,
             RefusedReason::TooManyOwners => JoinError::TooManyOwners,
             RefusedReason::StaleTerm => JoinError::Stopped,
+            RefusedReason::WrongKeys => JoinError::WrongKeys {
+                namespace: self.inner.namespace.to_string(),
+                built_for: self.inner.expects.keys,
+            },
+            RefusedReason::WrongMode => JoinError::WrongMode {
+                namespace: self.inner.namespace.to_string(),
+                built_for: self.inner.expects.mode,
+            },
         }
     }
 }

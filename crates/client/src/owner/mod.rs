@@ -23,6 +23,7 @@ use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadMeasurement, glance_interval};
 use centrifuge_core::message::RefusedReason;
+use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::OwnerEvent;
 use centrifuge_core::time::Instant;
 use centrifuge_net::clock;
@@ -69,6 +70,7 @@ struct Inner {
     tasks: Vec<AbortHandle>,
     namespace: Namespace,
     name: OwnerName,
+    expects: ExpectedKind,
 }
 
 impl Drop for Inner {

@@ -116,6 +116,7 @@ impl World {
             load_dimension: Default::default(),
             migrates: true,
             credential: None,
+            expects: Default::default(),
         };
         let machine = OwnerMachine::new(config, Random::from_number(1));
         let shared = Arc::new(shared(machine.session()));
@@ -162,6 +163,7 @@ impl World {
             number,
             conversation: Nonce(u128::from(number)),
             term: Term(1),
+            kind: Default::default(),
         });
         self.feed(Some(OwnerEvent::FromManager { from: "m:1".into(), message }));
     }

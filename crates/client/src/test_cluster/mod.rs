@@ -172,7 +172,11 @@ impl TestCluster {
         };
         cluster.start_manager();
         cluster.advance(Duration::ZERO);
-        cluster.admin(AdminCommand::Create { namespace: namespace(), settings: Arc::new(settings) });
+        cluster.admin(AdminCommand::Create {
+            kind: Default::default(),
+            namespace: namespace(),
+            settings: Arc::new(settings),
+        });
         cluster
     }
 
@@ -204,6 +208,7 @@ impl TestCluster {
             load_dimension: Default::default(),
             migrates: state.is_some(),
             credential: None,
+            expects: Default::default(),
         };
         let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();

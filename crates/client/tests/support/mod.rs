@@ -26,7 +26,8 @@ pub(crate) async fn start(folder: &Path, record: Option<PathBuf>) -> RunningMana
         settle_ms: Some(50),
         ..v1::Settings::default()
     };
-    let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
+    let request =
+        v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings), kind: None };
     let mut admin = Dialer::new().admin(&manager.id()).expect("an address");
     admin.create_namespace(request).await.expect("created");
     manager

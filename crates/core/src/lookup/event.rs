@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::id::ManagerId;
 use crate::message::{LookupRequest, ManagerToLookup, Position};
+use crate::namespace_kind::KindMismatch;
 use crate::range_set::RangeSet;
 
 /// What can happen to a Lookup.
@@ -50,6 +51,10 @@ pub enum LookupAction {
     Contact(bool),
     /// The namespace does not exist, says the leader.
     UnknownNamespace,
+    /// The table is gone: another namespace has the name now. The table of that one comes when it is known.
+    TableGone,
+    /// The namespace is not of the kind that this Lookup is built for. It has no table any more, and asks no more.
+    Refused(KindMismatch),
 }
 
 /// How a Lookup knows of a loss.
@@ -61,6 +66,8 @@ pub enum LossReason {
     Unowned,
     /// The Lookup has been out of contact for too long to know.
     OutOfContact,
+    /// Another namespace has the name now, and its keys mean something else.
+    NamespaceReplaced,
     /// The reader was too slow to be told which keys. No Lookup raises it: a driver that drops losses does.
     Missed,
 }

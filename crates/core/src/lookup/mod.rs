@@ -20,6 +20,7 @@ use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::machine::{Machine, Output};
 use crate::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
+use crate::namespace_kind::{ExpectedKind, KindMismatch, NamespaceKind};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -43,6 +44,9 @@ pub struct LookupConfig {
     pub unowned_delay: Duration,
     /// How long a request may go unanswered before all Managers are asked.
     pub silence: Duration,
+    /// The kind of namespace that the application is built for.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub expects: ExpectedKind,
 }
 
 impl LookupConfig {
@@ -56,6 +60,7 @@ impl LookupConfig {
             contact_timeout: Duration::from_secs(90),
             unowned_delay: Duration::from_secs(30),
             silence: Duration::from_secs(5),
+            expects: ExpectedKind::default(),
         }
     }
 
@@ -166,6 +171,7 @@ impl LookupCounters {
 /// It never trusts a timer to notice that contact is lost: every event compares the clock first. It never follows a
 /// term lower than one it has seen, never takes a message for news that is not for this very life of it, and never
 /// applies changes that do not begin where it stands. A message that breaks these rules changes nothing but a counter.
+/// It never mixes tables of two kinds of keys: if another namespace has the name now, it forgets the table and raises the loss of everything.
 /// Losses may be spurious: the first grant of a key that no one ever held is one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LookupMachine {
@@ -175,8 +181,13 @@ pub struct LookupMachine {
     term: Term,
     asking: Asking,
     contact: Contact,
+    /// What the namespace is, by the latest news: the table is of it.
+    kind: Option<NamespaceKind>,
+    /// Why the Lookup asks no more.
+    refused: Option<KindMismatch>,
     position: Option<Position>,
-    /// The latest request when the position came to be of its log: what answers no later one is of an earlier log.
+    /// The latest request when the position came to be of its log, or the namespace to be what it is: what answers no later one is of an
+    /// earlier log, or of an earlier namespace.
     joined_log: Seq,
     /// The furthest position of the log that was heard of.
     heard_of: Position,
@@ -201,6 +212,8 @@ impl LookupMachine {
             term: Term::ZERO,
             asking,
             contact: Contact::default(),
+            kind: None,
+            refused: None,
             position: None,
             joined_log: Seq::ZERO,
             heard_of: Position { log: Nonce::default(), lsn: Lsn::ZERO },
@@ -228,6 +241,12 @@ impl LookupMachine {
     #[must_use]
     pub fn table(&self) -> Option<&RangeMap<Row>> {
         self.position.map(|_| &self.rows)
+    }
+
+    /// What the namespace is, which gives keys their meaning; `None` before the first news.
+    #[must_use]
+    pub fn kind(&self) -> Option<&NamespaceKind> {
+        self.kind.as_ref()
     }
 
     /// Whether all that the Lookup knows was the whole truth at some time within the contact timeout.
@@ -307,6 +326,9 @@ impl LookupMachine {
             self.counters.unknown_manager += 1;
             return;
         }
+        if self.refused.is_some() {
+            return;
+        }
         match message {
             ManagerToLookup::NotLeader { leader } => {
                 self.counters.not_leader += 1;
@@ -319,11 +341,28 @@ impl LookupMachine {
                     Err(dropped) => self.counters.count(dropped),
                 }
             }
+            ManagerToLookup::WrongKind { term, lookup, echo, why } => {
+                match self.check_envelope(lookup, echo, term) {
+                    Ok(()) => self.on_wrong_kind(why, actions),
+                    Err(dropped) => self.counters.count(dropped),
+                }
+            }
             ManagerToLookup::Update(update) => match self.check_update(&update) {
-                Ok(()) => self.on_update(now, from, &update, actions),
+                Ok(()) => match update.kind.mismatch(self.config.expects) {
+                    // The Manager should have refused. It may be of a version that knows of no kinds.
+                    Some(why) => self.on_wrong_kind(why, actions),
+                    None => self.on_update(now, from, &update, actions),
+                },
                 Err(dropped) => self.counters.count(dropped),
             },
         }
+    }
+
+    /// Only another build or another namespace would help: asking again is of no use.
+    fn on_wrong_kind(&mut self, why: KindMismatch, actions: &mut Actions) {
+        self.refused = Some(why);
+        self.forget_table(actions);
+        actions.push(LookupAction::Refused(why));
     }
 
     /// A leader that does not know the namespace is a leader, but tells nothing about a table that was had before.
@@ -345,6 +384,7 @@ impl LookupMachine {
     fn on_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
         self.term = update.term;
         self.asking.on_answer(from, update.echo, &self.config);
+        self.learn_kind(&update.kind, actions);
         if let UpdateBody::Unchanged { hold } = update.body {
             return self.on_unchanged(now, update.echo, hold, actions);
         }
@@ -403,6 +443,9 @@ impl LookupMachine {
 
     /// Asks if it is time to, and says when to wake next.
     fn finish(&mut self, now: Instant, mut actions: Actions) -> Output<LookupAction> {
+        if self.refused.is_some() {
+            self.asking.stop();
+        }
         if self.asking.is_due(now) {
             self.ask(now, &mut actions);
         }
@@ -419,6 +462,7 @@ impl LookupMachine {
             seq,
             position: self.position,
             term: if injected(Bug::TermNotChecked) { Term::ZERO } else { self.term },
+            expects: self.config.expects,
         };
         self.counters.requests += 1;
         self.counters.broadcasts += u64::from(self.asking.asks_all());

@@ -1,11 +1,12 @@
 //! Which messages a Lookup believes, and how their news become its table.
 
-use super::losses::{Judge, Source};
+use super::losses::{Judge, Losses, Source};
 use super::{Actions, LookupAction, LookupMachine, LossReason, Row};
 use crate::id::{Lsn, Nonce, Seq, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::message::{Position, Update, UpdateBody};
+use crate::namespace_kind::NamespaceKind;
 use crate::range_set::RangeSet;
 use crate::table::PublishedEntry;
 use crate::time::Instant;
@@ -44,7 +45,7 @@ impl LookupMachine {
         }
         self.check_envelope(update.lookup, update.echo, update.term)?;
         let switches = self.position.is_some_and(|position| position.log != update.log);
-        if switches && update.echo <= self.joined_log {
+        if (switches || self.is_replaced_by(&update.kind)) && update.echo <= self.joined_log {
             return Err(Dropped::LeftLog);
         }
         match &update.body {
@@ -53,6 +54,32 @@ impl LookupMachine {
             UpdateBody::Changes { .. } => Err(Dropped::BadChanges),
             UpdateBody::Snapshot { entries, .. } if is_whole(entries) => Ok(()),
             UpdateBody::Snapshot { .. } => Err(Dropped::BadSnapshot),
+        }
+    }
+
+    /// Whether a namespace of this kind is another than the one that is known.
+    fn is_replaced_by(&self, kind: &NamespaceKind) -> bool {
+        self.kind.as_ref().is_some_and(|known| known != kind)
+    }
+
+    /// The kind of a namespace never changes: if it is another, so is the namespace, and nothing that is known of the earlier one holds.
+    pub(super) fn learn_kind(&mut self, kind: &NamespaceKind, actions: &mut Actions) {
+        if self.kind.as_ref() == Some(kind) {
+            return;
+        }
+        self.forget_table(actions);
+        self.kind = Some(kind.clone());
+        self.joined_log = self.asking.latest();
+    }
+
+    /// Forgets the table, if there is one. What the application knows of its keys is lost with it.
+    pub(super) fn forget_table(&mut self, actions: &mut Actions) {
+        if self.position.take().is_some() {
+            self.rows.clear();
+            self.losses = Losses::default();
+            self.heard_of = Position { log: Nonce::default(), lsn: Lsn::ZERO };
+            actions.push(LookupAction::TableGone);
+            actions.push(LookupAction::Loss { keys: RangeSet::all(), why: LossReason::NamespaceReplaced });
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::id::{Generation, Namespace, OwnerName, SessionId};
 use crate::manager_state::NamespaceState;
+use crate::namespace_kind::{Mode, NamespaceKind};
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::settings::Settings;
 
@@ -51,9 +52,16 @@ impl Leader {
             return Err(AdminError::Diskless);
         }
         Ok(match command {
-            AdminCommand::Create { namespace, settings } => {
-                if self.draft.namespaces.contains_key(namespace) {
-                    return Err(AdminError::NamespaceExists);
+            AdminCommand::Create { namespace, kind, settings } => {
+                match self.draft.namespaces.get(namespace) {
+                    Some(stored) if stored.kind == *kind => return Err(AdminError::NamespaceExists),
+                    Some(stored) => {
+                        return Err(AdminError::ExistsAsAnotherKind { kind: stored.kind.clone() });
+                    }
+                    None => {}
+                }
+                if kind.mode == Mode::Affinity {
+                    return Err(AdminError::ModeNotSupported(kind.mode));
                 }
                 // The draft has what was decided in this round already: however many ask at once, they are counted one by one.
                 if let Some(at_most) = context.config.max_namespaces
@@ -61,17 +69,19 @@ impl Leader {
                 {
                     return Err(AdminError::TooManyNamespaces { at_most });
                 }
-                let settings = self.checked(settings, context)?;
-                let log = context.random.nonce();
-                let floor = Generation::ZERO;
-                (namespace.clone(), Change::Created { settings, log, floor }, asked(&"created".into()))
+                let settings = checked(settings, kind, context)?;
+                let (kind, log, floor) = (kind.clone(), context.random.nonce(), Generation::ZERO);
+                (namespace.clone(), Change::Created { kind, settings, log, floor }, asked(&"created".into()))
             }
-            AdminCommand::Configure { namespace, settings, expected } => {
+            AdminCommand::Configure { namespace, settings, expected, kind } => {
                 let stored = self.draft_of(namespace)?;
+                if kind.as_ref().is_some_and(|kind| *kind != stored.kind) {
+                    return Err(AdminError::KindIsFixed { kind: stored.kind.clone() });
+                }
                 if expected.as_ref().is_some_and(|expected| *expected != stored.settings) {
                     return Err(AdminError::SettingsChanged);
                 }
-                let settings = self.checked(settings, context)?;
+                let settings = checked(settings, &stored.kind, context)?;
                 (namespace.clone(), Change::Configured { settings }, asked(&"configured".into()))
             }
             AdminCommand::Remove { namespace } => {
@@ -121,11 +131,15 @@ impl Leader {
     fn draft_of(&self, namespace: &Namespace) -> Result<&NamespaceState, AdminError> {
         self.draft.namespaces.get(namespace).ok_or(AdminError::NoSuchNamespace)
     }
+}
 
-    fn checked(&self, settings: &Arc<Settings>, context: &Context<'_>) -> Result<Arc<Settings>, AdminError> {
-        settings.check(context.config.drift).map_err(AdminError::Settings)?;
-        Ok(Arc::clone(settings))
-    }
+fn checked(
+    settings: &Arc<Settings>,
+    kind: &NamespaceKind,
+    context: &Context<'_>,
+) -> Result<Arc<Settings>, AdminError> {
+    let checked = settings.check(context.config.drift).and_then(|()| kind.check(settings));
+    checked.map(|()| Arc::clone(settings)).map_err(AdminError::Settings)
 }
 
 /// Whether a command would be forgotten with the term, though its sender counts on it.

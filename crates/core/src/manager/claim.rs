@@ -11,11 +11,11 @@ use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record};
 use crate::time::Instant;
 
-use super::Context;
 use super::decide::Decision;
 use super::event::{ClaimSkip, Skip};
 use super::leader::Leader;
 use super::namespace_runtime::{NamespaceRuntime, RuntimeTimer};
+use super::{Context, DeclaredNamespace};
 
 /// What a leader that has no store does not know yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,9 +69,14 @@ pub(super) fn configured_namespaces(floor: Option<Generation>, context: &mut Con
     };
     namespaces
         .iter()
-        .map(|(namespace, settings)| Record::Namespace {
+        .map(|(namespace, DeclaredNamespace { kind, settings })| Record::Namespace {
             namespace: namespace.clone(),
-            change: Change::Created { settings: settings.clone(), log: log(context), floor },
+            change: Change::Created {
+                kind: kind.clone(),
+                settings: settings.clone(),
+                log: log(context),
+                floor,
+            },
             reason: Reason::Operator("the Managers' configuration names it".into()),
         })
         .collect()

@@ -7,6 +7,7 @@ use crate::key::KeyRange;
 use crate::load::LoadSkip;
 use crate::manager_state::ManagerState;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
+use crate::namespace_kind::{Mode, NamespaceKind};
 use crate::record::Batch;
 use crate::settings::{Settings, SettingsError};
 use crate::trim::TrimSkip;
@@ -191,6 +192,9 @@ pub enum AdminCommand {
     Create {
         /// Its name.
         namespace: Namespace,
+        /// What it is, for as long as it exists.
+        #[cfg_attr(feature = "serde", serde(default))]
+        kind: NamespaceKind,
         /// Its settings.
         settings: Arc<Settings>,
     },
@@ -203,6 +207,9 @@ pub enum AdminCommand {
         /// What they were made from: refused if something else is in force by now. `None` replaces whatever is.
         #[cfg_attr(feature = "serde", serde(default))]
         expected: Option<Arc<Settings>>,
+        /// What the operator takes the namespace for: refused if it is something else. `None`: nothing was said of it.
+        #[cfg_attr(feature = "serde", serde(default))]
+        kind: Option<NamespaceKind>,
     },
     /// A namespace without owned ranges goes.
     Remove {
@@ -272,6 +279,18 @@ pub enum AdminError {
     Unknown,
     /// There is a namespace of that name.
     NamespaceExists,
+    /// There is a namespace of that name, of another kind than the one that was to be created.
+    ExistsAsAnotherKind {
+        /// What it is.
+        kind: NamespaceKind,
+    },
+    /// What a namespace is cannot be changed.
+    KindIsFixed {
+        /// What it is.
+        kind: NamespaceKind,
+    },
+    /// This version cannot create namespaces of that mode.
+    ModeNotSupported(Mode),
     /// There are as many namespaces as there may be.
     TooManyNamespaces {
         /// The most that there may be.
@@ -448,6 +467,8 @@ pub enum MessageSkip {
     FromTheFuture,
     /// There is no such namespace.
     UnknownNamespace,
+    /// Its sender is built for another kind of namespace.
+    WrongKind,
     /// A counter is at its end: the conversation starts anew.
     CounterAtEnd,
     /// Its term is not ours.

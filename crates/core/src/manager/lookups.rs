@@ -9,6 +9,7 @@ use crate::change_log::ChangeLog;
 use crate::id::{Lsn, Namespace, Nonce, Seq, Term};
 use crate::manager_state::NamespaceState;
 use crate::message::{LookupRequest, ManagerToLookup, Update, UpdateBody};
+use crate::namespace_kind::NamespaceKind;
 use crate::table::PublishedEntry;
 use crate::time::Instant;
 
@@ -76,6 +77,11 @@ impl Leader {
             context.push(ManagerAction::ToLookup { to: from, message });
             return count(context, MessageSkip::UnknownNamespace);
         };
+        if let Some(why) = stored.kind.mismatch(request.expects) {
+            let message = ManagerToLookup::WrongKind { term, lookup: request.lookup, echo: request.seq, why };
+            context.push(ManagerAction::ToLookup { to: from, message });
+            return count(context, MessageSkip::WrongKind);
+        }
         if runtime.audience.subscribers.get(&request.lookup).is_some_and(|known| known.echo >= request.seq) {
             return count(context, MessageSkip::Duplicate);
         }
@@ -88,7 +94,7 @@ impl Leader {
             runtime.audience.log.answer(request.position, stored.table.len(), snapshot)
         });
         let namespace = &request.namespace;
-        context.push(subscriber.update(namespace, request.lookup, term, runtime.audience.log.id(), body));
+        context.push(runtime.audience.update(namespace, request.lookup, term, &subscriber, body));
     }
 
     /// Forgets a Lookup, if the way that is gone is still the one it asked by: nobody else's word ends its subscription.
@@ -101,20 +107,6 @@ impl Leader {
     }
 }
 
-impl Subscriber {
-    fn update(
-        &self,
-        namespace: &Namespace,
-        lookup: Nonce,
-        term: Term,
-        log: Nonce,
-        body: UpdateBody,
-    ) -> ManagerAction {
-        let update = Update { namespace: namespace.clone(), lookup, term, echo: self.echo, log, body };
-        ManagerAction::ToLookup { to: self.peer, message: ManagerToLookup::Update(update) }
-    }
-}
-
 /// The Lookups of a namespace, and what they are told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Audience {
@@ -122,13 +114,16 @@ pub(super) struct Audience {
     pub(super) subscribers: BTreeMap<Nonce, Subscriber>,
     pub(super) log: ChangeLog,
     snapshot: LatestSnapshot,
+    /// What the namespace is, as every message says.
+    kind: NamespaceKind,
 }
 
 impl Audience {
     /// Nobody, at the end of the log.
     pub(super) fn new(stored: &NamespaceState) -> Audience {
         let log = ChangeLog::new(stored.log, stored.lsn);
-        Audience { subscribers: BTreeMap::new(), log, snapshot: LatestSnapshot::default() }
+        let (snapshot, kind) = (LatestSnapshot::default(), stored.kind.clone());
+        Audience { subscribers: BTreeMap::new(), log, snapshot, kind }
     }
 
     /// Pushes a committed change to every subscriber; the entries are shared by all of them.
@@ -188,8 +183,22 @@ impl Audience {
         context: &mut Context<'_>,
     ) {
         for (lookup, subscriber) in self.subscribers.iter().filter(|(_, subscriber)| whom(subscriber)) {
-            context.push(subscriber.update(namespace, *lookup, term, self.log.id(), body.clone()));
+            context.push(self.update(namespace, *lookup, term, subscriber, body.clone()));
         }
+    }
+
+    fn update(
+        &self,
+        namespace: &Namespace,
+        lookup: Nonce,
+        term: Term,
+        subscriber: &Subscriber,
+        body: UpdateBody,
+    ) -> ManagerAction {
+        let (namespace, kind) = (namespace.clone(), self.kind.clone());
+        let (echo, log) = (subscriber.echo, self.log.id());
+        let update = Update { namespace, lookup, term, echo, log, kind, body };
+        ManagerAction::ToLookup { to: subscriber.peer, message: ManagerToLookup::Update(update) }
     }
 }
 

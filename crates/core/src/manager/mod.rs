@@ -39,6 +39,7 @@ use crate::injected_bug::{Bug, injected};
 use crate::machine::{Machine, Output};
 use crate::manager_state::ManagerState;
 use crate::message::{ManagerToLookup, ManagerToOwner};
+use crate::namespace_kind::NamespaceKind;
 use crate::random::Random;
 use crate::settings::{Drift, Settings};
 use crate::time::Instant;
@@ -82,7 +83,17 @@ pub struct ManagerConfig {
     pub arrival_pause: Duration,
     /// There is no store, and every term begins with these namespaces and what their Owners claim; `None`: there is one.
     #[cfg_attr(feature = "serde", serde(default))]
-    pub diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
+    pub diskless: Option<Arc<BTreeMap<Namespace, DeclaredNamespace>>>,
+}
+
+/// A namespace that the configuration of Managers without a store declares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DeclaredNamespace {
+    /// What it is.
+    pub kind: NamespaceKind,
+    /// Its settings.
+    pub settings: Arc<Settings>,
 }
 
 impl ManagerConfig {

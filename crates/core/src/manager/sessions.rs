@@ -44,6 +44,7 @@ impl Leader {
             match why {
                 RefusedReason::StaleTerm => count(context, MessageSkip::StaleTerm),
                 RefusedReason::UnknownNamespace => count(context, MessageSkip::UnknownNamespace),
+                RefusedReason::WrongKeys | RefusedReason::WrongMode => count(context, MessageSkip::WrongKind),
                 _ => {}
             }
             let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
@@ -86,6 +87,7 @@ impl Leader {
             number: hello.number,
             conversation: id,
             term: self.lead.term,
+            kind: stored.kind.clone(),
         };
         context.send_owner(from, ManagerToOwner::Welcome(welcome));
     }
@@ -99,6 +101,9 @@ impl Leader {
         else {
             return Some(RefusedReason::UnknownNamespace);
         };
+        if let Some(mismatch) = stored.kind.mismatch(hello.expects) {
+            return Some(mismatch.into());
+        }
         let known = stored.sessions.get(&hello.session);
         // One that still has leases may say that it gives them back.
         let is_emptied = known.is_some_and(|info| info.evicted) && !stored.table.has_any(hello.session);

@@ -9,6 +9,7 @@ use crate::id::{Credential, ManagerId, Nonce, Seq, SessionId, Term};
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::message::{Assign, Hello, LeaseOrder, OwnerToManager, Report, Welcome};
+use crate::namespace_kind::NamespaceKind;
 use crate::time::Instant;
 
 use super::{OwnerAction, OwnerMachine, RevokedReason, Timer};
@@ -189,10 +190,7 @@ impl OwnerMachine {
     }
 
     fn change_session(&mut self, now: Instant, fresh: Credential, out: &mut Vec<OwnerAction>) {
-        let discarded = self.leases.drop_imports();
-        out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
-        self.released.clear();
-        self.refused.clear();
+        self.forget_what_was_said(out);
         let earlier = std::mem::replace(&mut self.session, fresh.session);
         self.secret = fresh.secret;
         // A session that no Manager took never had the name: the one before it may have it still.
@@ -224,6 +222,7 @@ impl OwnerMachine {
             formerly: self.formerly,
             age: now.since(self.started_at),
             term: if injected(Bug::TermNotChecked) { Term::ZERO } else { self.term },
+            expects: self.config.expects,
         };
         for to in self.config.managers.iter() {
             let message = OwnerToManager::Hello(hello.clone());
@@ -272,6 +271,11 @@ impl OwnerMachine {
             return;
         }
         self.term = welcome.term;
+        if let Some(mismatch) = welcome.kind.mismatch(self.config.expects) {
+            // The Manager should have refused. It may be of a version that knows of no kinds.
+            return self.on_locked_out(mismatch.into(), out);
+        }
+        self.learn_kind(&welcome.kind, out);
         if let Some(search) = self.seeking.take() {
             // When the latest hello was sent is known; an earlier one was sent with the first of the search at the earliest. A
             // welcome waits for no commit, as the answer to a report does: so that it raises the estimate and does not lower it.
@@ -284,6 +288,24 @@ impl OwnerMachine {
         self.timers.clear(&Timer::Hello);
         self.open(now, from, welcome.conversation);
         self.report(now, out);
+    }
+
+    /// The kind of a namespace never changes. If another one has its name now, nothing of what is held or kept is of use in it: a key would mean
+    /// something else.
+    fn learn_kind(&mut self, kind: &NamespaceKind, out: &mut Vec<OwnerAction>) {
+        if self.kind.as_ref().is_some_and(|known| known != kind) {
+            self.drop_all(RevokedReason::NamespaceReplaced, out);
+            self.forget_what_was_said(out);
+        }
+        self.kind = Some(kind.clone());
+    }
+
+    /// Forgets the copies that it has, and what reports have yet to say of leases that are over.
+    fn forget_what_was_said(&mut self, out: &mut Vec<OwnerAction>) {
+        let discarded = self.leases.drop_imports();
+        out.extend(discarded.into_iter().map(|range| OwnerAction::DiscardImport { range }));
+        self.released.clear();
+        self.refused.clear();
     }
 
     /// A conversation may be offered again, when a report of it is already under way. It is never numbered twice: the answer to

@@ -147,7 +147,7 @@ pub enum OwnerAction {
     Undrained,
     /// The Owner has left.
     Left,
-    /// A Manager refused the hello; the Owner asks again later.
+    /// A Manager refused the hello; the Owner asks again later, unless the reason is final.
     JoinRefused(RefusedReason),
     /// A leader has committed what the Owner said in answer to its welcome: the Owner is a member, for the first time or again.
     Joined,
@@ -203,4 +203,6 @@ pub enum RevokedReason {
     ClockJumped,
     /// Another process is a copy of this one and speaks for the same session.
     Cloned,
+    /// The namespace was replaced by another of the same name, with other keys.
+    NamespaceReplaced,
 }

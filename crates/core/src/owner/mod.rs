@@ -19,7 +19,10 @@ use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::load::LoadMeasurement;
 use crate::machine::{Machine, Output};
-use crate::message::{Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, RefusedReason, Release};
+use crate::message::{
+    Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, Refused, RefusedReason, Release,
+};
+use crate::namespace_kind::{ExpectedKind, NamespaceKind};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::round_trip::RoundTrip;
@@ -55,6 +58,9 @@ pub struct OwnerConfig {
     /// Which session it is, with the proof; `None`: it draws one that only machines in tests believe.
     #[cfg_attr(feature = "serde", serde(default))]
     pub credential: Option<Credential>,
+    /// The kind of namespace that the application is built for.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub expects: ExpectedKind,
 }
 
 /// The Owner as a pure machine.
@@ -62,10 +68,13 @@ pub struct OwnerConfig {
 /// It promises: a key it answers for is leased to it, by its own clock compared at the moment of the answer; a lease
 /// counts from the send of the report that the Manager's message acknowledges; a generation is accepted at most once;
 /// a release says "clean" only if the destination itself confirmed the copy after the range was frozen.
-/// It never acts on a message that crossed its own report, is not of its conversation, or is of a lower term.
+/// It never acts on a message that crossed its own report, is not of its conversation, or is of a lower term. It never holds leases of
+/// two kinds of keys: if another namespace has the name now, it drops everything before it says a word to its Manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerMachine {
     config: OwnerConfig,
+    /// What the namespace is, by the latest welcome: all that is held is held under it.
+    kind: Option<NamespaceKind>,
     session: SessionId,
     /// What proves to Managers that it is that session.
     secret: Secret,
@@ -92,8 +101,8 @@ pub struct OwnerMachine {
     load: LoadMeasurement,
     draining: Pending<()>,
     drained: bool,
-    /// An operator does not want this process any more.
-    evicted: bool,
+    /// No Manager takes this process any more: an operator evicted it, or it is built for another kind of namespace.
+    locked_out: bool,
     leaving: Pending<()>,
     /// There is something the Manager should hear before the next renewal.
     news: bool,
@@ -150,6 +159,7 @@ impl OwnerMachine {
         let Credential { session, secret } = config.credential.unwrap_or(drawn);
         OwnerMachine {
             config,
+            kind: None,
             session,
             secret,
             formerly: None,
@@ -171,7 +181,7 @@ impl OwnerMachine {
             load: LoadMeasurement::default(),
             draining: Pending::default(),
             drained: false,
-            evicted: false,
+            locked_out: false,
             leaving: Pending::default(),
             news: false,
             timers: Timers::default(),
@@ -195,6 +205,12 @@ impl OwnerMachine {
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.config.namespace
+    }
+
+    /// What the namespace is, which gives keys their meaning; `None` before the first welcome.
+    #[must_use]
+    pub fn kind(&self) -> Option<&NamespaceKind> {
+        self.kind.as_ref()
     }
 
     /// The highest term seen.
@@ -259,10 +275,7 @@ impl OwnerMachine {
             ManagerToOwner::Welcome(welcome) => self.on_welcome(now, from, &welcome, out),
             ManagerToOwner::Refused(refused) => {
                 if self.awaits(refused.session, refused.number) {
-                    match refused.why {
-                        RefusedReason::Evicted => self.on_locked_out(out),
-                        why => out.push(OwnerAction::JoinRefused(why)),
-                    }
+                    self.on_refused(&refused, out);
                 }
             }
             ManagerToOwner::Unknown { session, conversation } => {
@@ -277,6 +290,17 @@ impl OwnerMachine {
                 }
             }
             ManagerToOwner::Assign(assign) => self.on_assign(now, &assign, out),
+        }
+    }
+
+    fn on_refused(&mut self, refused: &Refused, out: &mut Vec<OwnerAction>) {
+        match refused.why {
+            // Managers without a store may differ in what they are told of a namespace: the latest leader counts.
+            RefusedReason::WrongKeys | RefusedReason::WrongMode if refused.term < self.term => {
+                self.counters.stale_terms += 1;
+            }
+            why if why.is_final() => self.on_locked_out(why, out),
+            why => out.push(OwnerAction::JoinRefused(why)),
         }
     }
 
@@ -345,7 +369,7 @@ impl OwnerMachine {
             out.push(OwnerAction::Drained);
         }
         if assign.evicted {
-            self.on_evicted(out);
+            self.on_unwanted(RefusedReason::Evicted, out);
         }
         if speaks_of_moves {
             // Its last report has to show that it speaks of them no more.
@@ -388,17 +412,17 @@ impl OwnerMachine {
         self.news = true;
     }
 
-    /// An operator does not want this process any more: it gives everything back and never asks again, whoever leads.
-    fn on_evicted(&mut self, out: &mut Vec<OwnerAction>) {
-        if !std::mem::replace(&mut self.evicted, true) {
-            out.push(OwnerAction::JoinRefused(RefusedReason::Evicted));
+    /// This process is not wanted any more: it gives everything back and never asks again, whoever leads.
+    fn on_unwanted(&mut self, why: RefusedReason, out: &mut Vec<OwnerAction>) {
+        if !std::mem::replace(&mut self.locked_out, true) {
+            out.push(OwnerAction::JoinRefused(why));
             self.give_up_all(out);
         }
     }
 
     /// No Manager talks to this process any more, for good.
-    fn on_locked_out(&mut self, out: &mut Vec<OwnerAction>) {
-        self.on_evicted(out);
+    fn on_locked_out(&mut self, why: RefusedReason, out: &mut Vec<OwnerAction>) {
+        self.on_unwanted(why, out);
         self.talk = None;
         self.seeking = None;
         self.timers = Timers::default();

@@ -220,6 +220,7 @@ impl World {
             term: self.term,
             echo: self.asked,
             log: self.log,
+            kind: Default::default(),
             body,
         }
     }

@@ -27,7 +27,9 @@ fn centrifuge_2_1_2_namespaces_share_nothing() {
     let mut cluster = Cluster::sliced();
     let other = Namespace::new("other").expect("a label");
     let settings = Arc::new(sliced());
-    cluster.admin(AdminCommand::Create { namespace: other.clone(), settings }).expect("a second namespace");
+    cluster
+        .admin(AdminCommand::Create { kind: Default::default(), namespace: other.clone(), settings })
+        .expect("a second namespace");
     cluster.watched = false; // Two namespaces' keys are not the same keys.
     let a = cluster.owner("a");
     let lookup = cluster.lookup();
@@ -215,8 +217,14 @@ fn centrifuge_2_1_2_the_change_log_forgets_after_five_minutes() {
 /// What a Lookup that has this position is answered.
 fn ask(cluster: &mut Cluster, position: Position) -> UpdateBody {
     let lookup = Nonce(u128::from(cluster.now.0));
-    let request =
-        LookupRequest { namespace: pool(), lookup, seq: Seq(1), position: Some(position), term: Term(1) };
+    let request = LookupRequest {
+        namespace: pool(),
+        lookup,
+        seq: Seq(1),
+        position: Some(position),
+        term: Term(1),
+        expects: Default::default(),
+    };
     let asker = Node::Lookup(1_000);
     let envelope =
         Envelope { sent_at: cluster.now, from: asker, to: M1, message: Message::FromLookup(request) };
@@ -392,14 +400,14 @@ fn centrifuge_2_1_2_the_load_policy_can_be_exchanged() {
     let (mut cluster, owners) = loaded([2_000_000, 500_000, 500_000]);
     let settings = Arc::new(Settings { load_policy: LoadPolicyKind::Off, ..Settings::default() });
     cluster
-        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None })
+        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");
     cluster.run_for(secs(130));
     assert_eq!(virtual_nodes(&cluster, owners), [64, 64, 64]);
     assert_eq!(load_skips(&cluster)["a"], LoadSkip::Off);
     let settings = Arc::new(Settings::default());
     cluster
-        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None })
+        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");
     cluster.run_for(secs(70));
     assert_ne!(virtual_nodes(&cluster, owners), [64, 64, 64]);

@@ -86,7 +86,7 @@ fn prs_4_1_the_partitioner_can_be_exchanged() {
     assert!(owners.into_iter().all(|owner| cluster.keys_of(owner).len() == 1));
     let settings = Arc::new(Settings::default());
     cluster
-        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None })
+        .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");
     cluster.run_for(secs(5));
     assert!(owners.into_iter().all(|owner| cluster.keys_of(owner).len() > 30));
@@ -115,7 +115,11 @@ fn prs_4_2_a_lookup_discards_messages_of_an_earlier_leader() {
     // One leader, but another life of the namespace, and so another log.
     let other = Namespace::new("other").expect("a label");
     let create = |cluster: &mut Cluster| {
-        let command = AdminCommand::Create { namespace: other.clone(), settings: Arc::new(sliced()) };
+        let command = AdminCommand::Create {
+            kind: Default::default(),
+            namespace: other.clone(),
+            settings: Arc::new(sliced()),
+        };
         cluster.admin(command).expect("a namespace");
     };
     create(&mut cluster);

@@ -6,11 +6,12 @@ use centrifuge_core::id::{Generation, Lsn, ManagerId, Namespace, Seq, Term};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Output;
 use centrifuge_core::message::{ManagerToLookup, Update, UpdateBody};
+use centrifuge_core::namespace_kind::KindMismatch;
 use centrifuge_core::random::Random;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
 
 use super::trace::{Around, Clock};
-use super::words::{self, Aliases, Words, show_range, show_ranges, spaced};
+use super::words::{self, Aliases, Words, show_expected, show_range, show_ranges, spaced};
 
 /// One Lookup, and its latest request: commands need to say only what is unusual.
 #[derive(Default)]
@@ -78,7 +79,7 @@ impl LookupStage {
         let entries = words.clauses(&["row"]);
         let namespace = Namespace::new("pool").map_err(|error| error.to_string())?;
         let list = managers(&words.value("managers").unwrap_or_else(|| "m1".into()));
-        let config = LookupConfig::new(namespace, list);
+        let config = LookupConfig { expects: words.expected(), ..LookupConfig::new(namespace, list) };
         let seed = self.aliases.nonce(&format!("seed of {alias}")).0 as u64;
         let machine = LookupMachine::new(config, Random::from_number(seed));
         self.aliases.call(machine.nonce(), &alias);
@@ -126,12 +127,17 @@ impl LookupStage {
         if verb == "unknown-namespace" {
             return Ok(ManagerToLookup::UnknownNamespace { term, lookup, echo });
         }
+        if verb == "wrong-keys" || verb == "wrong-mode" {
+            let why = if verb == "wrong-keys" { KindMismatch::Keys } else { KindMismatch::Mode };
+            return Ok(ManagerToLookup::WrongKind { term, lookup, echo, why });
+        }
         let namespace = words.value("in").unwrap_or_else(|| "pool".into());
         let namespace = Namespace::new(&namespace).map_err(|error| error.to_string())?;
         self.log = words.value("log").unwrap_or_else(|| self.log.clone());
         let log = self.aliases.nonce(&self.log);
         let body = self.body(verb, words)?;
-        Ok(ManagerToLookup::Update(Update { namespace, lookup, term, echo, log, body }))
+        let kind = words.kind()?;
+        Ok(ManagerToLookup::Update(Update { namespace, lookup, term, echo, log, kind, body }))
     }
 
     fn body(&mut self, verb: &str, words: &mut Words) -> Result<UpdateBody, String> {
@@ -171,13 +177,16 @@ impl LookupStage {
                 let position =
                     request.position.map(|at| format!("{}:{}", self.aliases.name(at.log, 'g'), at.lsn));
                 let position = position.unwrap_or_else(|| "nothing".into());
-                format!("-> {to} ask seq={} has {position}, term {}", request.seq, request.term)
+                let expects = show_expected(request.expects);
+                format!("-> {to} ask seq={} has {position}, term {}{expects}", request.seq, request.term)
             }
             LookupAction::TableChanged(at) => format!("table {}:{}", self.aliases.name(at.log, 'g'), at.lsn),
             LookupAction::Loss { keys, why } => format!("loss {}: {}", show_ranges(keys.iter()), spaced(why)),
             LookupAction::Contact(true) => "in contact".into(),
             LookupAction::Contact(false) => "out of contact".into(),
             LookupAction::UnknownNamespace => "unknown namespace".into(),
+            LookupAction::TableGone => "the table is gone".into(),
+            LookupAction::Refused(why) => format!("refused: wrong {}", spaced(why)),
         }
     }
 }

@@ -8,8 +8,8 @@ use centrifuge_core::id::{Generation, Index, Lsn, OwnerName, Secret, Seq, Term};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::machine::Output;
 use centrifuge_core::manager::{
-    AdminCommand, ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine,
-    StoreCommand, StoreEvent, StreamId,
+    AdminCommand, DeclaredNamespace, ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig,
+    ManagerEvent, ManagerMachine, StoreCommand, StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{
@@ -117,7 +117,8 @@ impl ManagerStage {
         config.leader_lease = words.time("leader-lease", FAR)?;
         config.leader_hold = config.drift.hold_for(config.leader_lease);
         if words.flag("diskless") {
-            let pool = (namespace("pool")?, Arc::new(settings(words)?));
+            let (kind, settings) = (words.kind()?, Arc::new(settings(words)?));
+            let pool = (namespace("pool")?, DeclaredNamespace { kind, settings });
             config.diskless = Some(Arc::new([pool].into()));
             self.store = Store::default();
             let used = Generation(words.number("generations-used", 0)?);
@@ -170,9 +171,9 @@ impl ManagerStage {
     fn configure(&mut self, name: &str, settings: Settings, create: bool) -> Result<(), String> {
         let (namespace, settings) = (namespace(name)?, Arc::new(settings));
         let command = if create {
-            AdminCommand::Create { namespace, settings }
+            AdminCommand::Create { kind: Default::default(), namespace, settings }
         } else {
-            AdminCommand::Configure { namespace, settings, expected: None }
+            AdminCommand::Configure { namespace, settings, expected: None, kind: None }
         };
         self.feed(ManagerEvent::Admin { request: 0, command })?;
         self.commit().map(|_| ())
@@ -287,6 +288,7 @@ impl ManagerStage {
             formerly: words.value("formerly").map(|earlier| self.aliases.session(&earlier)),
             age: Duration::from_secs(words.number("age", 0)?),
             term: Term(words.number("term", 0)?),
+            expects: words.expected(),
         })
     }
 
@@ -381,6 +383,7 @@ impl ManagerStage {
             seq,
             position,
             term: Term(words.number("term", 0)?),
+            expects: words.expected(),
         };
         let by = words.value("by").unwrap_or(name);
         Ok(ManagerEvent::FromLookup { from: self.peer(&by), request })

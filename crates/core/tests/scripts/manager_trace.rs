@@ -6,7 +6,7 @@ use centrifuge_core::message::{Assign, ManagerToLookup, ManagerToOwner, OrderKin
 use centrifuge_core::record::{Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::{Entry, PublishedEntry};
 
-use super::words::{Aliases, show_range, spaced, span};
+use super::words::{Aliases, show_kind, show_range, spaced, span};
 
 /// Writes one action, `peer` being whom it is sent to.
 pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> Vec<String> {
@@ -33,6 +33,12 @@ pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> V
         ManagerAction::AdminReply { result: Err(AdminError::Settings(why)), .. } => {
             format!("operator: settings refused, {}", spaced(why))
         }
+        ManagerAction::AdminReply { result: Err(AdminError::ExistsAsAnotherKind { kind }), .. } => {
+            format!("operator: it exists as another kind, {kind}")
+        }
+        ManagerAction::AdminReply { result: Err(AdminError::KindIsFixed { kind }), .. } => {
+            format!("operator: its kind is fixed, {kind}")
+        }
         ManagerAction::AdminReply { result: Err(error), .. } => format!("operator: {}", spaced(error)),
         ManagerAction::RoleChanged(RoleName::Leader { term }) => format!("leads term {term}"),
         ManagerAction::RoleChanged(role) => spaced(role),
@@ -45,7 +51,8 @@ fn show_to_owner(message: &ManagerToOwner, peer: &str, names: &mut Aliases) -> V
     let line = match message {
         ManagerToOwner::Welcome(welcome) => {
             let talk = names.name(welcome.conversation, 'n');
-            format!("-> {peer} welcome {talk} to hello {}, term {}", welcome.number, welcome.term)
+            let kind = show_kind(&welcome.kind);
+            format!("-> {peer} welcome {talk} to hello {}, term {}{kind}", welcome.number, welcome.term)
         }
         ManagerToOwner::Refused(refused) => format!("-> {peer} refused: {}", spaced(&refused.why)),
         ManagerToOwner::Unknown { conversation, .. } => {
@@ -104,6 +111,9 @@ fn show_to_lookup(message: &ManagerToLookup, peer: &str, names: &mut Aliases) ->
             return vec![format!("-> {peer} not leader{}", led_by(leader.as_ref()))];
         }
         ManagerToLookup::UnknownNamespace { .. } => return vec![format!("-> {peer} unknown namespace")],
+        ManagerToLookup::WrongKind { why, .. } => {
+            return vec![format!("-> {peer} refused: wrong {}", spaced(why))];
+        }
     };
     let log = names.name(update.log, 'g');
     let (what, entries): (String, &[PublishedEntry]) = match &update.body {
@@ -112,7 +122,8 @@ fn show_to_lookup(message: &ManagerToLookup, peer: &str, names: &mut Aliases) ->
         UpdateBody::Changes { from, to, entries } => (format!("changes {log}:{from} to {log}:{to}"), entries),
         UpdateBody::Snapshot { lsn, entries } => (format!("snapshot {log}:{lsn}"), entries),
     };
-    let mut lines = vec![format!("-> {peer} {what}, echo {}", update.echo)];
+    let kind = show_kind(&update.kind);
+    let mut lines = vec![format!("-> {peer} {what}, echo {}{kind}", update.echo)];
     lines.extend(entries.iter().map(|entry| {
         let owner = entry.owner.as_ref().map(|owner| names.of_session(owner.session));
         let owner = owner.as_deref().unwrap_or("nobody");
@@ -168,7 +179,7 @@ fn show_record(record: &Record, names: &mut Aliases) -> String {
 
 fn show_change(change: &Change, names: &mut Aliases) -> String {
     match change {
-        Change::Created { .. } => "namespace created".into(),
+        Change::Created { kind, .. } => format!("namespace created{}", show_kind(kind)),
         Change::Removed => "namespace removed".into(),
         Change::Configured { settings } => {
             format!("configured with lease {}, hold {}", span(settings.lease), span(settings.hold))

@@ -14,17 +14,21 @@ use super::words::{self, Words};
 pub(crate) const FAR: Duration = Duration::from_secs(3600);
 
 /// What an operator says: `freeze because ...`, `move 00-7f b`, `evict a`, `configure lease=30s`, `configure
-/// max-moves=3 from-max-moves=2` if that and otherwise the usual is in force.
+/// max-moves=3 from-max-moves=2` if that and otherwise the usual is in force, `configure as ordered prefix=a/` if it is that.
 pub(crate) fn admin(verb: &str, words: &mut Words) -> Result<AdminCommand, String> {
     let why: Arc<str> = words.because().into();
     let namespace = namespace(&words.value("in").unwrap_or_else(|| "pool".into()))?;
     let owner = |name: &str| OwnerName::new(name).map_err(|error| error.to_string());
     Ok(match verb {
-        "create" => AdminCommand::Create { namespace, settings: Arc::new(settings(words)?) },
+        "create" => {
+            let kind = words.kind()?;
+            AdminCommand::Create { namespace, kind, settings: Arc::new(settings(words)?) }
+        }
         "configure" => {
             let from = words.value("from-max-moves").map(|moves| format!("max-moves={moves}"));
             let expected = from.map(|from| settings(&mut Words::of(&from))).transpose()?.map(Arc::new);
-            AdminCommand::Configure { namespace, settings: Arc::new(settings(words)?), expected }
+            let kind = words.flag("as").then(|| words.kind()).transpose()?;
+            AdminCommand::Configure { namespace, settings: Arc::new(settings(words)?), expected, kind }
         }
         "remove" => AdminCommand::Remove { namespace },
         "freeze" => AdminCommand::Freeze { namespace, why },

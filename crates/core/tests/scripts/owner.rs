@@ -149,6 +149,7 @@ impl OwnerStage {
             load_dimension: Default::default(),
             migrates: !words.flag("cannot-migrate"),
             credential: None,
+            expects: words.expected(),
         };
         let seed = self.aliases.nonce(&format!("seed of {alias}")).0 as u64;
         let machine = OwnerMachine::new(config, Random::from_number(seed));
@@ -218,12 +219,14 @@ impl OwnerStage {
                     number,
                     conversation,
                     term: Term(term),
+                    kind: words.kind()?,
                 })
             }
             "refused" => {
                 let number = words.number("hello", self.hello)?;
                 let why = refusal(&words.word()?)?;
-                ManagerToOwner::Refused(Refused { session, number, term: Term(self.term), why })
+                let term = Term(words.number("term", self.term)?);
+                ManagerToOwner::Refused(Refused { session, number, term, why })
             }
             "unknown" => ManagerToOwner::Unknown { session, conversation: self.aliases.nonce(&self.talk) },
             "not-leader" => {
@@ -329,6 +332,8 @@ fn refusal(word: &str) -> Result<RefusedReason, String> {
         "name-in-use" => RefusedReason::NameInUse,
         "unknown-namespace" => RefusedReason::UnknownNamespace,
         "evicted" => RefusedReason::Evicted,
+        "wrong-keys" => RefusedReason::WrongKeys,
+        "wrong-mode" => RefusedReason::WrongMode,
         _ => return Err(format!("{word} is no refusal")),
     })
 }

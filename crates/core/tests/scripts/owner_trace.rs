@@ -4,7 +4,7 @@ use centrifuge_core::id::{Generation, ManagerId};
 use centrifuge_core::message::{OwnerToManager, Report};
 use centrifuge_core::owner::{OwnerAction, Renumbered, Revocation};
 
-use super::words::{Aliases, show_range, spaced};
+use super::words::{Aliases, show_expected, show_range, spaced};
 
 /// Writes one action.
 pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
@@ -15,8 +15,11 @@ pub(crate) fn show(action: &OwnerAction, names: &mut Aliases) -> Vec<String> {
             let formerly = formerly.unwrap_or_default();
             let session = names.of_session(hello.session);
             format!(
-                "-> {to} hello {} from {session}, name {}, term {}{takeover}{formerly}",
-                hello.number, hello.name, hello.term
+                "-> {to} hello {} from {session}, name {}, term {}{takeover}{formerly}{}",
+                hello.number,
+                hello.name,
+                hello.term,
+                show_expected(hello.expects)
             )
         }
         OwnerAction::ToManager { to, message: OwnerToManager::Report(report) } => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Nonce, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::time::Instant;
 
 /// The words of a command that are not understood yet: `name=value` pairs, flags, and words in their order.
@@ -77,6 +78,25 @@ impl Words {
     pub(crate) fn because(&mut self) -> String {
         let Some(place) = self.rest.iter().position(|word| word == "because") else { return String::new() };
         self.rest.split_off(place)[1..].join(" ")
+    }
+
+    /// The kind of namespace that a client is built for: `ordered`, `affinity`.
+    pub(crate) fn expected(&mut self) -> ExpectedKind {
+        let keys = if self.flag("ordered") { KeyKind::Ordered } else { KeyKind::Hashed };
+        let mode = if self.flag("affinity") { Mode::Affinity } else { Mode::Exclusive };
+        ExpectedKind { keys, mode }
+    }
+
+    /// What a namespace is: `ordered prefix=user/`, `affinity`.
+    pub(crate) fn kind(&mut self) -> Result<NamespaceKind, String> {
+        let ExpectedKind { keys, mode } = self.expected();
+        let prefix = self.value("prefix").unwrap_or_default();
+        let prefix = prefix.parse::<KeyPrefix>().map_err(|error| error.to_string())?;
+        let keys = match keys {
+            KeyKind::Hashed => Keys::Hashed,
+            KeyKind::Ordered => Keys::Ordered(prefix),
+        };
+        Ok(NamespaceKind { keys, mode })
     }
 
     /// Every word must have been understood.
@@ -217,4 +237,18 @@ impl Aliases {
     pub(crate) fn of_session(&mut self, session: SessionId) -> String {
         self.name(session.0, 'x')
     }
+}
+
+/// What a client is built for, where it is not what most are.
+pub(crate) fn show_expected(expected: ExpectedKind) -> String {
+    let ExpectedKind { keys, mode } = expected;
+    if expected == ExpectedKind::default() {
+        return String::new();
+    }
+    format!(", for {} keys, {} leases", keys.as_str(), mode.as_str())
+}
+
+/// What a namespace is, where it is not what most are.
+pub(crate) fn show_kind(kind: &NamespaceKind) -> String {
+    if *kind == NamespaceKind::default() { String::new() } else { format!(", {kind}") }
 }

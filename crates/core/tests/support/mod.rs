@@ -21,8 +21,9 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::{LookupAction, LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
-    AdminCommand, AdminError, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine,
+    AdminCommand, AdminError, DeclaredNamespace, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine,
 };
+use centrifuge_core::namespace_kind::NamespaceKind;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::random::Random;
@@ -47,6 +48,7 @@ const STEPS_AT_ONE_INSTANT: u32 = 200_000;
 pub struct Options {
     pub managers: usize,
     pub settings: Settings,
+    pub kind: NamespaceKind,
     pub manager_clock: Clock,
     /// There is no store: every leader learns the table from the Owners.
     pub diskless: bool,
@@ -59,6 +61,7 @@ impl Default for Options {
         Options {
             managers: 1,
             settings: Settings::default(),
+            kind: NamespaceKind::default(),
             manager_clock: Clock::TRUE,
             diskless: false,
             arrival_pause: Duration::ZERO,
@@ -173,7 +176,8 @@ impl Cluster {
             let id = manager_id(number);
             let mut config = ManagerConfig { arrival_pause: options.arrival_pause, ..ManagerConfig::new(id) };
             if options.diskless {
-                let namespaces = [(pool(), Arc::new(options.settings.clone()))];
+                let (kind, settings) = (options.kind.clone(), Arc::new(options.settings.clone()));
+                let namespaces = [(pool(), DeclaredNamespace { kind, settings })];
                 config.diskless = Some(Arc::new(namespaces.into()));
             }
             let machine = ManagerMachine::new(config, cluster.random());
@@ -183,7 +187,8 @@ impl Cluster {
         }
         cluster.store.forgets = options.diskless;
         if !options.diskless {
-            let create = AdminCommand::Create { namespace: pool(), settings: Arc::new(options.settings) };
+            let (kind, settings) = (options.kind, Arc::new(options.settings));
+            let create = AdminCommand::Create { namespace: pool(), kind, settings };
             cluster.admin(create).expect("a leader, and settings that it accepts");
         }
         cluster
@@ -213,6 +218,7 @@ impl Cluster {
             load_dimension: Default::default(),
             migrates: true,
             credential: None,
+            expects: Default::default(),
         };
         set(&mut config);
         let machine = OwnerMachine::new(config, self.random());

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{AdminCommand, AdminError};
+use centrifuge_core::namespace_kind::NamespaceKind;
 use centrifuge_core::settings::Settings;
 use tonic::{Code, Status};
 
 use super::error::{ConvertError, Converted, Problem, refuse};
 use super::field::*;
+use super::kind::{read_kind, read_kind_over};
 use super::settings::read_settings;
 use crate::limits;
 use crate::proto::v1;
@@ -22,25 +24,27 @@ impl TryFrom<v1::CreateNamespaceRequest> for AdminCommand {
 
     fn try_from(wire: v1::CreateNamespaceRequest) -> Converted<AdminCommand> {
         let namespace = read_namespace("namespace", &wire.namespace)?;
-        let read = |wire| read_settings(&wire, &Settings::default());
-        let settings = read_optional("settings", wire.settings, read)?.unwrap_or_default();
-        Ok(AdminCommand::Create { namespace, settings: Arc::new(settings) })
+        let kind = read_kind(wire.kind)?;
+        let usual = kind.usual_settings();
+        let settings = read_optional("settings", wire.settings, |wire| read_settings(&wire, &usual))?;
+        Ok(AdminCommand::Create { namespace, kind, settings: Arc::new(settings.unwrap_or(usual)) })
     }
 }
 
-/// The command of a request to configure, given the settings in force. They are what it was made from, and the command is refused if
+/// The command of a request to configure, given what the namespace is and the settings in force. They are what it was made from, and the command is refused if
 /// others are in force by then. If there is no such namespace the rest is taken from the defaults: the Manager refuses the command
 /// anyway, and says why.
 pub fn configure_command(
     wire: v1::ConfigureNamespaceRequest,
-    in_force: impl FnOnce(&Namespace) -> Option<Arc<Settings>>,
+    in_force: impl FnOnce(&Namespace) -> Option<(NamespaceKind, Arc<Settings>)>,
 ) -> Result<AdminCommand, ConvertError> {
     let namespace = read_namespace("namespace", &wire.namespace)?;
-    let base = in_force(&namespace).unwrap_or_default();
+    let (known, base) = in_force(&namespace).unwrap_or_default();
+    let kind = wire.kind.map(|kind| read_kind_over(Some(kind), &known)).transpose()?;
     let settings = read_required("settings", wire.settings, |wire| read_settings(&wire, &base))?;
     let expected = read_optional("expected", wire.expected, |wire| read_settings(&wire, &base))?;
     let expected = expected.map_or(base, Arc::new);
-    Ok(AdminCommand::Configure { namespace, settings: Arc::new(settings), expected: Some(expected) })
+    Ok(AdminCommand::Configure { namespace, settings: Arc::new(settings), expected: Some(expected), kind })
 }
 
 /// The commands whose fields are those of their requests, each read by the function named.
@@ -173,6 +177,17 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
         AdminError::NamespaceExists => {
             Status::already_exists(format!("there is a namespace `{namespace}` already"))
         }
+        AdminError::ExistsAsAnotherKind { kind } => Status::failed_precondition(format!(
+            "there is a namespace `{namespace}` already, of another kind: {kind}; that cannot be changed: create one of another name, or \
+             delete this one first"
+        )),
+        AdminError::KindIsFixed { kind } => Status::failed_precondition(format!(
+            "`{namespace}` has {kind}, and keeps them for as long as it exists: create another namespace"
+        )),
+        AdminError::ModeNotSupported(mode) => Status::unimplemented(format!(
+            "namespaces of the mode {} are not supported yet: create it without a mode",
+            mode.as_str()
+        )),
         AdminError::TooManyNamespaces { at_most } => Status::resource_exhausted(format!(
             "there are {at_most} namespaces already: delete one, or raise max_namespaces"
         )),

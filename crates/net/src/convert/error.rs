@@ -57,6 +57,11 @@ pub enum Problem {
     /// A name is none.
     #[error("{0}")]
     Name(NameError),
+    /// A prefix of ordered keys is given to hashed ones.
+    #[error(
+        "is for ordered keys alone, and these keys are hashed: say that they are ordered, or give no prefix"
+    )]
+    PrefixOfHashed,
     /// A text is too long.
     #[error("has {len} bytes; at most {at_most} are allowed")]
     TooLong {

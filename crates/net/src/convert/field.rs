@@ -35,7 +35,7 @@ macro_rules! enumeration {
             }
         }
 
-        fn $read(wire: i32) -> Converted<$core> {
+        pub(super) fn $read(wire: i32) -> Converted<$core> {
             v1::$wire::try_from(wire)
                 .or_else(|_| refuse($field, Problem::Enum { value: wire }))
                 .and_then($core::try_from)

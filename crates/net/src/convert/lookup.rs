@@ -11,10 +11,12 @@ use prost::Message as _;
 
 use super::error::{ConvertError, Converted, Problem, refuse};
 use super::field::*;
+use super::kind::{read_expected, read_kind, read_mismatch, write_expected, write_kind};
 use crate::proto::v1;
 
 impl From<&LookupRequest> for v1::WatchRequest {
     fn from(request: &LookupRequest) -> v1::WatchRequest {
+        let (keys, mode) = write_expected(request.expects);
         let position =
             |position: Position| v1::Position { log: write_nonce(position.log), lsn: position.lsn.0 };
         v1::WatchRequest {
@@ -23,6 +25,8 @@ impl From<&LookupRequest> for v1::WatchRequest {
             seq: request.seq.0,
             position: request.position.map(position),
             term: request.term.0,
+            keys,
+            mode,
         }
     }
 }
@@ -39,6 +43,7 @@ impl TryFrom<v1::WatchRequest> for LookupRequest {
             seq: read_seq("seq", wire.seq)?,
             position: read_optional("position", wire.position, position)?,
             term: Term(wire.term),
+            expects: read_expected(wire.keys, wire.mode)?,
         })
     }
 }
@@ -55,9 +60,19 @@ impl TryFrom<v1::WatchReply> for ManagerToLookup {
             Some(Kind::UnknownNamespace(unknown)) => {
                 read_in("unknown_namespace", unknown, read_unknown_namespace)
             }
+            Some(Kind::WrongKind(wrong)) => read_in("wrong_kind", wrong, read_wrong_kind),
             None => refuse("kind", Problem::NoKind),
         }
     }
+}
+
+fn read_wrong_kind(wire: v1::WrongKind) -> Converted<ManagerToLookup> {
+    Ok(ManagerToLookup::WrongKind {
+        term: Term(wire.term),
+        lookup: read_nonce("lookup", &wire.lookup)?,
+        echo: read_seq("echo", wire.echo)?,
+        why: read_mismatch(wire.why)?,
+    })
 }
 
 fn read_unknown_namespace(wire: v1::UnknownNamespace) -> Converted<ManagerToLookup> {
@@ -88,6 +103,7 @@ pub(super) fn write_news(update: &Update) -> v1::News {
         term: update.term.0,
         log: write_nonce(update.log),
         body: Some(body),
+        kind: write_kind(&update.kind),
     }
 }
 
@@ -127,6 +143,7 @@ fn read_update(wire: v1::Update) -> Converted<Update> {
             term: Term(news.term),
             echo,
             log: read_nonce("log", &news.log)?,
+            kind: read_kind(news.kind)?,
             body: read_body(news.body)?,
         })
     })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use centrifuge_core::id::{Namespace, Nonce, Term};
 use centrifuge_core::message::{ManagerToLookup, Update, UpdateBody};
+use centrifuge_core::namespace_kind::NamespaceKind;
 use centrifuge_core::table::PublishedEntry;
 use prost::bytes::Bytes;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -69,6 +70,7 @@ struct Encoded {
     namespace: Namespace,
     term: Term,
     log: Nonce,
+    kind: NamespaceKind,
     body: UpdateBody,
     bytes: Bytes,
 }
@@ -78,6 +80,7 @@ impl Encoded {
         self.log == update.log
             && self.term == update.term
             && self.namespace == update.namespace
+            && self.kind == update.kind
             && says_the_same(&self.body, &update.body)
     }
 }
@@ -132,6 +135,12 @@ impl NewsEncoder {
                     echo: echo.0,
                 })
             }
+            ManagerToLookup::WrongKind { term, lookup, echo, why } => Kind::WrongKind(v1::WrongKind {
+                term: term.0,
+                lookup: write_nonce(*lookup),
+                echo: echo.0,
+                why: v1::WrongKindWhy::from(*why).into(),
+            }),
         };
         v1::WatchReply { kind: Some(kind) }
     }
@@ -160,6 +169,7 @@ impl NewsEncoder {
             namespace: update.namespace.clone(),
             term: update.term,
             log: update.log,
+            kind: update.kind.clone(),
             body: update.body.clone(),
             bytes: bytes.clone(),
         });

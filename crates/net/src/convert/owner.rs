@@ -14,6 +14,7 @@ use prost::bytes::Bytes;
 
 use super::error::{ConvertError, Converted, Problem, refuse};
 use super::field::*;
+use super::kind::{read_expected, read_kind, write_expected, write_kind};
 use crate::credential;
 use crate::limits;
 use crate::proto::v1;
@@ -46,6 +47,7 @@ impl TryFrom<v1::OwnerMessage> for OwnerToManager {
 }
 
 fn write_hello(hello: &Hello) -> v1::Hello {
+    let (keys, mode) = write_expected(hello.expects);
     v1::Hello {
         namespace: hello.namespace.to_string(),
         session: write_session(hello.session),
@@ -58,6 +60,8 @@ fn write_hello(hello: &Hello) -> v1::Hello {
         term: hello.term.0,
         secret: Bytes::copy_from_slice(&hello.secret.0),
         version: OWNER_VERSION,
+        keys,
+        mode,
     }
 }
 
@@ -77,6 +81,7 @@ fn read_hello(wire: v1::Hello) -> Converted<Hello> {
         formerly: wire.formerly.map(|session| read_session("formerly", &session)).transpose()?,
         age: Duration::from_nanos(wire.age_nanos),
         term: Term(wire.term),
+        expects: read_expected(wire.keys, wire.mode)?,
     })
 }
 
@@ -320,6 +325,7 @@ fn write_welcome(welcome: &Welcome) -> v1::Welcome {
         number: welcome.number,
         conversation: write_nonce(welcome.conversation),
         term: welcome.term.0,
+        kind: write_kind(&welcome.kind),
     }
 }
 
@@ -330,6 +336,7 @@ fn read_welcome(wire: v1::Welcome) -> Converted<Welcome> {
         number: wire.number,
         conversation: read_nonce("conversation", &wire.conversation)?,
         term: Term(wire.term),
+        kind: read_kind(wire.kind)?,
     })
 }
 
@@ -355,7 +362,7 @@ enumeration!(
     RefusedReason,
     RefusedWhy,
     "why",
-    read_refused_why { NameInUse, UnknownNamespace, Evicted, TooManyOwners, StaleTerm }
+    read_refused_why { NameInUse, UnknownNamespace, Evicted, TooManyOwners, StaleTerm, WrongKeys, WrongMode }
 );
 
 fn read_unknown_conversation(wire: v1::UnknownConversation) -> Converted<ManagerToOwner> {

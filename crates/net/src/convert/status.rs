@@ -49,6 +49,7 @@ pub fn write_namespace_status(
         lsn: stored.lsn.0,
         pins: stored.pins.iter().map(pin).collect(),
         rebuilding: rebuilding.map(|(rebuild, now)| write_rebuilding(&rebuild, now)),
+        kind: Some(v1::NamespaceKind::from(&stored.kind)),
     }
 }
 

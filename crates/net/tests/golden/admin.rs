@@ -19,21 +19,29 @@ pub(super) fn check(golden: &mut Golden) {
     empty_ones(golden);
 }
 
+fn kind() -> v1::NamespaceKind {
+    v1::NamespaceKind::from(&super::owner::kind())
+}
+
 fn requests(golden: &mut Golden) {
     let namespace = || POOL.to_owned();
     let why = || "maintenance".to_owned();
     let owner = || "server-1".to_owned();
     check_wire(golden, "admin-list-namespaces", &v1::ListNamespacesRequest { namespace: Some(namespace()) });
-    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(settings()) };
+    let create =
+        v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(settings()), kind: None };
     check_wire(golden, "admin-create-namespace", &create);
     let trim = v1::Settings { partitioner: Some(v1::Partitioner::Trim.into()), ..settings_of_trim() };
-    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(trim) };
+    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(trim), kind: None };
     check_wire(golden, "admin-create-namespace-trim", &create);
+    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: None, kind: Some(kind()) };
+    check_wire(golden, "admin-create-namespace-ordered", &create);
     let few = v1::Settings { lease_ms: Some(0), partitioner: Some(2), ..Default::default() };
     let configure = v1::ConfigureNamespaceRequest {
         namespace: namespace(),
         settings: Some(few),
         expected: Some(settings()),
+        kind: None,
     };
     check_wire(golden, "admin-configure-namespace", &configure);
     check_wire(golden, "admin-delete-namespace", &v1::DeleteNamespaceRequest { namespace: namespace() });
@@ -93,7 +101,11 @@ fn replies(golden: &mut Golden) {
         lsn: 700,
         pins: vec![v1::Pin { range: Some(range()), owner: "server-1".to_owned() }],
         rebuilding: None,
+        kind: None,
     };
+    let ordered = v1::NamespaceStatus { kind: Some(kind()), ..namespace.clone() };
+    let ordered = v1::ListNamespacesReply { namespaces: vec![ordered] };
+    check_wire(golden, "admin-list-namespaces-reply-ordered", &ordered);
     let rebuilding = Some(v1::Rebuilding { unclaimed_share: 0.25, ends_in_ms: 65_000 });
     let learned = v1::NamespaceStatus { rebuilding, ..namespace.clone() };
     let learned = v1::ListNamespacesReply { namespaces: vec![learned] };

@@ -4,20 +4,23 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Lsn, ManagerId, Seq, Term};
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, Position, Update, UpdateBody};
+use centrifuge_core::namespace_kind::{ExpectedKind, KindMismatch, NamespaceKind};
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
 use centrifuge_net::convert::{NewsEncoder, WatchFrame};
 use centrifuge_net::proto::v1;
 
 use super::files::Golden;
+use super::owner::kind;
 use super::{namespace, nonce, range, read, session};
 
 pub(super) fn check(golden: &mut Golden) {
     let position = Some(Position { log: nonce(4), lsn: Lsn(1_000) });
     for (name, position) in [("lookup-first-request", None), ("lookup-request", position)] {
-        let request =
-            LookupRequest { namespace: namespace(), lookup: nonce(3), seq: Seq(5), position, term: Term(7) };
+        let request = request(position);
         super::check::<LookupRequest, v1::WatchRequest>(golden, name, &request);
     }
+    let ordered = LookupRequest { expects: kind().expected(), ..request(position) };
+    super::check::<LookupRequest, v1::WatchRequest>(golden, "lookup-request-ordered", &ordered);
     let bodies = [
         ("heartbeat", UpdateBody::Heartbeat { lsn: Lsn(1_000) }),
         ("changes", UpdateBody::Changes { from: Lsn(999), to: Lsn(1_000), entries: entries() }),
@@ -27,11 +30,28 @@ pub(super) fn check(golden: &mut Golden) {
     for (word, body) in bodies {
         reply(golden, &format!("lookup-{word}"), &ManagerToLookup::Update(update(body)));
     }
+    let ordered = Update { kind: kind(), ..update(UpdateBody::Heartbeat { lsn: Lsn(1_000) }) };
+    reply(golden, "lookup-heartbeat-ordered", &ManagerToLookup::Update(ordered));
+    for (word, why) in [("keys", KindMismatch::Keys), ("mode", KindMismatch::Mode)] {
+        let wrong = ManagerToLookup::WrongKind { term: Term(7), lookup: nonce(3), echo: Seq(5), why };
+        reply(golden, &format!("lookup-wrong-{word}"), &wrong);
+    }
     let leader = Some(ManagerId::from("manager-2.example:7001"));
     reply(golden, "lookup-not-leader", &ManagerToLookup::NotLeader { leader });
     reply(golden, "lookup-no-leader", &ManagerToLookup::NotLeader { leader: None });
     let unknown = ManagerToLookup::UnknownNamespace { term: Term(7), lookup: nonce(3), echo: Seq(5) };
     reply(golden, "lookup-unknown-namespace", &unknown);
+}
+
+fn request(position: Option<Position>) -> LookupRequest {
+    LookupRequest {
+        namespace: namespace(),
+        lookup: nonce(3),
+        seq: Seq(5),
+        position,
+        term: Term(7),
+        expects: ExpectedKind::default(),
+    }
 }
 
 /// Replies are sent as frames, which are not made by the code that makes all other messages.
@@ -42,7 +62,16 @@ fn reply(golden: &mut Golden, name: &str, message: &ManagerToLookup) {
 }
 
 fn update(body: UpdateBody) -> Update {
-    Update { namespace: namespace(), lookup: nonce(3), term: Term(7), echo: Seq(5), log: nonce(4), body }
+    let kind = NamespaceKind::default();
+    Update {
+        namespace: namespace(),
+        lookup: nonce(3),
+        term: Term(7),
+        echo: Seq(5),
+        log: nonce(4),
+        kind,
+        body,
+    }
 }
 
 fn entries() -> std::sync::Arc<[PublishedEntry]> {

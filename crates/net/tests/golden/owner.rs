@@ -10,6 +10,7 @@ use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, ManagerToOwner, MovedLease, OrderKind, OwnerToManager,
     RecallOrder, Refusal, Refused, RefusedReason, Release, Report, Warrant, Welcome,
 };
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_net::credential;
 use centrifuge_net::proto::v1;
 
@@ -26,6 +27,8 @@ pub(super) fn check(golden: &mut Golden) {
         ("evicted", RefusedReason::Evicted),
         ("too-many-owners", RefusedReason::TooManyOwners),
         ("stale-term", RefusedReason::StaleTerm),
+        ("wrong-keys", RefusedReason::WrongKeys),
+        ("wrong-mode", RefusedReason::WrongMode),
     ];
     for (word, why) in reasons {
         let refused = Refused { session: session(1), number: 3, term: Term(7), why };
@@ -42,6 +45,9 @@ pub(super) fn check(golden: &mut Golden) {
     up(golden, "owner-report-of-a-move", OwnerToManager::Report(report_of_a_move()));
     up(golden, "owner-report-of-heavy-keys", OwnerToManager::Report(report_of_heavy_keys()));
     up(golden, "owner-report-at-once", OwnerToManager::Report(report_at_once()));
+    let ordered = Hello { expects: kind().expected(), ..hello() };
+    up(golden, "owner-hello-ordered", OwnerToManager::Hello(ordered));
+    down(golden, "owner-welcome-ordered", ManagerToOwner::Welcome(Welcome { kind: kind(), ..welcome() }));
     down(golden, "owner-assign-that-repeats", ManagerToOwner::Assign(assign_that_repeats()));
 }
 
@@ -65,7 +71,13 @@ fn hello() -> Hello {
         formerly: None,
         age: Duration::new(5, 6),
         term: Term(7),
+        expects: ExpectedKind::default(),
     }
+}
+
+/// What no namespace was at first.
+pub(super) fn kind() -> NamespaceKind {
+    NamespaceKind { keys: Keys::Ordered(KeyPrefix::new(b"user/\xff").expect("short")), mode: Mode::Affinity }
 }
 
 fn report() -> Report {
@@ -172,6 +184,7 @@ fn welcome() -> Welcome {
         number: 3,
         conversation: nonce(9),
         term: Term(u64::MAX),
+        kind: NamespaceKind::default(),
     }
 }
 

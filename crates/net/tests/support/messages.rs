@@ -14,6 +14,7 @@ use centrifuge_core::message::{
     MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedReason, Release,
     Report, Update, UpdateBody, Warrant, Welcome,
 };
+use centrifuge_core::namespace_kind::{KeyPrefix, Keys, KindMismatch, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{PublishedEntry, PublishedOwner};
@@ -83,8 +84,8 @@ pub(crate) fn owner_to_manager() -> impl Strategy<Value = OwnerToManager> {
 
 fn hello() -> impl Strategy<Value = Hello> {
     let names = (namespace(), any::<[u8; 32]>(), any::<u64>(), owner_name(), url());
-    (names, any::<bool>(), any::<u64>(), term()).prop_map(
-        |((namespace, secret, number, name, url), takes_over_previous, age, term)| Hello {
+    (names, any::<bool>(), any::<u64>(), term(), kind()).prop_map(
+        |((namespace, secret, number, name, url), takes_over_previous, age, term, kind)| Hello {
             namespace,
             session: credential::session_of(&Secret(secret)),
             secret: Secret(secret),
@@ -95,6 +96,7 @@ fn hello() -> impl Strategy<Value = Hello> {
             formerly: None,
             age: Duration::from_nanos(age),
             term,
+            expects: kind.expected(),
         },
     )
 }
@@ -200,15 +202,25 @@ pub(crate) fn manager_to_owner() -> impl Strategy<Value = ManagerToOwner> {
 }
 
 fn welcome() -> impl Strategy<Value = Welcome> {
-    (namespace(), session(), any::<u64>(), nonce(), term()).prop_map(
-        |(namespace, session, number, conversation, term)| Welcome {
+    (namespace(), session(), any::<u64>(), nonce(), term(), kind()).prop_map(
+        |(namespace, session, number, conversation, term, kind)| Welcome {
             namespace,
             session,
             number,
             conversation,
             term,
+            kind,
         },
     )
+}
+
+/// What a namespace can be.
+pub(crate) fn kind() -> impl Strategy<Value = NamespaceKind> {
+    let prefix = prop::collection::vec(any::<u8>(), 0..=KeyPrefix::MAX_LEN);
+    let prefix = prefix.prop_map(|bytes| KeyPrefix::new(&bytes).expect("short"));
+    let keys = prop_oneof![Just(Keys::Hashed), prefix.prop_map(Keys::Ordered)];
+    let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Affinity)];
+    (keys, mode).prop_map(|(keys, mode)| NamespaceKind { keys, mode })
 }
 
 fn refused() -> impl Strategy<Value = Refused> {
@@ -218,6 +230,8 @@ fn refused() -> impl Strategy<Value = Refused> {
         RefusedReason::Evicted,
         RefusedReason::TooManyOwners,
         RefusedReason::StaleTerm,
+        RefusedReason::WrongKeys,
+        RefusedReason::WrongMode,
     ]);
     (session(), any::<u64>(), term(), why).prop_map(|(session, number, term, why)| Refused {
         session,
@@ -280,9 +294,12 @@ fn order() -> impl Strategy<Value = LeaseOrder> {
 
 pub(crate) fn lookup_request() -> impl Strategy<Value = LookupRequest> {
     let position = of((nonce(), lsn()).prop_map(|(log, lsn)| Position { log, lsn }));
-    (namespace(), nonce(), seq(), position, term()).prop_map(|(namespace, lookup, seq, position, term)| {
-        LookupRequest { namespace, lookup, seq, position, term }
-    })
+    (namespace(), nonce(), seq(), position, term(), kind()).prop_map(
+        |(namespace, lookup, seq, position, term, kind)| {
+            let expects = kind.expected();
+            LookupRequest { namespace, lookup, seq, position, term, expects }
+        },
+    )
 }
 
 pub(crate) fn manager_to_lookup() -> impl Strategy<Value = ManagerToLookup> {
@@ -291,12 +308,22 @@ pub(crate) fn manager_to_lookup() -> impl Strategy<Value = ManagerToLookup> {
         1 => of(manager()).prop_map(|leader| ManagerToLookup::NotLeader { leader }),
         1 => (term(), nonce(), seq())
             .prop_map(|(term, lookup, echo)| ManagerToLookup::UnknownNamespace { term, lookup, echo }),
+        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)])
+            .prop_map(|(term, lookup, echo, why)| ManagerToLookup::WrongKind { term, lookup, echo, why }),
     ]
 }
 
 pub(crate) fn update() -> impl Strategy<Value = Update> {
-    (namespace(), nonce(), term(), seq(), nonce(), body()).prop_map(
-        |(namespace, lookup, term, echo, log, body)| Update { namespace, lookup, term, echo, log, body },
+    (namespace(), nonce(), term(), seq(), nonce(), kind(), body()).prop_map(
+        |(namespace, lookup, term, echo, log, kind, body)| Update {
+            namespace,
+            lookup,
+            term,
+            echo,
+            log,
+            kind,
+            body,
+        },
     )
 }
 

@@ -90,6 +90,7 @@ impl Trio {
             load_dimension: Default::default(),
             migrates: true,
             credential: None,
+            expects: Default::default(),
         };
         let mut trio = Trio {
             manager: Recorded::new(&folder.join("manager"), ManagerConfig::new(id.clone()), 1),
@@ -104,7 +105,7 @@ impl Trio {
         trio.queue.push_back(Delivery::Manager(ManagerEvent::Start));
         trio.deliver();
         let settings = Arc::new(Settings::default());
-        let command = AdminCommand::Create { namespace, settings };
+        let command = AdminCommand::Create { kind: Default::default(), namespace, settings };
         trio.queue.push_back(Delivery::Manager(ManagerEvent::Admin { request: 1, command }));
         trio.queue.push_back(Delivery::Owner(OwnerEvent::Start));
         trio.queue.push_back(Delivery::Lookup(LookupEvent::Start));

@@ -315,7 +315,8 @@ mod tests {
         assert_eq!(options.clock_ahead, Duration::from_secs(26 * 3_600));
         let names: Vec<String> = config.namespaces.keys().map(ToString::to_string).collect();
         assert_eq!(names, ["more", "presence", "rooms"]);
-        let leases: Vec<u64> = config.namespaces.values().map(|settings| settings.lease.as_secs()).collect();
+        let leases: Vec<u64> =
+            config.namespaces.values().map(|space| space.settings.lease.as_secs()).collect();
         assert_eq!(leases, [60, 30, 60], "a flag adds a namespace and changes none");
     }
 

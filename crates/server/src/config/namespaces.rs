@@ -7,8 +7,10 @@ use std::sync::Arc;
 use centrifuge_core::id::Namespace;
 use centrifuge_core::label::UnknownLabel;
 use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::manager::DeclaredNamespace;
+use centrifuge_core::namespace_kind::{KeyKind, KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::settings::{Drift, Settings};
+use centrifuge_core::settings::Drift;
 use centrifuge_net::convert::read_settings;
 use centrifuge_net::proto::v1;
 use serde::Deserialize;
@@ -16,12 +18,18 @@ use serde::Deserialize;
 use super::{ConfigError, read_duration};
 
 /// The namespaces by name.
-pub type Namespaces = BTreeMap<Namespace, Arc<Settings>>;
+pub type Namespaces = BTreeMap<Namespace, DeclaredNamespace>;
 
 /// Settings of a namespace in a file, under `[namespaces.NAME]`: the names and defaults of `centrifuge namespace create`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NamespaceArgs {
+    /// How application keys become keys, for as long as the namespace exists: hashed or ordered.
+    pub keys: Option<String>,
+    /// What all application keys begin with, if they are ordered; with escapes, as `\xff`.
+    pub key_prefix: Option<String>,
+    /// What leases promise, for as long as the namespace exists: exclusive or affinity.
+    pub mode: Option<String>,
     /// How long an Owner may rely on a lease after its last answered report.
     pub lease: Option<String>,
     /// How long the Manager keeps a silent Owner's leases from others.
@@ -76,17 +84,36 @@ pub(super) fn check(
     let checked = |(name, args): (String, NamespaceArgs)| {
         let refused = |why: String| ConfigError::Namespace { namespace: name.clone(), why };
         let namespace = Namespace::new(&name).map_err(|why| refused(why.to_string()))?;
-        Ok((namespace, Arc::new(args.settings().map_err(refused)?)))
+        Ok((namespace, args.declared().map_err(refused)?))
     };
     all.into_iter().map(checked).collect()
 }
 
 impl NamespaceArgs {
-    fn settings(&self) -> Result<Settings, String> {
+    fn declared(&self) -> Result<DeclaredNamespace, String> {
+        let kind = self.kind()?;
         let settings =
-            read_settings(&self.wire()?, &Settings::default()).map_err(|error| error.to_string())?;
-        settings.check(Drift::default()).map_err(|error| error.to_string())?;
-        Ok(settings)
+            read_settings(&self.wire()?, &kind.usual_settings()).map_err(|error| error.to_string())?;
+        let checked = settings.check(Drift::default()).and_then(|()| kind.check(&settings));
+        checked.map_err(|error| error.to_string())?;
+        Ok(DeclaredNamespace { kind, settings: Arc::new(settings) })
+    }
+
+    fn kind(&self) -> Result<NamespaceKind, String> {
+        let keys = label::<KeyKind>("keys", &self.keys)?.unwrap_or_default();
+        let prefix = self.key_prefix.as_deref().map(str::parse::<KeyPrefix>).transpose();
+        let prefix = prefix.map_err(|error| format!("key_prefix: {error}"))?;
+        let keys = match (keys, prefix) {
+            (KeyKind::Ordered, prefix) => Keys::Ordered(prefix.unwrap_or_default()),
+            (KeyKind::Hashed, None) => Keys::Hashed,
+            (KeyKind::Hashed, Some(_)) => {
+                return Err("key_prefix is for ordered keys alone: set keys = \"ordered\" too".to_owned());
+            }
+        };
+        match label::<Mode>("mode", &self.mode)?.unwrap_or_default() {
+            Mode::Exclusive => Ok(NamespaceKind { keys, mode: Mode::Exclusive }),
+            Mode::Affinity => Err("mode: affinity is not supported yet".to_owned()),
+        }
     }
 
     /// What an operator would send to set the same.
@@ -129,7 +156,9 @@ where
     K: FromStr<Err = UnknownLabel>,
     W: From<K> + Into<i32>,
 {
-    let Some(label) = label else { return Ok(None) };
-    let kind: K = label.parse().map_err(|error| format!("{setting}: {error}"))?;
-    Ok(Some(W::from(kind).into()))
+    Ok(self::label::<K>(setting, label)?.map(|kind| W::from(kind).into()))
+}
+
+fn label<K: FromStr<Err = UnknownLabel>>(setting: &str, label: &Option<String>) -> Result<Option<K>, String> {
+    label.as_deref().map(str::parse).transpose().map_err(|error| format!("{setting}: {error}"))
 }

@@ -120,11 +120,13 @@ impl AdminService {
     ) -> Result<(AdminCommand, bool), Status> {
         let group = self.group()?;
         let in_force = |namespace: &Namespace| {
-            group.namespaces.get(namespace).map(|stored| Arc::clone(&stored.settings))
+            group.namespaces.get(namespace).map(|stored| (stored.kind.clone(), Arc::clone(&stored.settings)))
         };
         let command = configure_command(request, in_force)?;
         let was_in_force = match &command {
-            AdminCommand::Configure { namespace, expected, .. } => in_force(namespace) == *expected,
+            AdminCommand::Configure { namespace, expected, .. } => {
+                in_force(namespace).map(|(_, settings)| settings) == *expected
+            }
             _ => false,
         };
         Ok((command, was_in_force))

@@ -8,6 +8,7 @@ use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionI
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
+use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
@@ -74,6 +75,7 @@ fn record(record: stored::Record) -> Decoded<Record> {
 fn change(kind: ChangeKind) -> Decoded<Change> {
     Ok(match kind {
         ChangeKind::Created(created) => Change::Created {
+            kind: created.kind.map(namespace_kind).transpose()?.unwrap_or_default(),
             settings: Arc::new(settings(required(created.settings, "created.settings")?)?),
             log: nonce(created.log, "created.log")?,
             floor: Generation(created.floor),
@@ -176,6 +178,7 @@ fn namespace(from: stored::Namespace) -> Decoded<NamespaceState> {
         pins.insert(range(pin.range, "pins.range")?, owner_name(&to)?);
     }
     Ok(NamespaceState {
+        kind: from.kind.map(namespace_kind).transpose()?.unwrap_or_default(),
         log: nonce(from.log, "log")?,
         lsn: Lsn(from.lsn),
         settings: Arc::new(settings(required(from.settings, "settings")?)?),
@@ -191,6 +194,21 @@ fn namespace(from: stored::Namespace) -> Decoded<NamespaceState> {
             .map(|gone| session(Some(gone), "evicted"))
             .collect::<Decoded<_>>()?,
     })
+}
+
+fn namespace_kind(from: stored::NamespaceKind) -> Decoded<NamespaceKind> {
+    let prefix = KeyPrefix::new(&from.key_prefix).map_err(|_| DecodeError::OutOfBounds("key_prefix"))?;
+    let keys = match stored::KeyKind::try_from(from.keys) {
+        Ok(stored::KeyKind::Hashed) => Keys::Hashed,
+        Ok(stored::KeyKind::Ordered) => Keys::Ordered(prefix),
+        _ => return Err(DecodeError::UnknownChoice { field: "keys", value: from.keys }),
+    };
+    let mode = match stored::Mode::try_from(from.mode) {
+        Ok(stored::Mode::Exclusive) => Mode::Exclusive,
+        Ok(stored::Mode::Affinity) => Mode::Affinity,
+        _ => return Err(DecodeError::UnknownChoice { field: "mode", value: from.mode }),
+    };
+    Ok(NamespaceKind { keys, mode })
 }
 
 /// Entries that follow one another from the lowest key to the highest: a hole cannot be said.

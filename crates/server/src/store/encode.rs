@@ -6,6 +6,7 @@ use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
+use centrifuge_core::namespace_kind::{Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -59,10 +60,11 @@ fn record(record: &Record) -> stored::Record {
 
 fn change(change: &Change) -> ChangeKind {
     match change {
-        Change::Created { settings: with, log, floor } => ChangeKind::Created(stored::Created {
+        Change::Created { kind, settings: with, log, floor } => ChangeKind::Created(stored::Created {
             settings: Some(settings(with)),
             log: Some(nonce(*log)),
             floor: floor.0,
+            kind: namespace_kind(kind),
         }),
         Change::Removed => ChangeKind::Removed(stored::Nothing {}),
         Change::Configured { settings: with } => ChangeKind::Configured(settings(with)),
@@ -153,7 +155,26 @@ fn namespace(name: &Namespace, from: &NamespaceState) -> stored::Namespace {
         frozen: from.frozen,
         pins: from.pins.iter().map(|(range, to)| pin(range, Some(to))).collect(),
         evicted: from.evicted.iter().map(|session| nonce(session.0)).collect(),
+        kind: namespace_kind(&from.kind),
     }
+}
+
+/// What every namespace was before there was a choice is not stored.
+fn namespace_kind(kind: &NamespaceKind) -> Option<stored::NamespaceKind> {
+    let keys = match kind.keys {
+        Keys::Hashed => stored::KeyKind::Hashed,
+        Keys::Ordered(_) => stored::KeyKind::Ordered,
+    };
+    let mode = match kind.mode {
+        Mode::Exclusive => stored::Mode::Exclusive,
+        Mode::Affinity => stored::Mode::Affinity,
+    };
+    let key_prefix = kind.keys.prefix().map_or_else(Vec::new, |prefix| prefix.as_bytes().to_vec());
+    (*kind != NamespaceKind::default()).then(|| stored::NamespaceKind {
+        keys: keys.into(),
+        key_prefix,
+        mode: mode.into(),
+    })
 }
 
 fn removed(name: &Namespace, last: Generation) -> stored::RemovedNamespace {

@@ -83,6 +83,7 @@ fn hello_of(namespace: &str, name: &str) -> Hello {
         load_dimension: Default::default(),
         migrates: false,
         credential: Some(centrifuge_net::credential::draw().expect("random bits")),
+        expects: Default::default(),
     };
     let mut machine = OwnerMachine::new(config, Random::from_number(7));
     let actions = machine.on_event(Instant(1), OwnerEvent::Start).actions;

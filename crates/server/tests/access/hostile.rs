@@ -226,7 +226,8 @@ async fn the_network_can_neither_read_nor_change_what_passes() {
     let (through, network) = pass_on(secured.manager.grpc_addr()).await;
     let mut admin = secured.dialer(secured.pki.tls(&secured.root)).admin(&through).expect("an address");
     let settings = None;
-    let request = v1::CreateNamespaceRequest { namespace: "a-long-name-to-look-for".into(), settings };
+    let request =
+        v1::CreateNamespaceRequest { namespace: "a-long-name-to-look-for".into(), settings, kind: None };
     admin.create_namespace(request).await.expect("created");
     let heard = network.heard.lock().expect("not poisoned").clone();
     for word in ["a-long-name", "CreateNamespace", "spiffe"] {

@@ -124,7 +124,8 @@ impl Secured {
             answer_allowance_ms: Some(1_000),
             ..v1::Settings::default()
         };
-        let request = v1::CreateNamespaceRequest { namespace: namespace.into(), settings: Some(settings) };
+        let request =
+            v1::CreateNamespaceRequest { namespace: namespace.into(), settings: Some(settings), kind: None };
         admin.create_namespace(request).await.expect("created");
     }
 

@@ -76,12 +76,12 @@ pub(crate) fn request(path: &str, namespace: &str) -> (Vec<u8>, Needs) {
             (request.encode_to_vec(), Needs::In(View))
         }
         "/centrifuge.v1.Admin/CreateNamespace" => {
-            let request = v1::CreateNamespaceRequest { namespace, settings: None };
+            let request = v1::CreateNamespaceRequest { namespace, settings: None, kind: None };
             (request.encode_to_vec(), Needs::In(Administer))
         }
         "/centrifuge.v1.Admin/ConfigureNamespace" => {
             let settings = Some(v1::Settings { max_moves: Some(7), ..Default::default() });
-            let request = v1::ConfigureNamespaceRequest { namespace, settings, expected: None };
+            let request = v1::ConfigureNamespaceRequest { namespace, settings, expected: None, kind: None };
             (request.encode_to_vec(), Needs::In(Administer))
         }
         "/centrifuge.v1.Admin/DeleteNamespace" => {

@@ -46,6 +46,7 @@ impl Claimant {
             formerly: None,
             age: Duration::from_secs(100),
             term: Term::ZERO,
+            expects: Default::default(),
         };
         let (to_manager, messages) = mpsc::channel(8);
         let hello = v1::OwnerMessage::from(&OwnerToManager::Hello(hello));

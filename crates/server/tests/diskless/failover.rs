@@ -126,7 +126,7 @@ async fn namespaces_come_from_the_configuration_and_brakes_work() {
     let manager = group.start(1).await;
     within(manager.leads()).await;
     let mut admin = admin(manager.grpc_addr()).await;
-    let create = v1::CreateNamespaceRequest { namespace: "other".to_owned(), settings: None };
+    let create = v1::CreateNamespaceRequest { namespace: "other".to_owned(), settings: None, kind: None };
     let refused = admin.create_namespace(create).await.expect_err("refused");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("[namespaces.other]"), "{}", refused.message());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use centrifuge::{Key, Managers};
 use centrifuge_core::id::Namespace;
+use centrifuge_core::manager::DeclaredNamespace;
 use centrifuge_core::settings::{Drift, Settings};
 use centrifuge_harness::ports::{free_addresses, numbered};
 use centrifuge_net::flease::Peers;
@@ -18,6 +19,10 @@ use crate::support::{self, eventually};
 pub(crate) use crate::support::{shut_down, stands_by};
 
 pub(crate) const SECRET: &[u8] = b"what only these Managers know";
+
+fn declared() -> DeclaredNamespace {
+    DeclaredNamespace { settings: Arc::new(settings()), ..DeclaredNamespace::default() }
+}
 
 /// Leases that no slow machine loses while Owners look for a leader, and a hold that tests can wait for.
 pub(crate) fn settings() -> Settings {
@@ -69,7 +74,7 @@ impl Group {
         let leader_lease = options.election().leader_lease(Drift::default());
         let config = Config {
             grpc_listen: options.own_address().parse().expect("an address"),
-            namespaces: BTreeMap::from([(pool(), Arc::new(settings()))]),
+            namespaces: BTreeMap::from([(pool(), declared())]),
             leader_lease,
             campaign_interval: leader_lease / 4,
             ..support::config()

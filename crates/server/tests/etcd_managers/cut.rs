@@ -84,7 +84,7 @@ async fn cut_off(direction: impl Fn(&Relays) -> &watch::Sender<Way>) -> usize {
 
 /// Asks one Manager for something that it must commit. True if it says that this is done.
 async fn ask(at: SocketAddr) -> bool {
-    let request = v1::CreateNamespaceRequest { namespace: LATE.to_owned(), settings: None };
+    let request = v1::CreateNamespaceRequest { namespace: LATE.to_owned(), settings: None, kind: None };
     support::admin(at).await.create_namespace(request).await.is_ok()
 }
 

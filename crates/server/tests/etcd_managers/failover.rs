@@ -20,7 +20,8 @@ use crate::support::{self, TestOwner, eventually, within};
 async fn pool(leader: &RunningManager, managers: &[SocketAddr]) -> [TestOwner; 2] {
     // Long enough that a slow machine costs no lease while Owners look for the new leader.
     let settings = v1::Settings { lease_ms: Some(30_000), hold_ms: Some(33_000), ..support::short_leases() };
-    let request = v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings) };
+    let request =
+        v1::CreateNamespaceRequest { namespace: POOL.to_owned(), settings: Some(settings), kind: None };
     support::admin(leader.grpc_addr()).await.create_namespace(request).await.expect("created");
     let mut owners = ["one", "two"].map(|name| TestOwner::start_among(managers, POOL, name));
     for owner in &mut owners {

@@ -125,6 +125,6 @@ async fn connect(at: SocketAddr) -> Option<AdminClient<Channel>> {
 }
 
 async fn is_created(admin: &mut AdminClient<Channel>, name: &str) -> bool {
-    let request = v1::CreateNamespaceRequest { namespace: name.to_owned(), settings: None };
+    let request = v1::CreateNamespaceRequest { namespace: name.to_owned(), settings: None, kind: None };
     matches!(timeout(REQUEST, admin.create_namespace(request)).await, Ok(Ok(_)))
 }

@@ -59,7 +59,8 @@ pub(crate) async fn leader(managers: &[RunningManager]) -> &RunningManager {
 }
 
 pub(crate) async fn create(leader: &RunningManager, namespace: &str, settings: v1::Settings) {
-    let request = v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings: Some(settings) };
+    let request =
+        v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings: Some(settings), kind: None };
     support::admin(leader.grpc_addr()).await.create_namespace(request).await.expect("created");
 }
 

@@ -7,6 +7,7 @@ use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Te
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::ManagerState;
+use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -28,6 +29,21 @@ pub(super) fn group() -> ManagerState {
     group
 }
 
+/// The same with a namespace that is not what every one was at first.
+pub(super) fn group_of_kinds() -> ManagerState {
+    let mut group = group();
+    let created = records().into_iter().filter(|(name, _)| *name == "created-ordered");
+    let records = created.map(|(_, record)| record).collect();
+    group.apply(&Batch { term: Term(13), records });
+    assert_eq!(group.namespaces.len(), 2);
+    group
+}
+
+fn ordered() -> NamespaceKind {
+    let prefix = KeyPrefix::new(b"user/\xff").expect("short");
+    NamespaceKind { keys: Keys::Ordered(prefix), mode: Mode::Affinity }
+}
+
 /// All records but the leader's last, in one batch.
 pub(super) fn batch() -> Batch {
     let records = records().into_iter().filter(|(name, _)| !AFTER.contains(name)).map(|(_, record)| record);
@@ -35,7 +51,8 @@ pub(super) fn batch() -> Batch {
 }
 
 /// What the batch does not contain: the end, what is in no store, and what is younger than the batch's file.
-const AFTER: [&str; 9] = [
+const AFTER: [&str; 10] = [
+    "created-ordered",
     "leader-resigned",
     "removed",
     "created-above",
@@ -49,7 +66,12 @@ const AFTER: [&str; 9] = [
 
 /// Every record, with a name of its own.
 pub(super) fn records() -> Vec<(&'static str, Record)> {
-    let created = Change::Created { settings: Arc::new(settings()), log: Nonce(7), floor: Generation::ZERO };
+    let created = Change::Created {
+        kind: Default::default(),
+        settings: Arc::new(settings()),
+        log: Nonce(7),
+        floor: Generation::ZERO,
+    };
     let mut records = vec![
         ("leader-started", Record::LeaderStarted { leader_hold: Duration::from_millis(10_834) }),
         ("leader-settled", Record::LeaderSettled),
@@ -60,8 +82,12 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
         all.into_iter().flatten().map(|(name, change, reason)| (name, about("presence", change, reason))),
     );
     records.push(("leader-resigned", Record::LeaderResigned));
-    let created =
-        Change::Created { settings: Arc::new(settings()), log: Nonce(7), floor: Generation(1 << 60) };
+    let created = Change::Created {
+        kind: Default::default(),
+        settings: Arc::new(settings()),
+        log: Nonce(7),
+        floor: Generation(1 << 60),
+    };
     records.push(("created-above", about("presence", created, Reason::Operator("named".into()))));
     let claimed = Change::Claimed {
         range: range(0, 99),
@@ -86,6 +112,13 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
     let evicted = SessionInfo { evicted: true, ..info("server-3", false) };
     let evicted = Change::SessionChanged { session: session(3), info: evicted };
     records.push(("session-changed-evicted", about("presence", evicted, Reason::Operator("hung".into()))));
+    let created = Change::Created {
+        kind: ordered(),
+        settings: Arc::new(settings()),
+        log: Nonce(7),
+        floor: Generation::ZERO,
+    };
+    records.push(("created-ordered", about("users", created, Reason::Operator("created".into()))));
     records.push(("removed", about("gone", Change::Removed, Reason::Operator("no longer used".into()))));
     records
 }
@@ -132,6 +165,7 @@ fn namespace_changes() -> Vec<Named> {
         (
             "created",
             Change::Created {
+                kind: Default::default(),
                 settings: Arc::new(settings()),
                 log: Nonce(0xabcd << 96 | 1),
                 floor: Generation::ZERO,

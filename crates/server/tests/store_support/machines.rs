@@ -56,6 +56,7 @@ impl World {
             load_dimension: Default::default(),
             migrates: false,
             credential: None,
+            expects: Default::default(),
         };
         let mut world = World {
             store,
@@ -76,8 +77,11 @@ impl World {
     /// An operator creates the namespace.
     pub fn create(&mut self, namespace: &Namespace) {
         self.run_until(|world| world.term.is_some());
-        let command =
-            AdminCommand::Create { namespace: namespace.clone(), settings: Arc::new(Settings::default()) };
+        let command = AdminCommand::Create {
+            kind: Default::default(),
+            namespace: namespace.clone(),
+            settings: Arc::new(Settings::default()),
+        };
         self.due.push_back(Due::Manager(ManagerEvent::Admin { request: 1, command }));
     }
 

@@ -7,6 +7,7 @@ use centrifuge_core::id::{Generation, Namespace, Nonce, OwnerName, SessionId, Te
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::ManagerState;
+use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -36,14 +37,22 @@ pub fn group() -> impl Strategy<Value = ManagerState> {
 }
 
 fn created() -> impl Strategy<Value = Vec<Record>> {
-    vec((namespace(), settings(), nonce()), 1..4).prop_map(|all| {
-        let record = |(namespace, settings, log)| Record::Namespace {
+    vec((namespace(), kind(), settings(), nonce()), 1..4).prop_map(|all| {
+        let record = |(namespace, kind, settings, log)| Record::Namespace {
             namespace,
-            change: Change::Created { settings, log, floor: Generation::ZERO },
+            change: Change::Created { kind, settings, log, floor: Generation::ZERO },
             reason: Reason::Operator("begin".into()),
         };
         all.into_iter().map(record).collect()
     })
+}
+
+fn kind() -> impl Strategy<Value = NamespaceKind> {
+    let prefix = vec(any::<u8>(), 0..=KeyPrefix::MAX_LEN);
+    let prefix = prefix.prop_map(|bytes| KeyPrefix::new(&bytes).expect("short"));
+    let keys = prop_oneof![Just(Keys::Hashed), prefix.prop_map(Keys::Ordered)];
+    let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Affinity)];
+    (keys, mode).prop_map(|(keys, mode)| NamespaceKind { keys, mode })
 }
 
 pub fn record() -> impl Strategy<Value = Record> {
@@ -58,11 +67,8 @@ pub fn record() -> impl Strategy<Value = Record> {
 
 pub fn change() -> impl Strategy<Value = Change> {
     let few = prop_oneof![
-        (settings(), nonce(), generation()).prop_map(|(settings, log, floor)| Change::Created {
-            settings,
-            log,
-            floor
-        }),
+        (kind(), settings(), nonce(), generation())
+            .prop_map(|(kind, settings, log, floor)| Change::Created { kind, settings, log, floor }),
         Just(Change::Removed),
         settings().prop_map(|settings| Change::Configured { settings }),
         Just(Change::HoldSettled),

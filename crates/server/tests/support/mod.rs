@@ -91,8 +91,11 @@ pub fn short_leases() -> v1::Settings {
 }
 
 pub async fn create(at: SocketAddr, namespace: &str) {
-    let request =
-        v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings: Some(short_leases()) };
+    let request = v1::CreateNamespaceRequest {
+        namespace: namespace.to_owned(),
+        settings: Some(short_leases()),
+        kind: None,
+    };
     admin(at).await.create_namespace(request).await.expect("created");
 }
 
@@ -113,7 +116,7 @@ pub fn watch_request(namespace: &str, number: u8) -> v1::WatchRequest {
         lookup: vec![number; 16].into(),
         seq: 1,
         position: None,
-        term: 0,
+        ..Default::default()
     }
 }
 
@@ -223,6 +226,7 @@ impl TestOwner {
             load_dimension: Default::default(),
             migrates: false,
             credential: Some(credential::draw().expect("random bits")),
+            expects: Default::default(),
         };
         let number = name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
         let machine = OwnerMachine::new(config, Random::from_number(number));

@@ -195,7 +195,7 @@ async fn watch(channel: Channel, number: usize, tally: Arc<Tally>) -> Result<()>
             lookup: (number as u128 + 1).to_be_bytes().to_vec().into(),
             seq,
             position: None,
-            term: 0,
+            ..Default::default()
         };
         tally.sent();
         match open_watch(channel.clone(), &request).await {

@@ -73,6 +73,7 @@ fn count(life: &CallerLife, verdict: &mut Verdict) {
                 Why::BeganAnew => "began_anew",
                 Why::Unowned => "unowned",
                 Why::OutOfContact => "out_of_contact",
+                Why::NamespaceReplaced => "namespace_replaced",
                 Why::Missed => "missed",
             };
             *verdict.notices.entry(name).or_default() += 1;

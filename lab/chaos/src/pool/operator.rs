@@ -69,8 +69,11 @@ impl Operator {
         settings: &v1::Settings,
         patience: Duration,
     ) -> Result<(), String> {
-        let request =
-            v1::CreateNamespaceRequest { namespace: NAMESPACE.to_owned(), settings: Some(*settings) };
+        let request = v1::CreateNamespaceRequest {
+            namespace: NAMESPACE.to_owned(),
+            settings: Some(*settings),
+            kind: None,
+        };
         let mut last = String::from("nobody was asked");
         let make = async || {
             for mut admin in self.admins() {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use centrifuge_core::manager::DeclaredNamespace;
 use centrifuge_net::convert::read_settings;
 use centrifuge_server::Manager;
 use centrifuge_server::config::ConfigArgs;
@@ -15,7 +16,7 @@ pub(super) async fn run(part: &Part, arguments: &[String]) -> Result<(), Box<dyn
     let command = ConfigArgs::augment_args(Command::new("manager").no_binary_name(true));
     let wanted = ConfigArgs::from_arg_matches(&command.try_get_matches_from(arguments)?)?;
     let mut config = wanted.resolve()?;
-    for settings in config.namespaces.values_mut() {
+    for DeclaredNamespace { settings, .. } in config.namespaces.values_mut() {
         *settings = Arc::new(read_settings(&part.times.settings(), settings)?);
     }
     if let Some(bug) = part.bug {

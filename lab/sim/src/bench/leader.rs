@@ -8,8 +8,8 @@ use centrifuge_core::id::{Generation, Index, Namespace, Nonce, OwnerName, Secret
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
-    ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreCommand,
-    StoreEvent, StreamId,
+    DeclaredNamespace, ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent,
+    ManagerMachine, StoreCommand, StoreEvent, StreamId,
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{Assign, HeldLease, Hello, ManagerToOwner, OwnerToManager, Release, Report};
@@ -68,7 +68,7 @@ impl Leader {
     /// A leader that finds `group` in its store, or has no store and begins with `namespaces`.
     pub(super) fn new(
         group: ManagerState,
-        diskless: Option<Arc<BTreeMap<Namespace, Arc<Settings>>>>,
+        diskless: Option<Arc<BTreeMap<Namespace, DeclaredNamespace>>>,
     ) -> Leader {
         let config = ManagerConfig { diskless, ..ManagerConfig::new("manager".into()) };
         let machine = ManagerMachine::new(config, Random::from_number(1));
@@ -110,6 +110,7 @@ impl Leader {
             formerly: None,
             age: Duration::ZERO,
             term: Term::ZERO,
+            expects: Default::default(),
         };
         self.feed(Some(from_owner(OwnerToManager::Hello(hello))))
     }
@@ -286,7 +287,12 @@ pub(super) fn stored(
     pool: &[(SessionId, OwnerName, Vec<KeyRange>)],
 ) -> Vec<Record> {
     let log = Nonce(7);
-    let mut changes = vec![Change::Created { settings: Arc::new(settings), log, floor: Generation::ZERO }];
+    let mut changes = vec![Change::Created {
+        kind: Default::default(),
+        settings: Arc::new(settings),
+        log,
+        floor: Generation::ZERO,
+    }];
     let mut generation = Generation::ZERO;
     for (session, name, ranges) in pool {
         let info = SessionInfo {

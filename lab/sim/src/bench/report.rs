@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Term};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::manager::DeclaredNamespace;
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{HeldLease, ImportedCopy, Release, Report, Warrant};
 use centrifuge_core::settings::Settings;
@@ -186,7 +187,7 @@ fn recalled(size: u64) -> Cost {
 
 /// A new leader that has no store hears of as many leases.
 fn diskless_claims(size: u64) -> Cost {
-    let namespaces = [(namespace("bench"), Arc::new(Settings::default()))];
+    let namespaces = [(namespace("bench"), DeclaredNamespace::default())];
     let mut leader = Leader::new(ManagerState::default(), Some(Arc::new(namespaces.into())));
     leader.pass(Duration::from_secs(20));
     leader.hello(&namespace("bench"), session(0), &name(0));

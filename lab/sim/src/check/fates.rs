@@ -53,7 +53,10 @@ impl Fates {
     pub(super) fn revoke(&mut self, slot: usize, revoked: &[Revocation], moved_to: Option<SessionId>) {
         for Revocation { range, generation, why } in revoked {
             let fate = match why {
-                RevokedReason::Expired | RevokedReason::ClockJumped | RevokedReason::Cloned => Fate::Ended,
+                RevokedReason::Expired
+                | RevokedReason::ClockJumped
+                | RevokedReason::Cloned
+                | RevokedReason::NamespaceReplaced => Fate::Ended,
                 RevokedReason::Moved => Fate::Moved(slot, moved_to),
                 RevokedReason::Withdrawn | RevokedReason::GivenBack => Fate::GivenUp,
             };

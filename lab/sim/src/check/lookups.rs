@@ -153,6 +153,7 @@ impl Lookups {
             term,
             echo: Seq(1),
             log: stored.log,
+            kind: stored.kind.clone(),
             body,
         };
         let message = ManagerToLookup::Update(update);

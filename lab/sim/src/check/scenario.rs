@@ -226,6 +226,7 @@ impl Scenario {
             load_dimension: Default::default(),
             migrates: plan.migrates,
             credential: None,
+            expects: Default::default(),
         }
     }
 
@@ -307,7 +308,7 @@ pub(super) fn evict(owner: &str) -> Command {
 /// An operator's wish for other settings.
 pub(super) fn configure(settings: Settings) -> Command {
     let (namespace, settings) = (namespace(), settings.into());
-    Command::Admin(AdminCommand::Configure { namespace, settings, expected: None })
+    Command::Admin(AdminCommand::Configure { namespace, settings, expected: None, kind: None })
 }
 
 fn by_hand() -> Arc<str> {

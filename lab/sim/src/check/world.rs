@@ -302,7 +302,11 @@ pub(super) fn play(stage: &Stage) -> (Vec<(State, Option<Action>)>, State) {
     play.act(Action::Elect(0));
     play.settle();
     let settings = scenario.settings.clone().into();
-    play.act(Action::Operate(Command::Admin(AdminCommand::Create { namespace: namespace(), settings })));
+    play.act(Action::Operate(Command::Admin(AdminCommand::Create {
+        kind: Default::default(),
+        namespace: namespace(),
+        settings,
+    })));
     play.settle();
     for prelude in &scenario.prelude {
         play.act(match prelude {

@@ -308,7 +308,8 @@ mod tests {
     }
 
     fn update(body: UpdateBody) -> Update {
-        Update { namespace: space_name(), lookup: Nonce(7), term: Term(1), echo: Seq(1), log: Nonce(1), body }
+        let (namespace, kind) = (space_name(), Default::default());
+        Update { namespace, lookup: Nonce(7), term: Term(1), echo: Seq(1), log: Nonce(1), kind, body }
     }
 
     fn judge_update(scene: &Scene, body: UpdateBody) -> Verdict {

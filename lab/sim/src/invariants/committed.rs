@@ -149,7 +149,7 @@ impl Committed {
 impl Ledger {
     fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
         match change {
-            Change::Created { log, floor, settings } => {
+            Change::Created { log, floor, settings, .. } => {
                 self.create(now, *log, *floor);
                 self.configure(settings);
             }

@@ -168,7 +168,8 @@ mod tests {
     fn update(namespace: Namespace) -> ManagerAction {
         let body = UpdateBody::Heartbeat { lsn: centrifuge_core::id::Lsn(0) };
         let (lookup, log) = (Nonce(7), Nonce(1));
-        let update = Update { namespace, lookup, term: Term(1), echo: Seq(1), log, body };
+        let update =
+            Update { namespace, lookup, term: Term(1), echo: Seq(1), log, kind: Default::default(), body };
         ManagerAction::ToLookup { to: StreamId(1), message: ManagerToLookup::Update(update) }
     }
 

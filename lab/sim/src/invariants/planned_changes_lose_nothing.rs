@@ -225,7 +225,7 @@ impl PlannedChangesLoseNothing {
             RevokedReason::ClockJumped | RevokedReason::Cloned => {
                 custody.cause.get_or_insert(Cause::Suspended);
             }
-            RevokedReason::Withdrawn | RevokedReason::GivenBack => {}
+            RevokedReason::Withdrawn | RevokedReason::GivenBack | RevokedReason::NamespaceReplaced => {}
         });
     }
 

@@ -141,7 +141,12 @@ pub(crate) fn create(log: u128) -> Change {
 
 /// The beginning of a term of a leader without a store.
 pub(crate) fn create_above(log: u128, floor: u64) -> Change {
-    Change::Created { settings: Settings::default().into(), log: Nonce(log), floor: generation(floor) }
+    Change::Created {
+        kind: Default::default(),
+        settings: Settings::default().into(),
+        log: Nonce(log),
+        floor: generation(floor),
+    }
 }
 
 /// A lease of an earlier leader goes on.

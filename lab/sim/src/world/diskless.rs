@@ -7,7 +7,7 @@ use std::time::Duration;
 use centrifuge_core::flease::FleaseConfig;
 use centrifuge_core::id::Namespace;
 use centrifuge_core::load::LoadPolicyKind;
-use centrifuge_core::manager::ManagerConfig;
+use centrifuge_core::manager::{DeclaredNamespace, ManagerConfig};
 use centrifuge_core::settings::{Drift, Settings};
 
 use super::draw::{
@@ -154,8 +154,12 @@ fn draw_managers(
 fn configured(
     namespaces: &[NamespacePlan],
     settings: impl Fn(&Arc<Settings>) -> Arc<Settings>,
-) -> Arc<BTreeMap<Namespace, Arc<Settings>>> {
-    Arc::new(namespaces.iter().map(|space| (space.name.clone(), settings(&space.settings[0]))).collect())
+) -> Arc<BTreeMap<Namespace, DeclaredNamespace>> {
+    let declared = |space: &NamespacePlan| {
+        let declared = DeclaredNamespace { kind: Default::default(), settings: settings(&space.settings[0]) };
+        (space.name.clone(), declared)
+    };
+    Arc::new(namespaces.iter().map(declared).collect())
 }
 
 /// The same holds with the shortest leases that renewals allow: how leases are shortened (ADR 15).

@@ -29,7 +29,7 @@ impl World {
                 None => {
                     missing = true;
                     let settings = Arc::clone(&self.plan.namespaces[number].settings[0]);
-                    self.ask_leader(AdminCommand::Create { namespace, settings });
+                    self.ask_leader(AdminCommand::Create { kind: Default::default(), namespace, settings });
                 }
                 Some(stored) if !self.faults_happen => {
                     let frozen = stored.frozen;
@@ -89,7 +89,7 @@ impl World {
         let (namespace, settings) = (plan.name.clone(), self.rng.pick(&plan.settings));
         // Some operators say what they have seen, which may not be so any more.
         let expected = self.rng.chance(300).then(|| self.rng.pick(&plan.settings));
-        self.ask_leader(AdminCommand::Configure { namespace, settings, expected })
+        self.ask_leader(AdminCommand::Configure { namespace, settings, expected, kind: None })
     }
 
     /// Stops every Owner of a namespace and wants it gone, which is refused while anybody holds a range of it; whoever

@@ -40,6 +40,7 @@ impl World {
             load_dimension: Default::default(),
             migrates: plan.migrates,
             credential: None,
+            expects: Default::default(),
         };
         let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();

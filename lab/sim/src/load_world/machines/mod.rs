@@ -371,7 +371,12 @@ fn stored(namespace: &Namespace, options: MachineOptions) -> ManagerState {
         load_policy: options.load_policy,
         ..Settings::default()
     };
-    let change = Change::Created { settings: Arc::new(settings), log: Nonce(7), floor: Generation::ZERO };
+    let change = Change::Created {
+        kind: Default::default(),
+        settings: Arc::new(settings),
+        log: Nonce(7),
+        floor: Generation::ZERO,
+    };
     let record = Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
     let mut group = ManagerState::default();
     group.apply(&Batch { term: Term(1), records: vec![record] });

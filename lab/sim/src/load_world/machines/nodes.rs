@@ -49,6 +49,7 @@ impl OwnerNode {
             weight: member.weight,
             migrates: true,
             credential: None,
+            expects: Default::default(),
             load_dimension: LoadDimension::default(),
         };
         OwnerNode {

@@ -1,11 +1,11 @@
 //! Keys that are larger than a share: each gets an Owner of its own, and a large one if need be.
 
 use crate::key::KeyRange;
-use crate::trim::board::{Board, part_of};
+use crate::trim::board::{Board, part_of, permille};
 use crate::trim::budget::Bucket;
 use crate::trim::level::BigKey;
 use crate::trim::plan::{Plan, URGENT};
-use crate::trim::{TrimReason, TrimSkip};
+use crate::trim::{TrimHotKey, TrimReason, TrimSkip};
 
 /// A key above so many permille of its Owner's share goes to a larger Owner.
 const TOO_LARGE: u64 = 1_250;
@@ -55,6 +55,19 @@ impl Plan {
         } else {
             self.skip(TrimSkip::ChurnBudgetSpent { session, bucket: Bucket::Relief, ratio });
         }
+    }
+}
+
+impl Plan {
+    /// The keys that are larger than a share, the largest first.
+    pub(super) fn hot_keys(&self) -> Vec<TrimHotKey> {
+        let even = self.board.even_level();
+        let hot_key = |big: &BigKey| {
+            let owner = &self.board.owners[big.owner?];
+            let share = permille(big.load, even.share(owner.weight));
+            Some(TrimHotKey { key: big.key, session: owner.session, load: big.load, share })
+        };
+        self.big_keys.iter().filter_map(hot_key).collect()
     }
 }
 

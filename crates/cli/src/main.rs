@@ -8,6 +8,7 @@ mod failure;
 mod logging;
 mod output;
 mod sources;
+mod trim;
 mod version;
 mod words;
 

@@ -224,17 +224,16 @@ impl AdminError {
 }
 
 impl Skip {
-    /// Where and why a decision was put off; `None` for a message or a claim, which are counted elsewhere.
+    /// Where and why a decision was put off; `None` for a message, a claim or Trim, which are counted elsewhere.
     #[must_use]
     pub fn put_off(&self) -> Option<(&str, &'static str)> {
         Some(match self {
-            Skip::Message { .. } | Skip::Claim { .. } => return None,
+            Skip::Message { .. } | Skip::Claim { .. } | Skip::Trim { .. } => return None,
             Skip::Settling { namespace } => (namespace.as_str(), "settling"),
             Skip::DrainWaits { namespace, .. } => (namespace.as_str(), "drain-waits"),
             Skip::Frozen { namespace } => (namespace.as_str(), "frozen"),
             Skip::MovesFull { namespace } => (namespace.as_str(), "moves-full"),
             Skip::Load { namespace, .. } => (namespace.as_str(), "load"),
-            Skip::Trim { namespace, why } => (namespace.as_str(), why.as_str()),
             Skip::GenerationsUsedUp { namespace } => (namespace.as_str(), "generations-used-up"),
         })
     }

@@ -269,7 +269,8 @@ impl NamespaceState {
         let one_age =
             parts.first().filter(|_| injected(Bug::MergesUnequalAges)).map(|(_, old)| old.state_since);
         for (part, old) in parts {
-            let state_since = one_age.unwrap_or(old.state_since);
+            let begun_anew = injected(Bug::MergeRaisesLoss).then_some(generation);
+            let state_since = begun_anew.or(one_age).unwrap_or(old.state_since);
             self.table.set(part, Entry { generation, state_since, merge: None, source: None, ..old });
         }
         self.publish(range)

@@ -15,6 +15,7 @@ mod news;
 mod owner;
 mod settings;
 mod status;
+mod trim;
 
 pub use admin::{
     HistoryQuery, LeaseQuery, admin_status, configure_command, leader_named, named, not_leader_status,

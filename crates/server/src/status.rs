@@ -1,5 +1,7 @@
 //! The state of the Manager as JSON and as gauges, both computed for each request.
 
+mod trim;
+
 use centrifuge_core::id::Namespace;
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::NamespaceOverview;
@@ -8,6 +10,8 @@ use centrifuge_net::clock;
 use serde::Serialize;
 
 use crate::shared::Shared;
+
+use trim::TrimStatus;
 
 /// The Manager's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,6 +84,8 @@ pub(crate) struct NamespaceStatus {
     pub load_dimension: String,
     /// What a leader that has no store has yet to learn; nothing once it knows the table.
     pub rebuilding: Option<Rebuilding>,
+    /// What Trim made of the loads, where it divides the keys.
+    pub trim: Option<TrimStatus>,
 }
 
 /// A table that a leader learns from its Owners.
@@ -147,6 +153,7 @@ fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOver
             unclaimed_share: rebuild.unclaimed_keys as f64 / KeyRange::ALL.key_count() as f64,
             ends_in_seconds: rebuild.ends_at.since(clock::now()).as_secs(),
         }),
+        trim: overview.trim.as_deref().map(|trim| TrimStatus::of(trim, stored, clock::now())),
     }
 }
 
@@ -171,6 +178,7 @@ pub(crate) fn scrape(shared: &Shared) -> String {
     ];
     by_namespace.iter().for_each(|gauge| gauge.clear());
     metrics.load.clear();
+    trim::clear(metrics);
     for status in &namespaces {
         let values = [
             number(status.owners),
@@ -188,6 +196,9 @@ pub(crate) fn scrape(shared: &Shared) -> String {
             gauge.with([&status.name]).set(value);
         }
         metrics.load.with([&*status.name, &status.load_dimension]).set(wide(status.load));
+        if let Some(trim) = &status.trim {
+            trim.show(&status.name, metrics);
+        }
     }
     metrics.text()
 }

@@ -72,6 +72,7 @@ impl WorldKind {
     pub fn of(bug: Bug) -> WorldKind {
         match bug.invariant() {
             "F1" | "F2" | "L3" => WorldKind::Flease,
+            "B1" | "L4" => WorldKind::Managers(Size::Trim),
             _ if OF_DISKLESS.contains(&bug) => WorldKind::Managers(Size::Diskless),
             _ => WorldKind::Managers(Size::Usual),
         }

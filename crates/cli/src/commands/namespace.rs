@@ -13,6 +13,7 @@ use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
 use crate::output::table_or;
+use crate::trim;
 use crate::words::{self, milliseconds, show_ms, show_range, show_share};
 
 #[derive(Subcommand)]
@@ -362,9 +363,10 @@ fn describe(space: &v1::NamespaceStatus) -> String {
     ];
     if settings.partitioner() == v1::Partitioner::Trim {
         rows.push(("churn budget", format!("{} %", number(settings.churn_budget))));
-        rows.push(("ranges per owner", number(settings.max_ranges_per_owner)));
+        rows.push(("max ranges/owner", number(settings.max_ranges_per_owner)));
         rows.push(("imbalance", format!("{} thousandths of a share", number(settings.imbalance))));
     }
+    rows.extend(space.trim.iter().flat_map(trim::describe));
     rows.extend(
         space.pins.iter().map(|pin| ("pinned", format!("{} to {}", show_range(pin.range), pin.owner))),
     );
@@ -445,6 +447,7 @@ fn object(space: &v1::NamespaceStatus) -> Value {
         "moving_ranges": space.moving_ranges,
         "last_generation": space.last_generation,
         "lsn": space.lsn,
+        "trim": space.trim.as_ref().map(trim::object),
         "pins": space.pins.iter()
             .map(|pin| json!({ "range": show_range(pin.range), "owner": pin.owner }))
             .collect::<Vec<_>>(),

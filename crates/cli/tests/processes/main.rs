@@ -12,3 +12,4 @@ mod replaced;
 mod settings;
 mod sight;
 mod support;
+mod trimmed;

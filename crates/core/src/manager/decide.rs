@@ -143,6 +143,8 @@ impl Leader {
             }
             context.out.push(ManagerAction::Skip(skip.clone()));
         }
+        let news = runtime.placement.trimming.news.take();
+        context.out.extend(news.map(ManagerAction::Trimmed));
     }
 }
 

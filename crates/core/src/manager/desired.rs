@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::{OwnerName, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::manager_state::NamespaceState;
 use crate::partition::{PartitionOwner, PartitionerKind, Ring};
@@ -71,7 +72,7 @@ impl Desired {
 
     /// The keys that operators want at an Owner that can have them.
     pub(super) fn pinned(&self) -> RangeSet {
-        if self.pins.is_empty() {
+        if self.pins.is_empty() || injected(Bug::TrimIgnoresPins) {
             return RangeSet::new();
         }
         let names: BTreeSet<&OwnerName> = self.owners.values().map(|owner| &owner.name).collect();
@@ -89,6 +90,7 @@ impl Desired {
         let as_it_was = self.ranges.overlapping(range).all(|(_, wanted)| Some(*wanted) == from)
             && self.ranges.gaps(range).flat_map(|gap| table.overlapping(gap)).all(|(_, e)| e.owner == from);
         let may_be = as_it_was && !self.pinned().overlaps(range) && self.owners.contains_key(&to);
+        let may_be = may_be && (from.is_none() || table.has_any(to) || !injected(Bug::NewcomerNeverFed));
         if may_be {
             self.ranges.insert(range, to);
             self.note_table(range, table);
@@ -275,7 +277,8 @@ fn standing(table: &Table) -> RangeMap<SessionId> {
 
 /// Whether the partitioner may give an Owner keys.
 pub(super) fn may_have_keys(info: &SessionInfo) -> bool {
-    !info.is_draining() && !info.evicted && info.weight > 0
+    let gives_away = info.is_draining() && !injected(Bug::TrimIgnoresDrain);
+    !gives_away && !info.evicted && info.weight > 0
 }
 
 fn as_partition_owner(info: &SessionInfo) -> PartitionOwner {

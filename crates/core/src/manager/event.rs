@@ -1,5 +1,6 @@
 //! What happens to a Manager and what it wants done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
@@ -10,7 +11,7 @@ use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToMana
 use crate::namespace_kind::{Mode, NamespaceKind};
 use crate::record::Batch;
 use crate::settings::{Settings, SettingsError};
-use crate::trim::TrimSkip;
+use crate::trim::{TrimReason, TrimSkip, TrimSummary};
 
 /// The driver's name for a way back to an Owner or a Lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -351,6 +352,34 @@ pub enum ManagerAction {
     RoleChanged(RoleName),
     /// Something was not done, and why.
     Skip(Skip),
+    /// Trim decided to move something, or leaves load where it is for other reasons than before.
+    Trimmed(Box<TrimNews>),
+}
+
+/// A decision of Trim, for the log and for counts. Its moves begin as far as brakes allow, and are then in the history one by one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TrimNews {
+    /// Where.
+    pub namespace: Namespace,
+    /// What is to move, by why.
+    pub moves: BTreeMap<TrimReason, TrimTally>,
+    /// How many pairs of neighbours may be joined.
+    pub merges: usize,
+    /// Why other load stays where it is, each reason once.
+    pub skipped: Vec<&'static str>,
+    /// The state before and after.
+    pub summary: TrimSummary,
+}
+
+/// The moves of one reason together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TrimTally {
+    /// How many ranges.
+    pub ranges: u64,
+    /// Their predicted load, in requests per 1,000 s.
+    pub load: u64,
+    /// Their part of the key space, in parts per billion.
+    pub key_share_ppb: u64,
 }
 
 /// What a Manager is.

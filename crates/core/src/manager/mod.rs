@@ -30,9 +30,9 @@ use std::time::Duration;
 
 pub use event::{
     AdminCommand, AdminError, ClaimSkip, ElectionCommand, ElectionEvent, ManagerAction, ManagerEvent,
-    MessageSkip, RoleName, Skip, StoreCommand, StoreEvent, StreamId,
+    MessageSkip, RoleName, Skip, StoreCommand, StoreEvent, StreamId, TrimNews, TrimTally,
 };
-pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
+pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview, TrimOverview};
 
 use crate::id::{ManagerId, Namespace, Term};
 use crate::injected_bug::{Bug, injected};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::id::{LoadDimension, ManagerId, Namespace, SessionId};
 use crate::message::Report;
 use crate::time::Instant;
+use crate::trim::{TrimHotKey, TrimMove, TrimSkip, TrimSummary};
 
 use super::event::RoleName;
 use super::namespace_runtime::NamespaceRuntime;
@@ -26,6 +27,25 @@ pub struct NamespaceOverview {
     pub load_dimension: LoadDimension,
     /// The sessions that this leader talks with.
     pub sessions: BTreeMap<SessionId, SessionOverview>,
+    /// What Trim made of the loads; `None` where it does not divide the keys, or has not decided yet.
+    pub trim: Option<Box<TrimOverview>>,
+}
+
+/// What Trim made of the loads, as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TrimOverview {
+    /// When the latest decision was made.
+    pub decided_at: Instant,
+    /// How even the load was, and what is left of the budgets.
+    pub summary: TrimSummary,
+    /// The largest of the keys that are larger than a share: read replicas would help.
+    pub hot_keys: Vec<TrimHotKey>,
+    /// How many of them there are in all.
+    pub hot_key_count: usize,
+    /// The most urgent move of the latest decision that had one, and when that was.
+    pub latest_move: Option<(Instant, TrimMove)>,
+    /// The first reason of the latest decision that left load where it is, and when that was.
+    pub latest_skip: Option<(Instant, TrimSkip)>,
 }
 
 /// What a leader that has no store has yet to learn, as readers see it.
@@ -109,6 +129,7 @@ impl NamespaceRuntime {
             }),
             load_dimension: self.conversations.load_dimension().unwrap_or_default(),
             sessions: sessions.collect(),
+            trim: self.placement.trimming.overview.clone(),
         }
     }
 }

@@ -8,6 +8,9 @@ pub(super) const MAX_LOAD: u64 = 1 << 36;
 const SURPRISING_SIGMAS: u64 = 3;
 /// How much of the way to an unsurprising report the estimate goes, in percent.
 const SMOOTHING_PERCENT: u64 = 30;
+/// The same for a range with so many requests in a report: they vary little, and smoothing only lags behind.
+const SURE_SMOOTHING_PERCENT: u64 = 45;
+const SURE_REQUESTS: u64 = 200;
 /// How many reports ahead loads are judged: one until the move, one until it has ended.
 const REPORTS_AHEAD: i64 = 2;
 
@@ -50,7 +53,10 @@ impl Precision {
 
     /// The estimate after an unsurprising report.
     pub(super) fn smoothed(self, estimate: u64, reported: u64) -> u64 {
-        (estimate * (100 - self.believed) + reported * self.believed + 50) / 100
+        let is_sure = estimate / self.one_request >= SURE_REQUESTS;
+        let believed = self.believed * if is_sure { SURE_SMOOTHING_PERCENT } else { SMOOTHING_PERCENT };
+        let (believed, whole) = (believed / SMOOTHING_PERCENT, 100);
+        (estimate * (whole - believed) + reported * believed + whole / 2) / whole
     }
 }
 

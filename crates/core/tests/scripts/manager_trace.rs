@@ -1,10 +1,13 @@
 //! How the Manager's actions are written in scripts.
 
 use centrifuge_core::id::{Generation, Namespace};
-use centrifuge_core::manager::{AdminError, ElectionCommand, ManagerAction, RoleName, Skip, StoreCommand};
+use centrifuge_core::manager::{
+    AdminError, ElectionCommand, ManagerAction, RoleName, Skip, StoreCommand, TrimNews,
+};
 use centrifuge_core::message::{Assign, ManagerToLookup, ManagerToOwner, OrderKind, UpdateBody};
 use centrifuge_core::record::{Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::{Entry, PublishedEntry};
+use centrifuge_core::trim::TrimSummary;
 
 use super::words::{Aliases, show_kind, show_range, spaced, span};
 
@@ -43,6 +46,7 @@ pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> V
         ManagerAction::RoleChanged(RoleName::Leader { term }) => format!("leads term {term}"),
         ManagerAction::RoleChanged(role) => spaced(role),
         ManagerAction::Skip(skip) => show_skip(skip, names),
+        ManagerAction::Trimmed(news) => show_trimmed(news),
     };
     vec![line]
 }
@@ -240,6 +244,14 @@ fn show_info(info: &SessionInfo) -> String {
         text += if is { word } else { "" };
     }
     text
+}
+
+fn show_trimmed(news: &TrimNews) -> String {
+    let moves = news.moves.iter().map(|(reason, tally)| format!("{} {}", tally.ranges, reason.as_str()));
+    let moves: Vec<String> = moves.collect();
+    let moves = if moves.is_empty() { "nothing".to_owned() } else { moves.join(", ") };
+    let TrimSummary { peak_before, peak_after, .. } = news.summary;
+    format!("trim {}moves {moves}: peak {peak_before} to {peak_after} permille", prefix(&news.namespace))
 }
 
 fn show_skip(skip: &Skip, names: &mut Aliases) -> String {

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Index, LoadDimension, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::manager::{RebuildOverview, RoleName};
+use centrifuge_core::manager::{NamespaceOverview, RebuildOverview, RoleName};
 use centrifuge_core::manager_state::NamespaceState;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::Entry;
 use centrifuge_core::time::Instant;
 
 use super::field::*;
+use super::trim::write_trim_status;
 use crate::proto::v1;
 
 impl From<RoleName> for v1::Role {
@@ -23,12 +24,13 @@ impl From<RoleName> for v1::Role {
     }
 }
 
-/// A namespace as operators see it, and what a leader that has no store has yet to learn of it as of an instant.
+/// A namespace as operators see it, with what its leader knows besides what is stored, as of an instant.
 #[must_use]
 pub fn write_namespace_status(
     name: &Namespace,
     stored: &NamespaceState,
-    rebuilding: Option<(RebuildOverview, Instant)>,
+    overview: Option<&NamespaceOverview>,
+    now: Instant,
 ) -> v1::NamespaceStatus {
     let ranges = |counts: fn(&Entry) -> bool| {
         write_count(stored.table.iter().filter(|(_, entry)| counts(entry)).count())
@@ -48,8 +50,13 @@ pub fn write_namespace_status(
         last_generation: stored.last_generation.0,
         lsn: stored.lsn.0,
         pins: stored.pins.iter().map(pin).collect(),
-        rebuilding: rebuilding.map(|(rebuild, now)| write_rebuilding(&rebuild, now)),
         kind: Some(v1::NamespaceKind::from(&stored.kind)),
+        rebuilding: overview
+            .and_then(|overview| overview.rebuilding.as_ref())
+            .map(|rebuild| write_rebuilding(rebuild, now)),
+        trim: overview
+            .and_then(|overview| overview.trim.as_deref())
+            .map(|trim| write_trim_status(trim, stored, now)),
     }
 }
 

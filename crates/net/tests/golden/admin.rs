@@ -72,6 +72,35 @@ fn requests(golden: &mut Golden) {
     );
 }
 
+fn trim_status() -> v1::TrimStatus {
+    let (owner, reason) = ("server-1".to_owned(), "no-room".to_owned());
+    v1::TrimStatus {
+        decided_ms_ago: 4_000,
+        loads_known: true,
+        peak: 1.5,
+        floor: 1.25,
+        goal: 1.125,
+        predicted: 1.0625,
+        level: 1_000_000,
+        calm: Some(v1::TrimTokens { load: 0.125, keys: 0.0625 }),
+        relief: Some(v1::TrimTokens { load: 0.5, keys: 0.25 }),
+        credit: Some(v1::TrimTokens { load: 0.0, keys: 1.0 }),
+        mean_ranges: 20.5,
+        most_ranges: 31,
+        hot_key_count: 17,
+        hot_keys: vec![v1::HotKey { key: u64::MAX, owner: owner.clone(), load: 1_250_000, share: 1.25 }],
+        latest_move: Some(v1::TrimMove {
+            ms_ago: 9_000,
+            range: Some(range()),
+            from: Some(owner.clone()),
+            to: "server-2".to_owned(),
+            reason: "shed-part".to_owned(),
+            words: "shed-part: 1.500 to 1.010 of its share".to_owned(),
+        }),
+        latest_skip: Some(v1::TrimSkip { ms_ago: 4_000, reason, owner: Some(owner), ratio: Some(1.125) }),
+    }
+}
+
 fn replies(golden: &mut Golden) {
     let status = v1::StatusReply {
         manager: "manager-1.example:7001".to_owned(),
@@ -102,6 +131,7 @@ fn replies(golden: &mut Golden) {
         pins: vec![v1::Pin { range: Some(range()), owner: "server-1".to_owned() }],
         rebuilding: None,
         kind: None,
+        trim: None,
     };
     let ordered = v1::NamespaceStatus { kind: Some(kind()), ..namespace.clone() };
     let ordered = v1::ListNamespacesReply { namespaces: vec![ordered] };
@@ -110,6 +140,9 @@ fn replies(golden: &mut Golden) {
     let learned = v1::NamespaceStatus { rebuilding, ..namespace.clone() };
     let learned = v1::ListNamespacesReply { namespaces: vec![learned] };
     check_wire(golden, "admin-list-namespaces-reply-rebuilding", &learned);
+    let trimmed = v1::NamespaceStatus { trim: Some(trim_status()), ..namespace.clone() };
+    let trimmed = v1::ListNamespacesReply { namespaces: vec![trimmed] };
+    check_wire(golden, "admin-list-namespaces-reply-trim", &trimmed);
     let namespaces = v1::ListNamespacesReply { namespaces: vec![namespace] };
     check_wire(golden, "admin-list-namespaces-reply", &namespaces);
     let owner = v1::OwnerStatus {

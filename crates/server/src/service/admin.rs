@@ -341,8 +341,7 @@ impl Admin for AdminService {
         let overview = self.shared.view.overview();
         let now = clock::now();
         let write = |name: &Namespace, stored: &NamespaceState| {
-            let rebuilding = overview.namespaces.get(name).and_then(|space| space.rebuilding);
-            write_namespace_status(name, stored, rebuilding.map(|rebuild| (rebuild, now)))
+            write_namespace_status(name, stored, overview.namespaces.get(name), now)
         };
         let namespaces = match only {
             Some(name) => vec![write(&name, stored(&group, &name)?)],

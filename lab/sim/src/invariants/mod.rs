@@ -3,6 +3,8 @@
 pub mod answers_are_committed;
 pub mod at_most_one_holder;
 pub mod at_most_one_owner;
+pub mod balance_comes_to_rest;
+pub mod balance_keeps_its_bounds;
 pub mod changes_equal_snapshots;
 pub mod continuous_means_continuous;
 pub mod epochs_rise;

@@ -43,6 +43,7 @@ impl Scene {
             clocks_within_bound: true,
             check_s1: true,
             diskless: false,
+            balanced_for: None,
         };
         let facts = Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits);
         Scene { facts, group: ManagerState::default() }

@@ -11,7 +11,7 @@ use centrifuge_core::range_map::RangeMap;
 
 use crate::seen::Value;
 
-use super::{Event, SECOND, Seen, World};
+use super::{Event, Rng, SECOND, Seen, World};
 
 /// Something an application planned for itself.
 #[derive(Clone, Copy, Debug)]
@@ -315,20 +315,29 @@ impl World {
 
     /// Every application tells its library how loaded its ranges are; some keys are far hotter than others.
     pub(super) fn measure_load(&mut self, namespace: usize) {
+        if let Some(loads) = self.true_loads() {
+            return self.measure_true_load(namespace, loads);
+        }
         self.queue.push(self.now.0 + 20 * SECOND, Event::MeasureLoad { namespace });
+        self.tell_loads(namespace, |range, rng| RangeLoad {
+            range,
+            load: rng.spread(1, 1_000),
+            heavy: Vec::new(),
+        });
+    }
+
+    /// Tells the library of every application of a namespace what the load of its ranges is.
+    pub(super) fn tell_loads(&mut self, namespace: usize, load: impl Fn(KeyRange, &mut Rng) -> RangeLoad) {
         for owner in 0..self.owners.len() {
             if self.plan.owners[owner].namespace != namespace || !self.owners[owner].is_running() {
                 continue;
             }
             let Some(process) = &self.owners[owner].process else { continue };
             let rng = &mut self.rng;
-            let load = |(range, _)| RangeLoad { range, load: rng.spread(1, 1_000), heavy: Vec::new() };
-            let loads = process.machine.leases().iter().map(load).collect();
+            let loads = process.machine.leases().iter().map(|(range, _)| load(range, rng)).collect();
             let is_urgent = rng.chance(250);
-            self.feed_owner(
-                owner,
-                OwnerEvent::Load(LoadMeasurement { loads, is_urgent, ..Default::default() }),
-            );
+            let measured = LoadMeasurement { loads, is_urgent, ..Default::default() };
+            self.feed_owner(owner, OwnerEvent::Load(measured));
         }
     }
 }

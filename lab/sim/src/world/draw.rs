@@ -57,6 +57,7 @@ impl Plan {
             convergence,
             races_only,
             diskless: None,
+            load: None,
         }
     }
 }

@@ -166,7 +166,8 @@ impl World {
             ManagerAction::Committed { .. }
             | ManagerAction::AdminReply { .. }
             | ManagerAction::RoleChanged(_)
-            | ManagerAction::Skip(_) => {}
+            | ManagerAction::Skip(_)
+            | ManagerAction::Trimmed(_) => {}
         }
     }
 

@@ -22,6 +22,7 @@ mod rack;
 pub(crate) mod rng;
 mod store;
 mod tally;
+mod trim;
 mod witness;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,8 @@ pub enum Size {
     Rack,
     /// A handful of Owners, and Managers that have no store (ADR 15).
     Diskless,
+    /// A handful of Owners, and load that Trim balances (ADR 23).
+    Trim,
 }
 
 /// What became of a run.
@@ -156,6 +159,7 @@ impl World {
             Size::Usual => Plan::draw(&mut rng),
             Size::Rack => Plan::draw_rack(&mut rng),
             Size::Diskless => Plan::draw_diskless(&mut rng),
+            Size::Trim => Plan::draw_trim(&mut rng),
         };
         World::from_plan(seed, plan, rng, options)
     }
@@ -235,7 +239,7 @@ impl World {
         }
         for namespace in 0..self.plan.namespaces.len() {
             self.queue.push(20 * SECOND, Event::Operation { namespace });
-            if self.plan.apps.loads {
+            if self.plan.apps.loads || self.plan.load.is_some() {
                 self.queue.push(40 * SECOND, Event::MeasureLoad { namespace });
             }
         }

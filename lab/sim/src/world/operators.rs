@@ -46,6 +46,7 @@ impl World {
         if frozen {
             self.unfreeze(number);
         }
+        self.unpin(number);
         if !self.somebody_can_own(number) {
             for owner in self.running_owners(number) {
                 self.kill(Node::Owner(owner), true);

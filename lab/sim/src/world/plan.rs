@@ -13,6 +13,7 @@ use centrifuge_core::settings::Settings;
 use crate::clock::Clock;
 
 use super::network::Layout;
+use super::trim::LoadPlan;
 use super::{Fault, Profile};
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) races_only: bool,
     /// How Managers that have no store find their leader; `None`: they have one.
     pub(crate) diskless: Option<DisklessPlan>,
+    /// The load of every key, where Trim balances it; `None`: applications make loads up.
+    pub(crate) load: Option<LoadPlan>,
 }
 
 /// The peers of Flease that Managers without disk are.

@@ -44,7 +44,7 @@ impl Holds {
             self.longest = stored.settings.lease;
         }
         if injected(Bug::ShortenedAtOnce) {
-            self.longest = stored.settings.hold;
+            self.longest = stored.hold();
         }
     }
 

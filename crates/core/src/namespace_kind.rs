@@ -107,7 +107,6 @@ impl NamespaceKind {
     #[must_use]
     pub fn hold(&self, settings: &Settings) -> Duration {
         match self.mode {
-            Mode::Exclusive if injected(Bug::ExclusiveWithoutHold) => settings.silence(),
             Mode::Exclusive => settings.hold,
             Mode::Affinity => settings.silence(),
         }

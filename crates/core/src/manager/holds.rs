@@ -43,6 +43,9 @@ impl Holds {
         if injected(Bug::NoDriftAllowance) {
             self.longest = stored.settings.lease;
         }
+        if injected(Bug::ExclusiveWithoutHold) {
+            self.longest = stored.settings.silence();
+        }
         if injected(Bug::ShortenedAtOnce) {
             self.longest = stored.hold();
         }

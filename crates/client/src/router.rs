@@ -130,6 +130,12 @@ pub enum RouterError<E> {
         /// How often it was tried.
         attempts: u32,
     },
+    /// Nobody was the preferred owner of the key for as long as there was patience (affinity mode).
+    #[error("the key has no owner after {attempts} attempts: wait and try again, or ask any server")]
+    NoPreferredOwner {
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// Every server asked said that it is not the owner.
     #[error(
         "after {attempts} attempts no server took the key for its own: check that callers and servers use the same Managers and namespace"

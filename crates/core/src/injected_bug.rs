@@ -300,6 +300,12 @@ bugs! {
     NewcomerNeverFed = "newcomer-never-fed" breaks "L4",
     /// Trim: an Owner gives what it has too much also to those who have no room, and gets it back.
     RoomNotChecked = "room-not-checked" breaks "L4",
+    /// An Owner takes part in a namespace of the other mode: it is not refused, and does not notice.
+    AcceptsOtherMode = "accepts-other-mode" breaks "S1",
+    /// A leader hands the ranges of a silent Owner over at once in a namespace whose leases are exclusive.
+    ExclusiveWithoutHold = "exclusive-without-hold" breaks "S1",
+    /// An Owner in affinity mode has numbers for its leases that a receiver takes for fencing tokens.
+    AffinityPassesFence = "affinity-passes-fence" breaks "S1",
     /// Flease: ballots whose times are within a second are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.

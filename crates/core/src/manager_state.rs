@@ -132,10 +132,10 @@ impl NamespaceState {
         floor: Generation,
     ) -> NamespaceState {
         NamespaceState {
-            kind,
             log,
             lsn: Lsn::ZERO,
-            longest_hold: settings.hold,
+            longest_hold: kind.hold(&settings),
+            kind,
             settings,
             last_generation: floor,
             sessions: BTreeMap::new(),
@@ -144,6 +144,12 @@ impl NamespaceState {
             pins: RangeMap::new(),
             evicted: Vec::new(),
         }
+    }
+
+    /// How long the settings in force keep a silent session's leases from others.
+    #[must_use]
+    pub fn hold(&self) -> Duration {
+        self.kind.hold(&self.settings)
     }
 
     /// The session of an Owner's name, if it has one.
@@ -170,10 +176,10 @@ impl NamespaceState {
         match change {
             Change::Created { .. } | Change::Removed => {}
             Change::Configured { settings } => {
-                self.longest_hold = self.longest_hold.max(settings.hold);
+                self.longest_hold = self.longest_hold.max(self.kind.hold(settings));
                 self.settings = settings.clone();
             }
-            Change::HoldSettled => self.longest_hold = self.settings.hold,
+            Change::HoldSettled => self.longest_hold = self.hold(),
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
                 self.sessions.insert(*session, info.clone());
             }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::partition::PartitionerKind;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{Drift, Settings, SettingsError};
 
 /// What a namespace is. Chosen when it is created, and never changed: under another kind one application key would have two owners, the
 /// one by the old kind and the one by the new. It is therefore no setting, and no record but the creation has it.
@@ -80,7 +82,8 @@ impl NamespaceKind {
         if self.keys.kind() != expected.keys {
             return Some(KindMismatch::Keys);
         }
-        (self.mode != expected.mode).then_some(KindMismatch::Mode)
+        let differs = self.mode != expected.mode && !injected(Bug::AcceptsOtherMode);
+        differs.then_some(KindMismatch::Mode)
     }
 
     /// What its clients are built for.
@@ -99,8 +102,25 @@ impl NamespaceKind {
         }
     }
 
-    /// Refuses settings under which a namespace of this kind could not work.
-    pub fn check(&self, settings: &Settings) -> Result<(), SettingsError> {
+    /// How long a silent session's leases are kept from others. All that the Manager does differently by mode follows from this:
+    /// there is no other way in which an exclusive namespace could behave like one in affinity mode.
+    #[must_use]
+    pub fn hold(&self, settings: &Settings) -> Duration {
+        match self.mode {
+            Mode::Exclusive => settings.hold,
+            Mode::Affinity => settings.silence(),
+        }
+    }
+
+    /// Refuses settings under which a namespace of this kind could not work, or not keep what its leases promise.
+    pub fn check(&self, settings: &Settings, drift: Drift) -> Result<(), SettingsError> {
+        match self.mode {
+            Mode::Exclusive => settings.check(drift)?,
+            Mode::Affinity if settings.hold != Settings::default().hold => {
+                return Err(SettingsError::HoldInAffinity);
+            }
+            Mode::Affinity => settings.check_but_for_hold()?,
+        }
         match (&self.keys, settings.partitioner) {
             (Keys::Ordered(_), PartitionerKind::ConsistentHash) => Err(SettingsError::OrderedByHash),
             _ => Ok(()),
@@ -371,8 +391,8 @@ mod tests {
     #[test]
     fn ordered_keys_are_not_divided_by_a_hash() {
         let kind = NamespaceKind { keys: ordered(b""), mode: Mode::Exclusive };
-        assert_eq!(kind.check(&Settings::default()), Err(SettingsError::OrderedByHash));
-        assert_eq!(kind.check(&kind.usual_settings()), Ok(()));
+        assert_eq!(kind.check(&Settings::default(), Drift::default()), Err(SettingsError::OrderedByHash));
+        assert_eq!(kind.check(&kind.usual_settings(), Drift::default()), Ok(()));
         assert_eq!(NamespaceKind::default().usual_settings(), Settings::default());
     }
 }

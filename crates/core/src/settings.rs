@@ -97,13 +97,26 @@ impl Settings {
     /// The most virtual nodes of all Owners: each is an entry of the table, which every Manager and every Lookup keeps.
     pub const MOST_NODES: u64 = 1 << 20;
 
+    /// How long an Owner may say nothing before it counts as silent, where nobody waits for its leases to end: two reports and the
+    /// answer to the second are missing. Shorter than a lease, by the check of `renewal`.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.renewal * 2 + self.answer_allowance
+    }
+
     /// Refuses settings that would lose leases through a few lost messages, or let them overlap.
     pub fn check(&self, drift: Drift) -> Result<(), SettingsError> {
-        if self.renewal * 3 + self.answer_allowance >= self.lease {
-            return Err(SettingsError::RenewalTooRare);
-        }
+        self.check_but_for_hold()?;
         if !drift.covers(self.lease, self.hold) {
             return Err(SettingsError::HoldTooShort);
+        }
+        Ok(())
+    }
+
+    /// Refuses settings that would lose leases through a few lost messages, whether leases may overlap or not.
+    pub(crate) fn check_but_for_hold(&self) -> Result<(), SettingsError> {
+        if self.renewal * 3 + self.answer_allowance >= self.lease {
+            return Err(SettingsError::RenewalTooRare);
         }
         if let Some(setting) = self.zero() {
             return Err(SettingsError::Zero(setting));
@@ -222,6 +235,8 @@ pub enum SettingsError {
     TableTooLarge,
     /// Ordered keys would be divided by a hash.
     OrderedByHash,
+    /// A hold is set where nobody waits for one.
+    HoldInAffinity,
     /// A Lookup's interval is zero.
     ZeroInterval,
     /// The contact timeout is not above leader lease, election and two polls.
@@ -251,6 +266,9 @@ impl fmt::Display for SettingsError {
             SettingsError::OrderedByHash => {
                 "partitioner must not be consistent-hash with ordered keys: it gives each Owner a share of all numbers of 64 bits, and the \
                  keys of an application lie close together among them; use trim, which divides by load"
+            }
+            SettingsError::HoldInAffinity => {
+                "hold must not be set in affinity mode, which has none: an Owner is silent after 2 x renewal + answer_allowance"
             }
             SettingsError::ZeroInterval => "poll and silence must not be zero",
             SettingsError::ContactTooShort => {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::metrics::Metrics;
 
@@ -113,7 +114,13 @@ fn log_one(namespace: &Namespace, change: &Change, reason: &Reason, names: &Name
             let owner = names.get(session).map(tracing::field::display);
             info!(%namespace, owner, %session, why, "an Owner is gone");
         }
-        Change::Created { .. } => info!(%namespace, "namespace created"),
+        Change::Created { kind, .. } if kind.mode == Mode::Affinity => {
+            warn!(%namespace, mode = kind.mode.as_str(), %kind,
+                "namespace created in affinity mode: keys may have two owners for a short time, and lease numbers fence nothing");
+        }
+        Change::Created { kind, .. } => {
+            info!(%namespace, mode = kind.mode.as_str(), %kind, "namespace created");
+        }
         Change::Removed => info!(%namespace, "namespace removed"),
         Change::Configured { .. } => info!(%namespace, "namespace configured"),
         Change::Frozen => info!(%namespace, operator, "namespace frozen: no range moves"),

@@ -51,6 +51,7 @@ metrics! {
     unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner";
     moving_ranges: GaugeBy<1>, "centrifuge_moving_ranges", ["namespace"], "Entries of the lease table that are being recalled";
     frozen: GaugeBy<1>, "centrifuge_frozen", ["namespace"], "1 while an operator has frozen the namespace, else 0";
+    affinity: GaugeBy<1>, "centrifuge_affinity", ["namespace"], "1 if the namespace is in affinity mode, 0 if its leases are exclusive";
     rebuilding: GaugeBy<1>, "centrifuge_rebuilding", ["namespace"], "1 while a leader without a store learns the table from the Owners, else 0";
     generation: GaugeBy<1>, "centrifuge_generation", ["namespace"], "The highest lease number granted so far";
     load: GaugeBy<2>, "centrifuge_load", ["namespace", "dimension"], "Load that the Owners last reported, in this dimension per 1,000 seconds";

@@ -6,6 +6,7 @@ use centrifuge_core::id::Namespace;
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::NamespaceOverview;
 use centrifuge_core::manager_state::NamespaceState;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::clock;
 use serde::Serialize;
 
@@ -171,6 +172,7 @@ pub(crate) fn scrape(shared: &Shared) -> String {
         &metrics.unowned_ranges,
         &metrics.moving_ranges,
         &metrics.frozen,
+        &metrics.affinity,
         &metrics.rebuilding,
         &metrics.generation,
         &metrics.change_log_entries,
@@ -187,6 +189,7 @@ pub(crate) fn scrape(shared: &Shared) -> String {
             number(status.unowned_ranges),
             number(status.moving_ranges),
             i64::from(status.frozen),
+            i64::from(status.mode == Mode::Affinity.as_str()),
             i64::from(status.rebuilding.is_some()),
             wide(status.last_generation),
             number(status.change_log_entries),

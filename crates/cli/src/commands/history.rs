@@ -1,6 +1,7 @@
 //! `centrifuge history`.
 
 use centrifuge_core::key::Key;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
 use crate::output::table_or;
-use crate::words::{self, session_in_full, show_range};
+use crate::words::{self, mode, session_in_full, show_range};
 
 #[derive(Args)]
 pub(crate) struct HistoryArgs {
@@ -48,13 +49,19 @@ fn row(decision: &v1::Decision) -> Vec<String> {
     vec![
         time(decision.wall_time_ms),
         decision.index.to_string(),
-        decision.namespace.clone().unwrap_or_default(),
+        show_namespace(decision),
         decision.kind.clone(),
         show_range(decision.range),
         decision.generation.map_or_else(String::new, |generation| generation.to_string()),
         decision.owner.clone().unwrap_or_default(),
         why,
     ]
+}
+
+/// The name of the namespace, marked if it is in affinity mode.
+fn show_namespace(decision: &v1::Decision) -> String {
+    let name = decision.namespace.clone().unwrap_or_default();
+    if mode(decision.mode) == Mode::Affinity { format!("{name} (affinity)") } else { name }
 }
 
 /// The date and the time of day, in UTC: what a log line beside it would show.
@@ -102,6 +109,7 @@ fn object(decision: &v1::Decision) -> Value {
         "session": decision.session.as_ref().map(|session| session_in_full(session)),
         "owner": decision.owner,
         "source": decision.source,
+        "mode": decision.mode.map(|said| mode(Some(said)).as_str()),
     })
 }
 

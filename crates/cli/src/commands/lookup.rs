@@ -1,6 +1,7 @@
 //! `centrifuge lookup`.
 
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::namespace_kind::Mode;
 use clap::Args;
 use serde_json::json;
 
@@ -25,18 +26,21 @@ pub(crate) struct LookupArgs {
 
 pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let leases = leases::list(&args.at, &namespace, Some(KeyRange::one(args.key)), None).await?;
+    let (leases, mode) = leases::list(&args.at, &namespace, Some(KeyRange::one(args.key)), None).await?;
     let lease =
         leases.first().ok_or_else(|| Failure::failed("the Manager's table does not have this key"))?;
     let mut json = leases::object(lease);
     json["key"] = json!(format!("{:016x}", args.key.0));
+    json["mode"] = json!(mode.as_str());
+    let probably = if mode == Mode::Affinity { "probably " } else { "" };
     args.at.format.output().print(&json, || match &lease.owner {
         Some(owner) => format!(
-            "{} at {}\n  key {:016x} in {}, lease {}, state since {}",
+            "{probably}{} at {}\n  key {:016x} in {}, {} lease {}, state since {}",
             shown(&owner.name),
             shown(&owner.url),
             args.key.0,
             show_range(lease.range),
+            mode.as_str(),
             lease.generation,
             lease.state_since
         ),

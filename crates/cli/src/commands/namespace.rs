@@ -5,6 +5,7 @@ use std::time::Duration;
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::namespace_kind::{KeyKind, KeyPrefix, Mode};
 use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::settings::Settings;
 use centrifuge_net::proto::v1;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -124,7 +125,7 @@ enum KeysName {
 enum ModeName {
     /// A key has at most one owner at any time; the default.
     Exclusive,
-    /// A key has a preferred owner, and for short times perhaps two.
+    /// A key has a preferred owner, and for short times perhaps two: no fencing.
     Affinity,
 }
 
@@ -348,7 +349,7 @@ fn describe(space: &v1::NamespaceStatus) -> String {
         ),
         ("last lease", space.last_generation.to_string()),
         ("lease", time(settings.lease_ms)),
-        ("hold", time(settings.hold_ms)),
+        hold(space),
         ("renewal", time(settings.renewal_ms)),
         ("answer allowance", time(settings.answer_allowance_ms)),
         ("migration timeout", time(settings.migration_timeout_ms)),
@@ -397,6 +398,26 @@ fn show_keys(space: &v1::NamespaceStatus) -> String {
 fn mode(space: &v1::NamespaceStatus) -> &'static str {
     let said = space.kind.as_ref().and_then(|kind| Mode::try_from(kind.mode()).ok());
     said.unwrap_or_default().as_str()
+}
+
+fn is_affinity(space: &v1::NamespaceStatus) -> bool {
+    mode(space) == Mode::Affinity.as_str()
+}
+
+/// After how long an Owner counts as silent in affinity mode.
+fn silence_ms(settings: &v1::Settings) -> Option<u64> {
+    let [renewal, answer_allowance] =
+        [settings.renewal_ms?, settings.answer_allowance_ms?].map(Duration::from_millis);
+    Some(milliseconds(Settings { renewal, answer_allowance, ..Settings::default() }.silence()))
+}
+
+/// How long a silent Owner's leases are kept from others.
+fn hold(space: &v1::NamespaceStatus) -> (&'static str, String) {
+    let settings = space.settings.unwrap_or_default();
+    match is_affinity(space) {
+        true => ("silence", silence_ms(&settings).map_or_else(String::new, show_ms)),
+        false => ("hold", settings.hold_ms.map_or_else(String::new, show_ms)),
+    }
 }
 
 fn state(space: &v1::NamespaceStatus) -> String {
@@ -453,7 +474,8 @@ fn object(space: &v1::NamespaceStatus) -> Value {
             .collect::<Vec<_>>(),
         "settings": {
             "lease_ms": settings.lease_ms,
-            "hold_ms": settings.hold_ms,
+            "hold_ms": settings.hold_ms.filter(|_| !is_affinity(space)),
+            "silence_ms": silence_ms(&settings).filter(|_| is_affinity(space)),
             "renewal_ms": settings.renewal_ms,
             "answer_allowance_ms": settings.answer_allowance_ms,
             "migration_timeout_ms": settings.migration_timeout_ms,

@@ -103,9 +103,17 @@ fn row(status: &v1::StatusReply) -> Vec<String> {
         show_ms(status.uptime_ms / 1_000 * 1_000),
         status.store.as_ref().map_or_else(String::new, store),
         status.election.clone(),
-        status.namespaces.map_or_else(String::new, |count| count.to_string()),
+        status.namespaces.map_or_else(String::new, |count| show_namespaces(count, status)),
         status.version.clone(),
     ]
+}
+
+/// How many there are, and how many of them are in affinity mode.
+fn show_namespaces(count: u32, status: &v1::StatusReply) -> String {
+    match status.affinity_namespaces {
+        None | Some(0) => count.to_string(),
+        Some(affinity) => format!("{count} ({affinity} affinity)"),
+    }
 }
 
 fn store(store: &v1::StoreStatus) -> String {
@@ -134,6 +142,7 @@ fn object(status: &v1::StatusReply) -> serde_json::Value {
         "store_healthy": store.map(|store| store.healthy),
         "store_problem": store.map(|store| &store.problem).filter(|problem| !problem.is_empty()),
         "namespaces": status.namespaces,
+        "affinity_namespaces": status.namespaces.map(|_| status.affinity_namespaces.unwrap_or(0)),
         "version": status.version,
         "managers": status.managers,
     })

@@ -3,9 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use centrifuge::lookup::{Loss, LossReason};
-use centrifuge::{Key, Lookup, NoOwner};
+use centrifuge::affinity::NoRoute;
+use centrifuge::lookup::{ConnectError, Loss, LossReason, Losses, Positions};
+use centrifuge::{AffinityLookup, Key, Lookup, NoOwner};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::range_map::RangeMap;
 use clap::Args;
 use serde_json::json;
@@ -15,6 +17,7 @@ use crate::admin::namespace;
 use crate::failure::Failure;
 use crate::logging::escape_json;
 use crate::output::{Output, closed, line, shown};
+use crate::words::show_mode;
 
 /// How long a leader is looked for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,17 +30,86 @@ pub(crate) struct WatchArgs {
     at: At,
 }
 
-/// What the table says of a range: where it is owned, and under which lease.
+/// What the table says of a range: where it is owned, and under which lease. There is no number in affinity mode.
 #[derive(Clone, PartialEq, Eq)]
 struct Row {
     url: Option<String>,
-    generation: u64,
+    generation: Option<u64>,
+}
+
+/// A Lookup of the mode that the namespace has.
+enum Follower {
+    Exclusive(Lookup),
+    Affinity(AffinityLookup),
+}
+
+impl Follower {
+    /// Follows the namespace in whichever mode it is.
+    async fn connect(at: &At, namespace: &str) -> Result<Follower, Failure> {
+        let exclusive = Lookup::builder(at.managers()?, namespace).connect_timeout(PATIENCE).connect();
+        match exclusive.await {
+            Err(ConnectError::WrongMode { .. }) => {
+                let affinity = AffinityLookup::builder(at.managers()?, namespace).connect_timeout(PATIENCE);
+                Ok(Follower::Affinity(affinity.connect().await?))
+            }
+            connected => Ok(Follower::Exclusive(connected?)),
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self {
+            Follower::Exclusive(_) => Mode::Exclusive,
+            Follower::Affinity(_) => Mode::Affinity,
+        }
+    }
+
+    fn losses(&self) -> Losses {
+        match self {
+            Follower::Exclusive(lookup) => lookup.losses(),
+            Follower::Affinity(lookup) => lookup.losses(),
+        }
+    }
+
+    fn table_changes(&self) -> Positions {
+        match self {
+            Follower::Exclusive(lookup) => lookup.table_changes(),
+            Follower::Affinity(lookup) => lookup.table_changes(),
+        }
+    }
+
+    /// What the table says of a key; `None` before there is a table.
+    fn row(&self, key: Key) -> Option<(KeyRange, Row)> {
+        match self {
+            Follower::Exclusive(lookup) => match lookup.lookup(key) {
+                Ok(route) => {
+                    let (url, generation) = (Some(route.url().to_owned()), Some(route.generation().0));
+                    Some((route.range(), Row { url, generation }))
+                }
+                Err(NoOwner::Unowned { range, generation }) => {
+                    Some((range, Row { url: None, generation: Some(generation.0) }))
+                }
+                Err(NoOwner::NoTable) => None,
+            },
+            Follower::Affinity(lookup) => match lookup.lookup(key) {
+                Ok(route) => {
+                    let row = Row { url: Some(route.url().to_owned()), generation: None };
+                    Some((route.range(), row))
+                }
+                Err(NoRoute::Unowned { range }) => Some((range, Row { url: None, generation: None })),
+                Err(NoRoute::NoTable) => None,
+            },
+        }
+    }
 }
 
 /// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let lookup = Lookup::builder(args.at.managers()?, &namespace).connect_timeout(PATIENCE).connect().await?;
+    let lookup = Follower::connect(&args.at, &namespace).await?;
+    let mode = lookup.mode();
+    if let (Output::Table, Mode::Affinity) = (args.at.format.output(), mode) {
+        line(show_mode(&namespace, mode).trim_end());
+    }
     let mut losses = lookup.losses();
     let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();
@@ -49,12 +121,12 @@ pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
                 let Some(position) = position else { return Ok(()) };
                 let table = table(&lookup);
                 for (range, row) in table.iter().filter(|(range, row)| !has(&known, *range, row)) {
-                    tell_change(args.at.format.output(), position.lsn.0, range, row);
+                    tell_change((args.at.format.output(), mode), position.lsn.0, range, row);
                 }
                 known = table;
             }
             loss = losses.next() => match loss {
-                Some(loss) => tell_loss(args.at.format.output(), &loss),
+                Some(loss) => tell_loss((args.at.format.output(), mode), &loss),
                 None => return Ok(()),
             },
             () = &mut closed => return Ok(()),
@@ -64,22 +136,12 @@ pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
 }
 
 /// The whole table, range by range.
-fn table(lookup: &Lookup) -> RangeMap<Row> {
+fn table(lookup: &Follower) -> RangeMap<Row> {
     let mut table = RangeMap::new();
-    let mut next = Some(Key::MIN);
-    while let Some(key) = next {
-        let (range, row) = match lookup.lookup(key) {
-            Ok(route) => {
-                let row = Row { url: Some(route.url().to_owned()), generation: route.generation().0 };
-                (route.range(), row)
-            }
-            Err(NoOwner::Unowned { range, generation }) => {
-                (range, Row { url: None, generation: generation.0 })
-            }
-            Err(NoOwner::NoTable) => break,
-        };
+    let mut next = lookup.row(Key::MIN);
+    while let Some((range, row)) = next {
         table.insert(range, row);
-        next = range.last().next();
+        next = range.last().next().and_then(|key| lookup.row(key));
     }
     table
 }
@@ -88,7 +150,7 @@ fn has(known: &RangeMap<Row>, range: KeyRange, row: &Row) -> bool {
     known.covers(range) && known.overlapping(range).all(|(_, old)| old == row)
 }
 
-fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
+fn tell_change((output, mode): (Output, Mode), lsn: u64, range: KeyRange, row: &Row) {
     line(&match output {
         Output::Json => escape_json(
             &json!({
@@ -97,17 +159,20 @@ fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
                 "range": range.to_string(),
                 "url": row.url,
                 "generation": row.generation,
+                "mode": mode.as_str(),
             })
             .to_string(),
         ),
-        Output::Table => match &row.url {
-            Some(url) => format!("{range} is at {} under lease {}", shown(url), row.generation),
-            None => format!("{range} has no owner; the last lease was {}", row.generation),
+        Output::Table => match (&row.url, row.generation) {
+            (Some(url), Some(generation)) => format!("{range} is at {} under lease {generation}", shown(url)),
+            (Some(url), None) => format!("{range} is probably at {}", shown(url)),
+            (None, Some(generation)) => format!("{range} has no owner; the last lease was {generation}"),
+            (None, None) => format!("{range} has no owner"),
         },
     });
 }
 
-fn tell_loss(output: Output, loss: &Loss) {
+fn tell_loss((output, mode): (Output, Mode), loss: &Loss) {
     let words = match loss.why {
         LossReason::StateBeganAnew => "a new owner began without it",
         LossReason::Unowned => "nobody has owned it for too long",
@@ -117,7 +182,10 @@ fn tell_loss(output: Output, loss: &Loss) {
     };
     let keys: Vec<String> = loss.keys.iter().map(|range| range.to_string()).collect();
     line(&match output {
-        Output::Json => json!({ "event": "loss", "keys": keys, "why": loss.why.as_str() }).to_string(),
+        Output::Json => {
+            let why = loss.why.as_str();
+            json!({ "event": "loss", "keys": keys, "why": why, "mode": mode.as_str() }).to_string()
+        }
         Output::Table => format!("the state of {} is lost: {words}", keys.join(", ")),
     });
 }

@@ -1,5 +1,6 @@
 //! The whole system as users run it: processes of their own.
 
+mod affinity;
 mod backup;
 mod commands;
 mod diskless;

@@ -77,8 +77,9 @@ pub enum ConnectError {
     },
     /// The namespace is of the other mode.
     #[error(
-        "the namespace {namespace} does not have {} leases, which this Lookup is built for: name another namespace",
-        built_for.as_str()
+        "the namespace {namespace} does not have {} leases, which this Lookup is built for: name another namespace, or use {}",
+        built_for.as_str(),
+        if *built_for == Mode::Affinity { "Lookup" } else { "AffinityLookup" }
     )]
     WrongMode {
         /// The namespace.
@@ -144,6 +145,12 @@ impl LookupBuilder {
     #[must_use]
     pub fn ordered_keys(mut self) -> LookupBuilder {
         self.expects.keys = KeyKind::Ordered;
+        self
+    }
+
+    /// The namespace is in affinity mode. Whoever calls this wraps the Lookup into a type without lease numbers.
+    pub(crate) fn affinity(mut self) -> LookupBuilder {
+        self.expects.mode = Mode::Affinity;
         self
     }
 

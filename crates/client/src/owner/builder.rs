@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, OwnerName, SessionId, Url};
-use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind};
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, Mode};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
@@ -158,6 +158,12 @@ impl OwnerBuilder {
     #[must_use]
     pub fn ordered_keys(mut self) -> OwnerBuilder {
         self.expects.keys = KeyKind::Ordered;
+        self
+    }
+
+    /// The namespace is in affinity mode. Whoever calls this wraps the Owner into a type without lease numbers.
+    pub(crate) fn affinity(mut self) -> OwnerBuilder {
+        self.expects.mode = Mode::Affinity;
         self
     }
 

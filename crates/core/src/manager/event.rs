@@ -8,7 +8,7 @@ use crate::key::KeyRange;
 use crate::load::LoadSkip;
 use crate::manager_state::ManagerState;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
-use crate::namespace_kind::{Mode, NamespaceKind};
+use crate::namespace_kind::NamespaceKind;
 use crate::record::Batch;
 use crate::settings::{Settings, SettingsError};
 use crate::trim::{TrimReason, TrimSkip, TrimSummary};
@@ -290,8 +290,6 @@ pub enum AdminError {
         /// What it is.
         kind: NamespaceKind,
     },
-    /// This version cannot create namespaces of that mode.
-    ModeNotSupported(Mode),
     /// There are as many namespaces as there may be.
     TooManyNamespaces {
         /// The most that there may be.

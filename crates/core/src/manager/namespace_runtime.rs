@@ -110,7 +110,7 @@ impl NamespaceRuntime {
             let forget = injected(Bug::LeaderForgetsHolds);
             runtime.hear(*session, if forget { Instant::ZERO } else { silent_from });
         }
-        if stored.longest_hold > stored.settings.hold {
+        if stored.longest_hold > stored.hold() {
             runtime.settle_hold_at(silent_from + stored.longest_hold);
         }
         runtime

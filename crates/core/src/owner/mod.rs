@@ -22,7 +22,7 @@ use crate::machine::{Machine, Output};
 use crate::message::{
     Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, Refused, RefusedReason, Release,
 };
-use crate::namespace_kind::{ExpectedKind, NamespaceKind};
+use crate::namespace_kind::{ExpectedKind, Mode, NamespaceKind};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::round_trip::RoundTrip;
@@ -250,6 +250,20 @@ impl OwnerMachine {
             Some(lease) if lease.frozen && !injected(Bug::TransferWithoutFreeze) => Err(NotOwner::Moving),
             Some(lease) => Ok(lease.generation),
         }
+    }
+
+    /// What its leases are taken for.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.config.expects.mode
+    }
+
+    /// The number that may leave the process with an answer about `key`, for receivers to refuse lower ones. There is none in affinity
+    /// mode: somebody with a higher number may be served beside this process, and a receiver that compared them would refuse one.
+    #[must_use]
+    pub fn fencing_token(&self, now: Instant, key: Key) -> Option<Generation> {
+        let is_exclusive = self.mode() == Mode::Exclusive || injected(Bug::AffinityPassesFence);
+        self.check_lease_now(now, key).ok().filter(|_| is_exclusive)
     }
 
     /// Whether `key` has been held without a gap since it was held under `lease`. Because no generation is accepted twice,

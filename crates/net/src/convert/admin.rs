@@ -184,10 +184,6 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
         AdminError::KindIsFixed { kind } => Status::failed_precondition(format!(
             "`{namespace}` has {kind}, and keeps them for as long as it exists: create another namespace"
         )),
-        AdminError::ModeNotSupported(mode) => Status::unimplemented(format!(
-            "namespaces of the mode {} are not supported yet: create it without a mode",
-            mode.as_str()
-        )),
         AdminError::TooManyNamespaces { at_most } => Status::resource_exhausted(format!(
             "there are {at_most} namespaces already: delete one, or raise max_namespaces"
         )),

@@ -113,7 +113,10 @@ fn replies(golden: &mut Golden) {
         version: "0.1.0".to_owned(),
         managers: vec!["manager-1.example:7001".to_owned(), "manager-2.example:7001".to_owned()],
         election: String::new(),
+        affinity_namespaces: None,
     };
+    let affinity = v1::StatusReply { affinity_namespaces: Some(2), ..status.clone() };
+    check_wire(golden, "admin-status-reply-affinity", &affinity);
     check_wire(golden, "admin-status-reply", &status);
     let store = v1::StoreStatus { kind: "none".to_owned(), healthy: true, problem: String::new() };
     let diskless = v1::StatusReply { store: Some(store), election: "flease".to_owned(), ..status };
@@ -161,14 +164,21 @@ fn replies(golden: &mut Golden) {
         load_dimension: String::new(),
     };
     let own_load = v1::OwnerStatus { load_dimension: "cpu-ms".to_owned(), ..owner.clone() };
-    check_wire(golden, "admin-list-owners-reply-own-load", &v1::ListOwnersReply { owners: vec![own_load] });
+    check_wire(
+        golden,
+        "admin-list-owners-reply-own-load",
+        &v1::ListOwnersReply { owners: vec![own_load], mode: None },
+    );
     let ordered = v1::OwnerStatus { drain_ordered: true, ..owner.clone() };
     check_wire(
         golden,
         "admin-list-owners-reply-drain-ordered",
-        &v1::ListOwnersReply { owners: vec![ordered] },
+        &v1::ListOwnersReply { owners: vec![ordered], mode: None },
     );
-    check_wire(golden, "admin-list-owners-reply", &v1::ListOwnersReply { owners: vec![owner] });
+    let mode = Some(v1::Mode::Affinity.into());
+    let affinity = v1::ListOwnersReply { owners: vec![owner.clone()], mode };
+    check_wire(golden, "admin-list-owners-reply-affinity", &affinity);
+    check_wire(golden, "admin-list-owners-reply", &v1::ListOwnersReply { owners: vec![owner], mode: None });
     let end = |number: u128| v1::LeaseOwner {
         session: convert::write_session(session(number)),
         name: format!("server-{number}"),
@@ -181,7 +191,9 @@ fn replies(golden: &mut Golden) {
         state_since: 9,
         recall: Some(v1::LeaseRecall { to: Some(end(2)) }),
     };
-    check_wire(golden, "admin-list-leases-reply", &v1::ListLeasesReply { leases: vec![lease] });
+    let affinity = v1::ListLeasesReply { leases: vec![lease.clone()], mode };
+    check_wire(golden, "admin-list-leases-reply-affinity", &affinity);
+    check_wire(golden, "admin-list-leases-reply", &v1::ListLeasesReply { leases: vec![lease], mode: None });
     let decision = v1::Decision {
         wall_time_ms: 1_700_000_000_123,
         index: 77,
@@ -195,7 +207,10 @@ fn replies(golden: &mut Golden) {
         session: Some(convert::write_session(session(1))),
         owner: Some("server-1".to_owned()),
         source: Some(9),
+        mode: None,
     };
+    let affinity = v1::Decision { mode, ..decision.clone() };
+    check_wire(golden, "admin-history-reply-affinity", &v1::HistoryReply { decisions: vec![affinity] });
     check_wire(golden, "admin-history-reply", &v1::HistoryReply { decisions: vec![decision] });
 }
 

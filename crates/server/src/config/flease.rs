@@ -338,5 +338,10 @@ mod tests {
         let negative = negative.expect_err("refused").to_string();
         assert!(negative.contains("churn_budget") && negative.contains("-1"), "{negative}");
         assert!(error("[presence]\nvirtual_nodes = 100000").contains("virtual_nodes"));
+        assert!(error("[feeds]\nmode = 'shared'").contains("namespaces.feeds: mode"));
+        assert!(error("[feeds]\nmode = 'affinity'\nhold = '70s'").contains("hold must not be set"));
+        let declared = checked("[feeds]\nmode = 'affinity'\nlease = '70s'\n[presence]").expect("they can be");
+        let modes: Vec<&str> = declared.values().map(|space| space.kind.mode.as_str()).collect();
+        assert_eq!(modes, ["affinity", "exclusive"]);
     }
 }

@@ -94,8 +94,7 @@ impl NamespaceArgs {
         let kind = self.kind()?;
         let settings =
             read_settings(&self.wire()?, &kind.usual_settings()).map_err(|error| error.to_string())?;
-        let checked = settings.check(Drift::default()).and_then(|()| kind.check(&settings));
-        checked.map_err(|error| error.to_string())?;
+        kind.check(&settings, Drift::default()).map_err(|error| error.to_string())?;
         Ok(DeclaredNamespace { kind, settings: Arc::new(settings) })
     }
 
@@ -110,10 +109,8 @@ impl NamespaceArgs {
                 return Err("key_prefix is for ordered keys alone: set keys = \"ordered\" too".to_owned());
             }
         };
-        match label::<Mode>("mode", &self.mode)?.unwrap_or_default() {
-            Mode::Exclusive => Ok(NamespaceKind { keys, mode: Mode::Exclusive }),
-            Mode::Affinity => Err("mode: affinity is not supported yet".to_owned()),
-        }
+        let mode = label::<Mode>("mode", &self.mode)?.unwrap_or_default();
+        Ok(NamespaceKind { keys, mode })
     }
 
     /// What an operator would send to set the same.

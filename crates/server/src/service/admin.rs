@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use centrifuge_core::id::{LoadDimension, Namespace};
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerEvent};
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::clock;
 use centrifuge_net::convert::{
     ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, named, not_leader_status,
@@ -297,6 +298,11 @@ impl Drop for Forget<'_> {
     }
 }
 
+/// The mode of a namespace, with which every answer about its leases is marked.
+fn mode(stored: &NamespaceState) -> Option<i32> {
+    Some(v1::Mode::from(stored.kind.mode).into())
+}
+
 fn stored<'a>(group: &'a ManagerState, namespace: &Namespace) -> Result<&'a NamespaceState, Status> {
     group
         .namespaces
@@ -311,7 +317,11 @@ impl Admin for AdminService {
         let shared = &self.shared;
         let role = shared.view.role();
         let store = shared.view.store();
-        let namespaces = shared.view.group().map(|group| group.namespaces.len());
+        let group = shared.view.group();
+        let namespaces = group.as_ref().map(|group| group.namespaces.len());
+        let affinity = group.as_ref().map_or(0, |group| {
+            group.namespaces.values().filter(|stored| stored.kind.mode == Mode::Affinity).count()
+        });
         Ok(Response::new(v1::StatusReply {
             manager: shared.manager.clone(),
             role: v1::Role::from(role.role).into(),
@@ -327,6 +337,7 @@ impl Admin for AdminService {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             managers: store.managers,
             election: store.election.to_owned(),
+            affinity_namespaces: (affinity > 0).then(|| u32::try_from(affinity).unwrap_or(u32::MAX)),
         }))
     }
 
@@ -401,7 +412,7 @@ impl Admin for AdminService {
             })
             .collect();
         owners.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Response::new(v1::ListOwnersReply { owners }))
+        Ok(Response::new(v1::ListOwnersReply { owners, mode: mode(stored) }))
     }
 
     async fn list_leases(
@@ -427,7 +438,7 @@ impl Admin for AdminService {
             .filter(|(_, entry)| session.is_none_or(|session| entry.owner == Some(session)))
             .map(|(range, entry)| write_lease(range, entry, stored))
             .collect();
-        Ok(Response::new(v1::ListLeasesReply { leases }))
+        Ok(Response::new(v1::ListLeasesReply { leases, mode: mode(stored) }))
     }
 
     async fn history(
@@ -436,14 +447,19 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::HistoryReply>, Status> {
         let Admitted { message, asker, _room } = self.admit(request)?;
         let query = HistoryQuery::try_from(message)?;
-        self.group()?;
+        let group = self.group()?;
         // Decisions about the Managers themselves are for those who may see everything.
         let everything = Access::Everywhere(Permission::View);
         let sees_all = self.shared.authority.decide(asker.who.as_deref(), &everything).is_ok();
         let shown = |decision: &v1::Decision| {
             sees_all || decision.namespace.as_ref().is_some_and(|namespace| self.shows(&asker, namespace))
         };
-        Ok(Response::new(v1::HistoryReply { decisions: self.shared.history.find(&query, shown) }))
+        let mut decisions = self.shared.history.find(&query, shown);
+        for decision in &mut decisions {
+            let namespace = decision.namespace.as_deref().and_then(|name| Namespace::new(name).ok());
+            decision.mode = namespace.and_then(|name| group.namespaces.get(&name)).and_then(mode);
+        }
+        Ok(Response::new(v1::HistoryReply { decisions }))
     }
 
     async fn freeze(&self, request: Request<v1::FreezeRequest>) -> Result<Response<v1::FreezeReply>, Status> {

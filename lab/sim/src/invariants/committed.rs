@@ -7,6 +7,7 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Lsn, Nonce, SessionId, Url};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::Position;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::{Batch, Change, Record, SessionInfo};
@@ -67,10 +68,14 @@ pub struct Ledger {
     pub exists: bool,
     /// When its present life began.
     pub began: Option<TrueTime>,
+    /// What its leases promise.
+    pub mode: Mode,
     /// Its settings now.
     pub settings: Arc<Settings>,
     /// The longest hold of any settings that it had.
     pub longest_hold: Duration,
+    /// How much sooner than its leases end a session may be taken for silent, under any settings that it had.
+    pub impatience: Duration,
     /// Whether an operator stopped its moves.
     pub frozen: bool,
     /// The sessions that are part of it now.
@@ -79,6 +84,7 @@ pub struct Ledger {
     pub rows: RangeMap<Row>,
     /// The change logs of all its lives, the present one last.
     logs: Vec<Log>,
+    longest_lease: Duration,
     /// Every grant there ever was.
     grants: BTreeMap<Generation, Granting>,
     /// Where sessions are reached, also of those that are over.
@@ -149,7 +155,8 @@ impl Committed {
 impl Ledger {
     fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
         match change {
-            Change::Created { log, floor, settings, .. } => {
+            Change::Created { kind, log, floor, settings } => {
+                self.mode = kind.mode;
                 self.create(now, *log, *floor);
                 self.configure(settings);
             }
@@ -203,7 +210,15 @@ impl Ledger {
     }
 
     fn configure(&mut self, settings: &Arc<Settings>) {
-        self.longest_hold = self.longest_hold.max(settings.hold);
+        let silence = settings.renewal * 2 + settings.answer_allowance;
+        let hold = if self.mode == Mode::Affinity { silence } else { settings.hold };
+        self.longest_hold = self.longest_hold.max(hold);
+        if self.mode == Mode::Affinity {
+            // A session under a longer lease of earlier settings may be judged by a shorter silence of later ones.
+            self.longest_lease = self.longest_lease.max(settings.lease);
+            let by_a_fast_clock = silence * 60 / 65;
+            self.impatience = self.impatience.max(self.longest_lease.saturating_sub(by_a_fast_clock));
+        }
         self.settings = Arc::clone(settings);
     }
 

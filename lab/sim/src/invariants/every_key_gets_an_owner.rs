@@ -76,7 +76,8 @@ impl EveryKeyGetsAnOwner {
             OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
                 report.draining || report.leaving
             }
-            OwnerAction::Left | OwnerAction::JoinRefused(RefusedReason::Evicted) => true,
+            OwnerAction::Left => true,
+            OwnerAction::JoinRefused(RefusedReason::Evicted | RefusedReason::WrongMode) => true,
             _ => return,
         };
         *slot(&mut self.declines, node) = declines;

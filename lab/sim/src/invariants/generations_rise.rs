@@ -130,6 +130,10 @@ fn judge_gain(change: &HoldChange, facts: At) -> Verdict {
             || meeting.generation == meeting.other_generation && !is_same_node(meeting, change, &facts)
     };
     let Some(meeting) = change.meetings.iter().find(not_above) else { return Ok(()) };
+    if facts.is_affinity(change.space) {
+        // Its grant was on its way while it counted as silent.
+        return Ok(());
+    }
     let what = format!(
         "{} came to hold {} under lease {} after {} held it under lease {}",
         change.session, meeting.range, meeting.generation, meeting.other, meeting.other_generation,

@@ -60,7 +60,8 @@ impl LossesAreRaised {
                 self.judge_drops(batch, facts)?;
             }
             Seen::Served { .. } => {
-                if let Some(service) = Service::of(seen, &facts) {
+                // Two Owners that serve a key in affinity mode do not know of each other's state.
+                if let Some(service) = Service::of(seen, &facts).filter(|by| !facts.is_affinity(by.space)) {
                     self.serve(service, facts)?;
                 }
             }

@@ -25,12 +25,13 @@ pub mod pending_losses;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Namespace, SessionId};
 use centrifuge_core::key::Key;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::owner::{OwnerAction, OwnerMachine, Renumbered};
 
 use crate::clock::Clock;
@@ -54,6 +55,8 @@ pub struct Facts {
     pub committed: Committed,
     /// What Owners believe.
     pub holdings: Holdings,
+    /// The sessions that do not take their leases for exclusive.
+    pub in_affinity: BTreeSet<SessionId>,
     /// The Lookups, by node.
     pub lookups: Vec<Option<Listener>>,
     /// When the faults ended, if they have.
@@ -81,6 +84,7 @@ impl Facts {
             spaces: Spaces { spaces: probes.into_iter().collect() },
             committed: Committed::default(),
             holdings: Holdings::default(),
+            in_affinity: BTreeSet::new(),
             lookups: Vec::new(),
             faults_ended: None,
         }
@@ -135,8 +139,16 @@ impl Facts {
             _ => &[],
         });
         let renumbered: Vec<Renumbered> = renumbered.copied().collect();
+        if machine.mode() == Mode::Affinity {
+            self.in_affinity.insert(machine.session());
+        }
         let end = || belief_ends(machine, clock);
         self.holdings.step(now, node, machine.expiry(), leases, &renumbered, end);
+    }
+
+    /// Whether a namespace is in affinity mode.
+    pub fn is_affinity(&self, space: usize) -> bool {
+        self.committed.ledger(space).is_some_and(|ledger| ledger.mode == Mode::Affinity)
     }
 
     /// The Lookup process on a node, if one runs.

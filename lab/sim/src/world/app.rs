@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadMeasurement, RangeLoad};
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::owner::{Grant, OwnerEvent, TransferId};
 use centrifuge_core::range_map::RangeMap;
 
@@ -304,13 +305,28 @@ impl World {
         let now = host.clock.read(self.now);
         let is_current = |lease| process.machine.check_lease_continuous(now, key, lease);
         let (before, after) = process.app.operate(probe, generation, self.lineages, is_current);
-        let session = process.machine.session();
+        let (session, mode) = (process.machine.session(), process.machine.mode());
+        let token = process.machine.fencing_token(now, key);
         let text =
             format_args!("    Owner({owner}) serves {key} under {generation}: {before:?} -> {after:?}");
         self.trace.line(self.now, text);
         let namespace = &namespace.name;
         let served = Seen::Served { session, namespace, key, generation, before, after };
         self.witness.see(self.now, &served);
+        self.present(owner, (key, mode), token);
+    }
+
+    /// What an answer changes elsewhere is fenced there: the receiver takes a number that is not below the highest it has seen. No answer
+    /// of an Owner that may have a rival brings one.
+    fn present(&mut self, owner: usize, (key, mode): (Key, Mode), token: Option<Generation>) {
+        let Some(token) = token else { return };
+        let highest = self.fences.entry((self.plan.owners[owner].namespace, key)).or_default();
+        let accepted = token >= *highest;
+        *highest = token.max(*highest);
+        if accepted && mode == Mode::Affinity {
+            let what = format!("a receiver took {token} for key {key} from an Owner in affinity mode");
+            self.witness.accuse(self.now, "S1", what);
+        }
     }
 
     /// Every application tells its library how loaded its ranges are; some keys are far hotter than others.

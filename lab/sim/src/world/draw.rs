@@ -8,6 +8,7 @@ use centrifuge_core::key::Key;
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::lookup::LookupConfig;
 use centrifuge_core::manager::{MAX_BATCH, ManagerConfig};
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
 
@@ -29,7 +30,7 @@ impl Plan {
             managers.iter().map(|manager| manager.config.id.clone()).collect();
         let count = if rng.chance(750) { 1 } else { 2 };
         let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(rng, number, races_only)).collect();
-        let owners = draw_owners(rng, clocks, count, races_only);
+        let owners = draw_owners(rng, clocks, &namespaces, races_only);
         let lookups = draw_lookups(rng, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(rng, clocks, &managers, races_only);
         let network = if races_only { draw_races(rng, &namespaces) } else { draw_network(rng) };
@@ -140,7 +141,26 @@ fn draw_namespace(rng: &mut Rng, number: usize, races_only: bool) -> NamespacePl
     keys.sort_unstable();
     let busiest = rng.below(keys.len() as u64) as usize;
     let busy = rng.pick(&[0, 300, 700]);
-    NamespacePlan { name, keys, busiest, busy, settings: draw_settings(rng, races_only) }
+    let kind = NamespaceKind { mode: mode_beside(number, &keys), ..NamespaceKind::default() };
+    let settings = draw_settings(rng, races_only).iter().map(|settings| fit(&kind, settings)).collect();
+    NamespacePlan { name, kind, keys, busiest, busy, settings }
+}
+
+/// Every other second namespace is in affinity mode, beside one whose leases are exclusive.
+fn mode_beside(number: usize, keys: &[Key]) -> Mode {
+    let is_drawn = keys.iter().map(|key| key.0.count_ones()).sum::<u32>().is_multiple_of(2);
+    if number == 1 && is_drawn { Mode::Affinity } else { Mode::Exclusive }
+}
+
+/// The settings as a namespace of this kind can have them: no hold can be set in affinity mode.
+pub(super) fn fit(kind: &NamespaceKind, settings: &Settings) -> Arc<Settings> {
+    let hold = match kind.mode {
+        Mode::Exclusive => settings.hold,
+        Mode::Affinity => Settings::default().hold,
+    };
+    let settings = Settings { hold, ..settings.clone() };
+    kind.check(&settings, Drift::default()).expect("the drawn settings are valid");
+    Arc::new(settings)
 }
 
 /// Lease, hold, renewal and answer allowance in seconds.
@@ -189,10 +209,15 @@ pub(super) fn with_times(settings: &Settings, (lease, hold, renewal, allowance):
     settings
 }
 
-fn draw_owners(rng: &mut Rng, clocks: Clocks, namespaces: usize, races_only: bool) -> Vec<OwnerPlan> {
+fn draw_owners(
+    rng: &mut Rng,
+    clocks: Clocks,
+    namespaces: &[NamespacePlan],
+    races_only: bool,
+) -> Vec<OwnerPlan> {
     let mut owners = Vec::new();
-    for namespace in 0..namespaces {
-        let most = if rng.chance(30) { 10 } else { 8 - 2 * namespaces as u64 };
+    for (namespace, space) in namespaces.iter().enumerate() {
+        let most = if rng.chance(30) { 10 } else { 8 - 2 * namespaces.len() as u64 };
         let regular = rng.between(2, most) as usize;
         let first = owners.len();
         for _ in 0..regular {
@@ -203,6 +228,11 @@ fn draw_owners(rng: &mut Rng, clocks: Clocks, namespaces: usize, races_only: boo
         let mut second = draw_owner(rng, clocks, owners.len(), namespace, Part::Second { of });
         second.name = owners[of].name.clone();
         owners.push(second);
+        owners[first..].iter_mut().for_each(|owner| owner.mode = space.kind.mode);
+        // If there are enough of them, the last one was built for exclusive leases, whatever its namespace is.
+        if regular > 2 {
+            owners[first + regular - 1].mode = Mode::Exclusive;
+        }
     }
     owners.iter_mut().for_each(|owner| owner.migrates |= races_only);
     owners
@@ -224,6 +254,7 @@ fn draw_owner(rng: &mut Rng, clocks: Clocks, number: usize, namespace: usize, pa
         url: format!("node-{number}").as_str().into(),
         weight: rng.pick(&[100, 100, 100, 50, 200]),
         migrates: !rng.chance(60),
+        mode: Mode::Exclusive,
         clock: clocks.clock(rng, Whose::Relying),
         part,
     }
@@ -245,6 +276,7 @@ fn draw_lookups(
                 contact_timeout: Duration::from_secs(contact_timeout),
                 unowned_delay: Duration::from_secs(rng.between(5, 40)),
                 silence: Duration::from_secs(rng.between(3, 8)),
+                expects: plan.kind.expected(),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
             let election =

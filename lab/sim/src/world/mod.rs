@@ -28,7 +28,9 @@ mod witness;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use centrifuge_core::id::Generation;
 use centrifuge_core::injected_bug::{Bug, inject};
+use centrifuge_core::key::Key;
 use centrifuge_core::machine::Output;
 use centrifuge_core::random::Random;
 
@@ -145,6 +147,8 @@ pub struct World {
     /// When the leader last changed on purpose.
     leader_changed: u64,
     lineages: u64,
+    /// By namespace and key: the highest number that a receiver of answers has seen.
+    fences: BTreeMap<(usize, Key), Generation>,
     requests: u64,
     events: u64,
     at_once: u32,
@@ -195,6 +199,7 @@ impl World {
             kept: Vec::new(),
             leader_changed: 0,
             lineages: 0,
+            fences: BTreeMap::new(),
             requests: 0,
             events: 0,
             at_once: 0,

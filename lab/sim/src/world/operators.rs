@@ -28,8 +28,9 @@ impl World {
                 None if self.plan.diskless.is_some() => {}
                 None => {
                     missing = true;
-                    let settings = Arc::clone(&self.plan.namespaces[number].settings[0]);
-                    self.ask_leader(AdminCommand::Create { kind: Default::default(), namespace, settings });
+                    let plan = &self.plan.namespaces[number];
+                    let (kind, settings) = (plan.kind.clone(), Arc::clone(&plan.settings[0]));
+                    self.ask_leader(AdminCommand::Create { kind, namespace, settings });
                 }
                 Some(stored) if !self.faults_happen => {
                     let frozen = stored.frozen;
@@ -71,7 +72,8 @@ impl World {
                 let known = stored.sessions.get(&process.machine.session());
                 !process.leaving && known.is_none_or(|info| !info.is_draining() && !info.evicted)
             });
-            plan.namespace == number && willing
+            let fits = plan.mode == self.plan.namespaces[number].kind.mode;
+            plan.namespace == number && willing && fits
         })
     }
 

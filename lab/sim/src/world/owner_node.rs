@@ -6,6 +6,7 @@ use centrifuge_core::id::{OwnerName, SessionId};
 use centrifuge_core::key::Key;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedReason};
+use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 
 use super::app::{App, Transfer};
@@ -40,7 +41,7 @@ impl World {
             load_dimension: Default::default(),
             migrates: plan.migrates,
             credential: None,
-            expects: Default::default(),
+            expects: ExpectedKind { mode: plan.mode, ..ExpectedKind::default() },
         };
         let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();
@@ -191,7 +192,11 @@ impl World {
             let other = 1 - self.plan.owners[number].namespace;
             let mut message = message.clone();
             match &mut message {
-                OwnerToManager::Hello(hello) => hello.namespace = self.plan.namespaces[other].name.clone(),
+                OwnerToManager::Hello(hello) => {
+                    hello.namespace = self.plan.namespaces[other].name.clone();
+                    // Refused for what it is built for, it would stop for good.
+                    hello.expects = self.plan.namespaces[other].kind.expected();
+                }
                 OwnerToManager::Report(report) => {
                     report.namespace = self.plan.namespaces[other].name.clone();
                     // The codes of its warrants are not right for that namespace.

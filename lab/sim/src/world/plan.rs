@@ -8,7 +8,8 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupConfig;
 use centrifuge_core::manager::ManagerConfig;
-use centrifuge_core::settings::Settings;
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
+use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
 
@@ -73,6 +74,8 @@ pub(crate) struct ManagerPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct NamespacePlan {
     pub(crate) name: Namespace,
+    /// What it is.
+    pub(crate) kind: NamespaceKind,
     /// The keys that applications serve and the oracle watches.
     pub(crate) keys: Vec<Key>,
     /// The place of the key that callers and operators care about most, and how often in a thousand they do.
@@ -89,6 +92,8 @@ pub(crate) struct OwnerPlan {
     pub(crate) url: Url,
     pub(crate) weight: u32,
     pub(crate) migrates: bool,
+    /// What it takes its leases for. Where that is not what the namespace is, it is refused.
+    pub(crate) mode: Mode,
     pub(crate) clock: Clock,
     pub(crate) part: Part,
 }
@@ -182,9 +187,13 @@ impl Plan {
     }
 }
 
+/// Without a store, claims are waited for until every lease has ended, whatever the mode.
 fn longest_hold(namespaces: &[NamespacePlan]) -> Duration {
-    let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
-    settings.map(|settings| settings.hold).max().unwrap_or_default()
+    let hold = |kind: &NamespaceKind, settings: &Settings| {
+        kind.hold(settings).max(Drift::default().hold_for(settings.lease))
+    };
+    let holds = namespaces.iter().flat_map(|space| space.settings.iter().map(|of| hold(&space.kind, of)));
+    holds.max().unwrap_or_default()
 }
 
 pub(crate) fn longest_leader_hold(managers: &[ManagerPlan]) -> Duration {

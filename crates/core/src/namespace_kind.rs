@@ -389,6 +389,28 @@ mod tests {
     }
 
     #[test]
+    fn affinity_waits_for_silence_and_takes_no_hold() {
+        let affinity = NamespaceKind { mode: Mode::Affinity, ..NamespaceKind::default() };
+        let usual = Settings::default();
+        assert_eq!(affinity.hold(&usual), Duration::from_secs(40));
+        assert_eq!(NamespaceKind::default().hold(&usual), Duration::from_secs(65));
+        // No setting but `hold` is longer than a lease: whatever passes the checks, a silent Owner is replaced before its lease ends.
+        for renewal in 1..20 {
+            let settings = Settings { renewal: Duration::from_secs(renewal), ..usual.clone() };
+            if affinity.check(&settings, Drift::default()).is_ok() {
+                assert!(affinity.hold(&settings) < settings.lease, "{renewal}");
+            }
+        }
+        let long = Settings { lease: Duration::from_secs(120), ..usual.clone() };
+        assert_eq!(affinity.check(&long, Drift::default()), Ok(()));
+        assert_eq!(NamespaceKind::default().check(&long, Drift::default()), Err(SettingsError::HoldTooShort));
+        let held = Settings { hold: Duration::from_secs(70), ..usual.clone() };
+        assert_eq!(affinity.check(&held, Drift::default()), Err(SettingsError::HoldInAffinity));
+        let rare = Settings { renewal: Duration::from_secs(20), ..usual };
+        assert_eq!(affinity.check(&rare, Drift::default()), Err(SettingsError::RenewalTooRare));
+    }
+
+    #[test]
     fn ordered_keys_are_not_divided_by_a_hash() {
         let kind = NamespaceKind { keys: ordered(b""), mode: Mode::Exclusive };
         assert_eq!(kind.check(&Settings::default(), Drift::default()), Err(SettingsError::OrderedByHash));

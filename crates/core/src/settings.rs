@@ -101,7 +101,8 @@ impl Settings {
     /// answer to the second are missing. Shorter than a lease, by the check of `renewal`.
     #[must_use]
     pub fn silence(&self) -> Duration {
-        self.renewal * 2 + self.answer_allowance
+        // What is stored was checked once, and is read whatever it says.
+        self.renewal.saturating_mul(2).saturating_add(self.answer_allowance)
     }
 
     /// Refuses settings that would lose leases through a few lost messages, or let them overlap.

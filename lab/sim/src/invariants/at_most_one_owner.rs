@@ -118,6 +118,21 @@ mod tests {
     }
 
     #[test]
+    fn only_owners_that_both_expect_a_rival_may_meet() {
+        let meet = |in_affinity: &[u64]| {
+            let mut scene = Scene::new();
+            scene.facts.in_affinity = in_affinity.iter().map(|number| session(*number)).collect();
+            scene.start_owner(0, 1);
+            scene.start_owner(1, 2);
+            scene.hold(at(10), 0, &[(range(0, 9), 3)], at(60));
+            scene.hold(at(50), 1, &[(range(5, 9), 4)], at(110));
+            judge(at(50), &scene)
+        };
+        assert_eq!(meet(&[1, 2]), Ok(()));
+        assert!(meet(&[1]).is_err() && meet(&[2]).is_err() && meet(&[]).is_err());
+    }
+
+    #[test]
     fn one_after_the_other_is_right() {
         assert_eq!(meet(at(60)), Ok(()));
         assert_eq!(meet(TrueTime(at(60).0 - TOLERANCE_NANOS)), Ok(()));

@@ -470,6 +470,19 @@ mod tests {
     }
 
     #[test]
+    fn affinity_is_beside_an_exclusive_namespace_and_somebody_is_built_for_the_other() {
+        let plans: Vec<Plan> = (0..200).map(|seed| Plan::draw(&mut Rng::new(seed))).collect();
+        let is_affinity = |space: &NamespacePlan| space.kind.mode == Mode::Affinity;
+        let with: Vec<&Plan> = plans.iter().filter(|plan| plan.namespaces.iter().any(is_affinity)).collect();
+        assert!(with.len() > 10, "{} of 200", with.len());
+        assert!(plans.iter().all(|plan| !is_affinity(&plan.namespaces[0])));
+        let stray = |plan: &&Plan| {
+            plan.owners.iter().any(|owner| owner.namespace == 1 && owner.mode == Mode::Exclusive)
+        };
+        assert!(with.iter().any(stray) && with.iter().any(|plan| !stray(plan)));
+    }
+
+    #[test]
     fn some_clocks_are_exactly_at_the_bound() {
         let at_bound = |plan: &Plan| {
             let rate = |numerator| {

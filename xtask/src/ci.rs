@@ -15,6 +15,8 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("flease", "run --release -p centrifuge-sim -- run --world flease --seeds 1000"),
     // Seeded worlds of Managers that have no store; fails on a violated invariant.
     ("diskless", "run --release -p centrifuge-sim -- run --world diskless --seeds 500"),
+    // Seeded worlds whose load Trim balances, under faults; fails on a violated invariant.
+    ("trim", "run --release -p centrifuge-sim -- run --world trim --seeds 500"),
     // The same seed gives the same run.
     ("determinism", "run --release -p centrifuge-sim -- run --first 5000 --seeds 50 --twice"),
     // 250 Owners that lose racks of 50.

@@ -274,8 +274,12 @@ fn clear_progress() {
 mod tests {
     use super::*;
 
-    const WORLDS: [WorldKind; 3] =
-        [WorldKind::Managers(Size::Usual), WorldKind::Managers(Size::Diskless), WorldKind::Flease];
+    const WORLDS: [WorldKind; 4] = [
+        WorldKind::Managers(Size::Usual),
+        WorldKind::Managers(Size::Diskless),
+        WorldKind::Managers(Size::Trim),
+        WorldKind::Flease,
+    ];
 
     #[test]
     fn a_seed_gives_the_same_trace_byte_for_byte() {

@@ -284,6 +284,14 @@ bugs! {
     CopyTakenForMove = "copy-taken-for-move" breaks "S4",
     /// Without a store: keys are granted while their source would tell the next leader that it moved them elsewhere.
     GrantedBeforeTakenBack = "granted-before-taken-back" breaks "S1",
+    /// A range is put into quarantine while Owners die that never had it.
+    QuarantinesInMassDeath = "quarantines-in-mass-death" breaks "L4",
+    /// A suspected range is put into quarantine however many keys it has.
+    QuarantinesTooMuch = "quarantines-too-much" breaks "L4",
+    /// A range that is in quarantine is granted as any other that nobody has.
+    QuarantinedGranted = "quarantined-granted" breaks "L4",
+    /// Lookups are told that nobody owns a range, and not that it is in quarantine.
+    QuarantineUntold = "quarantine-untold" breaks "S6",
     /// Flease: ballots whose times are within a second are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.

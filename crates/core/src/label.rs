@@ -133,6 +133,8 @@ labels!(Record {
     Record::Namespace { change: Change::Unfrozen, .. } => "unfrozen",
     Record::Namespace { change: Change::Pinned { to: Some(_), .. }, .. } => "pinned",
     Record::Namespace { change: Change::Pinned { to: None, .. }, .. } => "unpinned",
+    Record::Namespace { change: Change::Quarantined { .. }, .. } => "quarantined",
+    Record::Namespace { change: Change::Unquarantined { .. }, .. } => "unquarantined",
 });
 
 labels!(Reason {
@@ -157,6 +159,8 @@ labels!(Reason {
     Reason::TimePassed => "time-passed",
     Reason::Claimed => "claimed",
     Reason::Neighbours => "neighbours",
+    Reason::KilledOwners => "killed-owners",
+    Reason::Suspected => "suspected",
 });
 
 labels!(MessageSkip {
@@ -195,6 +199,7 @@ labels!(AdminCommand {
     AdminCommand::Drain { .. } => "drain",
     AdminCommand::Undrain { .. } => "undrain",
     AdminCommand::Evict { .. } => "evict",
+    AdminCommand::Unquarantine { .. } => "unquarantine",
 });
 
 impl AdminError {
@@ -222,6 +227,8 @@ impl Skip {
             Skip::MovesFull { namespace } => (namespace.as_str(), "moves-full"),
             Skip::Load { namespace, .. } => (namespace.as_str(), "load"),
             Skip::Trim { namespace, why } => (namespace.as_str(), why.as_str()),
+            Skip::ManyDeaths { namespace } => (namespace.as_str(), "many-deaths"),
+            Skip::QuarantineFull { namespace } => (namespace.as_str(), "quarantine-full"),
             Skip::GenerationsUsedUp { namespace } => (namespace.as_str(), "generations-used-up"),
         })
     }

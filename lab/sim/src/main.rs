@@ -115,6 +115,8 @@ enum WorldName {
     Flease,
     /// Managers that have no store, Owners and Lookups under faults.
     Diskless,
+    /// A key that kills whoever has it, alone and among other faults.
+    Death,
 }
 
 impl WorldName {
@@ -123,6 +125,7 @@ impl WorldName {
             WorldName::Flease => WorldKind::Flease,
             WorldName::Rack => WorldKind::Managers(Size::Rack),
             WorldName::Diskless => WorldKind::Managers(Size::Diskless),
+            WorldName::Death => WorldKind::Managers(Size::Death),
             _ => WorldKind::Managers(Size::Usual),
         }
     }

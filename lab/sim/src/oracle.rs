@@ -16,6 +16,7 @@ use crate::invariants::committed::Ledger;
 use crate::invariants::continuous_means_continuous::ContinuousMeansContinuous;
 use crate::invariants::every_key_gets_an_owner::EveryKeyGetsAnOwner;
 use crate::invariants::generations_rise::GenerationsRise;
+use crate::invariants::keys_of_death::KeysOfDeath;
 use crate::invariants::losses_are_raised::LossesAreRaised;
 use crate::invariants::namespaces_share_nothing::NamespacesShareNothing;
 use crate::invariants::one_manager_writes::OneManagerWrites;
@@ -92,6 +93,7 @@ struct Guards {
     namespaces_share_nothing: NamespacesShareNothing,
     every_key_gets_an_owner: EveryKeyGetsAnOwner,
     races_end: RacesEnd,
+    keys_of_death: KeysOfDeath,
 }
 
 impl Oracle {
@@ -130,7 +132,8 @@ impl Guards {
         self.changes_equal_snapshots.see(seen, facts)?;
         self.namespaces_share_nothing.see(seen, facts)?;
         self.every_key_gets_an_owner.see(seen, facts)?;
-        self.races_end.see(seen, facts)
+        self.races_end.see(seen, facts)?;
+        self.keys_of_death.see(seen, facts)
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct WatchArgs {
 struct Row {
     url: Option<String>,
     generation: u64,
+    quarantined: bool,
 }
 
 /// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
@@ -70,11 +71,14 @@ fn table(lookup: &Lookup) -> RangeMap<Row> {
     while let Some(key) = next {
         let (range, row) = match lookup.lookup(key) {
             Ok(route) => {
-                let row = Row { url: Some(route.url().to_owned()), generation: route.generation().0 };
-                (route.range(), row)
+                let (url, generation) = (Some(route.url().to_owned()), route.generation().0);
+                (route.range(), Row { url, generation, quarantined: false })
             }
             Err(NoOwner::Unowned { range, generation }) => {
-                (range, Row { url: None, generation: generation.0 })
+                (range, Row { url: None, generation: generation.0, quarantined: false })
+            }
+            Err(NoOwner::Quarantined { range, generation }) => {
+                (range, Row { url: None, generation: generation.0, quarantined: true })
             }
             Err(NoOwner::NoTable) => break,
         };
@@ -97,11 +101,15 @@ fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
                 "range": range.to_string(),
                 "url": row.url,
                 "generation": row.generation,
+                "quarantined": row.quarantined,
             })
             .to_string(),
         ),
         Output::Table => match &row.url {
             Some(url) => format!("{range} is at {} under lease {}", shown(url), row.generation),
+            None if row.quarantined => {
+                format!("{range} is in quarantine; the last lease was {}", row.generation)
+            }
             None => format!("{range} has no owner; the last lease was {}", row.generation),
         },
     });

@@ -35,7 +35,8 @@ fn every_version_of_everything_stored_is_read() {
         check_batch(&mut golden, &format!("batch-{name}"), &batch);
     }
     check_batch(&mut golden, "batch", &values::batch());
-    check_snapshot(&mut golden);
+    check_snapshot(&mut golden, "snapshot", &values::group());
+    check_snapshot(&mut golden, "snapshot-quarantined", &values::quarantined_group());
     check_standing(&mut golden);
     check_backup(&mut golden);
     check_items(&mut golden);
@@ -53,15 +54,14 @@ fn check_batch(golden: &mut Golden, name: &str, batch: &Batch) {
     golden.check(name, batch, &seal(Kind::Batch, &message), read);
 }
 
-fn check_snapshot(golden: &mut Golden) {
-    let group = values::group();
-    let message = stored::Snapshot { index: 78, group: Some(encode_group(&group)) };
+fn check_snapshot(golden: &mut Golden, name: &str, group: &ManagerState) {
+    let message = stored::Snapshot { index: 78, group: Some(encode_group(group)) };
     let read = |bytes: &[u8]| -> ManagerState {
         let read: stored::Snapshot = unseal(Kind::Snapshot, bytes).expect("readable for ever");
         assert_eq!(read.index, 78);
         decode_group(read.group.expect("a group")).expect("understood for ever")
     };
-    golden.check("snapshot", &group, &seal(Kind::Snapshot, &message), read);
+    golden.check(name, group, &seal(Kind::Snapshot, &message), read);
 }
 
 fn check_standing(golden: &mut Golden) {

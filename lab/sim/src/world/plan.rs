@@ -12,6 +12,7 @@ use centrifuge_core::settings::Settings;
 
 use crate::clock::Clock;
 
+use super::death::DeathPlan;
 use super::network::Layout;
 use super::{Fault, Profile};
 
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) races_only: bool,
     /// How Managers that have no store find their leader; `None`: they have one.
     pub(crate) diskless: Option<DisklessPlan>,
+    /// The key that kills whoever has it, if one does.
+    pub(crate) death: Option<DeathPlan>,
 }
 
 /// The peers of Flease that Managers without disk are.

@@ -306,6 +306,14 @@ bugs! {
     ExclusiveWithoutHold = "exclusive-without-hold" breaks "S1",
     /// An Owner in affinity mode has numbers for its leases that a receiver takes for fencing tokens.
     AffinityPassesFence = "affinity-passes-fence" breaks "S1",
+    /// A range is put into quarantine while Owners die that never had it.
+    QuarantinesInMassDeath = "quarantines-in-mass-death" breaks "L5",
+    /// A suspected range is put into quarantine however many keys it has.
+    QuarantinesTooMuch = "quarantines-too-much" breaks "L5",
+    /// A range that is in quarantine is granted as any other that nobody has.
+    QuarantinedGranted = "quarantined-granted" breaks "L5",
+    /// Lookups are told that nobody owns a range, and not that it is in quarantine.
+    QuarantineUntold = "quarantine-untold" breaks "S6",
     /// Flease: ballots whose times are within a second are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.

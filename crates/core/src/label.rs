@@ -145,6 +145,8 @@ labels!(Record {
     Record::Namespace { change: Change::Unfrozen, .. } => "unfrozen",
     Record::Namespace { change: Change::Pinned { to: Some(_), .. }, .. } => "pinned",
     Record::Namespace { change: Change::Pinned { to: None, .. }, .. } => "unpinned",
+    Record::Namespace { change: Change::Quarantined { .. }, .. } => "quarantined",
+    Record::Namespace { change: Change::Unquarantined { .. }, .. } => "unquarantined",
 });
 
 labels!(Reason {
@@ -169,6 +171,8 @@ labels!(Reason {
     Reason::TimePassed => "time-passed",
     Reason::Claimed => "claimed",
     Reason::Neighbours => "neighbours",
+    Reason::KilledOwners => "killed-owners",
+    Reason::Suspected => "suspected",
 });
 
 labels!(MessageSkip {
@@ -208,6 +212,7 @@ labels!(AdminCommand {
     AdminCommand::Drain { .. } => "drain",
     AdminCommand::Undrain { .. } => "undrain",
     AdminCommand::Evict { .. } => "evict",
+    AdminCommand::Unquarantine { .. } => "unquarantine",
 });
 
 impl AdminError {
@@ -234,6 +239,8 @@ impl Skip {
             Skip::Frozen { namespace } => (namespace.as_str(), "frozen"),
             Skip::MovesFull { namespace } => (namespace.as_str(), "moves-full"),
             Skip::Load { namespace, .. } => (namespace.as_str(), "load"),
+            Skip::ManyDeaths { namespace } => (namespace.as_str(), "many-deaths"),
+            Skip::QuarantineFull { namespace } => (namespace.as_str(), "quarantine-full"),
             Skip::GenerationsUsedUp { namespace } => (namespace.as_str(), "generations-used-up"),
         })
     }

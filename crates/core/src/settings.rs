@@ -52,6 +52,17 @@ pub struct Settings {
     /// How often subscribed Lookups hear from the Manager when nothing changes and they have not asked. As often as they ask by themselves:
     /// more often would only tell them sooner that a push was lost, which a stream does not do in silence.
     pub heartbeat: Duration,
+    /// An Owner that dies within this time of getting a range counts against the range. Zero counts nothing.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub death_window: Duration,
+    /// How long a range is granted to nobody after Owners that got it died, one after the other.
+    #[cfg_attr(feature = "serde", serde(default = "usual_quarantine"))]
+    pub quarantine: Duration,
+}
+
+#[cfg(feature = "serde")]
+fn usual_quarantine() -> Duration {
+    Settings::default().quarantine
 }
 
 impl Default for Settings {
@@ -77,6 +88,8 @@ impl Default for Settings {
             imbalance: 1_050,
             log_span: Duration::from_secs(300),
             heartbeat: Duration::from_secs(30),
+            death_window: Duration::from_secs(30),
+            quarantine: Duration::from_secs(3_600),
         }
     }
 }
@@ -155,6 +168,7 @@ impl Settings {
         let zeros = [
             ("renewal", self.renewal.is_zero()),
             ("heartbeat", self.heartbeat.is_zero()),
+            ("quarantine", self.quarantine.is_zero()),
             ("load_interval", self.load_interval.is_zero()),
             ("max_moves", self.max_moves == 0),
             ("max_owners", self.max_owners == 0),

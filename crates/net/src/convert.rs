@@ -25,4 +25,6 @@ pub use field::{read_manager, read_namespace, read_session, write_session};
 pub(crate) use flease::read_peer;
 pub use news::{NewsEncoder, WatchFrame};
 pub use settings::read_settings;
-pub use status::{write_decisions, write_lease, write_namespace_status, write_owner_status};
+pub use status::{
+    write_decisions, write_lease, write_namespace_status, write_owner_status, write_quarantine,
+};

@@ -6,7 +6,7 @@ use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_core::namespace_kind::Mode;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use tracing::{debug, info, warn};
 
 use crate::metrics::Metrics;
@@ -89,6 +89,9 @@ fn count(namespace: &Namespace, change: &Change, reason: &Reason, metrics: &Metr
         Change::Recalled { .. } => {
             metrics.recalls.with(by).inc();
         }
+        Change::Quarantined { .. } => {
+            metrics.quarantines.with([namespace.as_str()]).inc();
+        }
         _ => {}
     }
 }
@@ -129,8 +132,22 @@ fn log_one(namespace: &Namespace, change: &Change, reason: &Reason, names: &Name
             let owner = to.as_ref().map(tracing::field::display);
             info!(%namespace, %range, owner, operator, "range pinned");
         }
+        Change::Quarantined { range, evidence } => {
+            let died: Vec<String> = evidence.iter().map(describe_death).collect();
+            warn!(%namespace, %range, died = died.join(", "),
+                "a range is quarantined: Owners that got it died, one after the other");
+        }
+        Change::Unquarantined { range } => {
+            info!(%namespace, %range, why, operator, "a quarantine is over");
+        }
         other => debug!(%namespace, change = ?other, why, "committed"),
     }
+}
+
+/// Who died, and how soon after the grant.
+fn describe_death(death: &DeathEvidence) -> String {
+    let DeathEvidence { name, session, generation, held, .. } = death;
+    format!("{name} ({session}, lease {}) after {:.1} s", generation.0, held.as_secs_f64())
 }
 
 /// What happens to many ranges at once, added up: a line for each Owner and reason.

@@ -48,7 +48,8 @@ metrics! {
     owners: GaugeBy<1>, "centrifuge_owners", ["namespace"], "Live Owners: sessions whose leases may still run";
     lookups: GaugeBy<1>, "centrifuge_lookups", ["namespace"], "Lookups that watch the table";
     table_ranges: GaugeBy<1>, "centrifuge_table_ranges", ["namespace"], "Table size: entries of the lease table";
-    unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner";
+    unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner that can be granted";
+    quarantined_ranges: GaugeBy<1>, "centrifuge_quarantined_ranges", ["namespace"], "Ranges that are granted to nobody, because Owners that got them died";
     moving_ranges: GaugeBy<1>, "centrifuge_moving_ranges", ["namespace"], "Entries of the lease table that are being recalled";
     frozen: GaugeBy<1>, "centrifuge_frozen", ["namespace"], "1 while an operator has frozen the namespace, else 0";
     affinity: GaugeBy<1>, "centrifuge_affinity", ["namespace"], "1 if the namespace is in affinity mode, 0 if its leases are exclusive";
@@ -65,6 +66,7 @@ metrics! {
     lease_losses: CounterBy<2>, "centrifuge_lease_losses", ["namespace", "reason"], "Lease losses: ranges whose state was lost because their lease ended without a move, by why";
     recalls: CounterBy<2>, "centrifuge_recalls", ["namespace", "reason"], "Ranges asked back from their owners, by why";
     clean_moves: CounterBy<1>, "centrifuge_clean_moves", ["namespace"], "Ranges that moved with their state";
+    quarantines: CounterBy<1>, "centrifuge_quarantines", ["namespace"], "Ranges put into quarantine, because Owners that got them died";
     messages_skipped: CounterBy<1>, "centrifuge_messages_skipped", ["why"], "Messages that changed nothing, by why; race: dropped because it crossed one of the Manager's";
     decisions_waiting: CounterBy<2>, "centrifuge_decisions_waiting", ["namespace", "why"], "Decisions that were put off, by why";
     trim_moves: CounterBy<2>, "centrifuge_trim_moves", ["namespace", "reason"], "Ranges that Trim decided to move, by why";

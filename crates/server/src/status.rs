@@ -67,8 +67,12 @@ pub(crate) struct NamespaceStatus {
     pub lookups: usize,
     /// Entries of the lease table.
     pub ranges: usize,
-    /// Those without an owner.
+    /// Those without an owner that can be granted.
     pub unowned_ranges: usize,
+    /// Ranges in quarantine: granted to nobody, because Owners that got them died.
+    pub quarantined_ranges: usize,
+    /// Their share of the key space, 0 to 1.
+    pub quarantined_share: f64,
     /// Those that are being recalled.
     pub moving_ranges: usize,
     /// The highest lease number so far.
@@ -142,7 +146,9 @@ fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOver
         owners: stored.sessions.len(),
         lookups: overview.lookups,
         ranges: stored.table.len(),
-        unowned_ranges: stored.table.iter().filter(|(_, entry)| entry.owner.is_none()).count(),
+        unowned_ranges: stored.table.unowned().count(),
+        quarantined_ranges: stored.quarantines.len(),
+        quarantined_share: stored.quarantined_keys() as f64 / KeyRange::ALL.key_count() as f64,
         moving_ranges: stored.table.iter().filter(|(_, entry)| entry.recall.is_some()).count(),
         last_generation: stored.last_generation.0,
         frozen: stored.frozen,
@@ -170,6 +176,7 @@ pub(crate) fn scrape(shared: &Shared) -> String {
         &metrics.lookups,
         &metrics.table_ranges,
         &metrics.unowned_ranges,
+        &metrics.quarantined_ranges,
         &metrics.moving_ranges,
         &metrics.frozen,
         &metrics.affinity,
@@ -187,6 +194,7 @@ pub(crate) fn scrape(shared: &Shared) -> String {
             number(status.lookups),
             number(status.ranges),
             number(status.unowned_ranges),
+            number(status.quarantined_ranges),
             number(status.moving_ranges),
             i64::from(status.frozen),
             i64::from(status.mode == Mode::Affinity.as_str()),

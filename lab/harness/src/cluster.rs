@@ -67,7 +67,7 @@ impl Cluster {
     /// Changes settings of a pool; those that are absent stay as they are.
     pub async fn configure(&self, pool: &str, settings: v1::Settings) -> Result<()> {
         let (namespace, settings) = (pool.to_owned(), Some(settings));
-        let request = v1::ConfigureNamespaceRequest { namespace, settings, expected: None };
+        let request = v1::ConfigureNamespaceRequest { namespace, settings, expected: None, kind: None };
         self.managers
             .ask("configure a namespace", async |mut admin| admin.configure_namespace(request.clone()).await)
             .await?;

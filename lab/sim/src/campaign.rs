@@ -73,6 +73,8 @@ impl WorldKind {
         match bug.invariant() {
             "F1" | "F2" | "L3" => WorldKind::Flease,
             "B1" | "L4" => WorldKind::Managers(Size::Trim),
+            "L5" => WorldKind::Managers(Size::Death),
+            _ if bug == Bug::QuarantineUntold => WorldKind::Managers(Size::Death),
             _ if OF_DISKLESS.contains(&bug) => WorldKind::Managers(Size::Diskless),
             _ => WorldKind::Managers(Size::Usual),
         }
@@ -274,10 +276,11 @@ fn clear_progress() {
 mod tests {
     use super::*;
 
-    const WORLDS: [WorldKind; 4] = [
+    const WORLDS: [WorldKind; 5] = [
         WorldKind::Managers(Size::Usual),
         WorldKind::Managers(Size::Diskless),
         WorldKind::Managers(Size::Trim),
+        WorldKind::Managers(Size::Death),
         WorldKind::Flease,
     ];
 

@@ -120,6 +120,8 @@ enum WorldName {
     Diskless,
     /// Owners under load that Trim balances, and under faults.
     Trim,
+    /// A key that kills whoever has it, alone and among other faults.
+    Death,
 }
 
 impl WorldName {
@@ -129,6 +131,7 @@ impl WorldName {
             WorldName::Rack => WorldKind::Managers(Size::Rack),
             WorldName::Diskless => WorldKind::Managers(Size::Diskless),
             WorldName::Trim => WorldKind::Managers(Size::Trim),
+            WorldName::Death => WorldKind::Managers(Size::Death),
             _ => WorldKind::Managers(Size::Usual),
         }
     }

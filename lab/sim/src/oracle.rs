@@ -18,6 +18,7 @@ use crate::invariants::committed::Ledger;
 use crate::invariants::continuous_means_continuous::ContinuousMeansContinuous;
 use crate::invariants::every_key_gets_an_owner::EveryKeyGetsAnOwner;
 use crate::invariants::generations_rise::GenerationsRise;
+use crate::invariants::keys_of_death::KeysOfDeath;
 use crate::invariants::losses_are_raised::LossesAreRaised;
 use crate::invariants::namespaces_share_nothing::NamespacesShareNothing;
 use crate::invariants::one_manager_writes::OneManagerWrites;
@@ -98,6 +99,7 @@ struct Guards {
     races_end: RacesEnd,
     balance_keeps_its_bounds: BalanceKeepsItsBounds,
     balance_comes_to_rest: BalanceComesToRest,
+    keys_of_death: KeysOfDeath,
 }
 
 impl Oracle {
@@ -138,7 +140,8 @@ impl Guards {
         self.every_key_gets_an_owner.see(seen, facts)?;
         self.races_end.see(seen, facts)?;
         self.balance_keeps_its_bounds.see(seen, facts)?;
-        self.balance_comes_to_rest.see(seen, facts)
+        self.balance_comes_to_rest.see(seen, facts)?;
+        self.keys_of_death.see(seen, facts)
     }
 }
 

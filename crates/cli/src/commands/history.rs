@@ -6,6 +6,7 @@ use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::quarantine::deaths;
 use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
@@ -44,6 +45,10 @@ pub(crate) async fn run(args: HistoryArgs) -> Result<(), Failure> {
 fn row(decision: &v1::Decision) -> Vec<String> {
     let why = match &decision.operator_words {
         Some(words) if !words.is_empty() => format!("{}: {words}", decision.reason),
+        _ if !decision.deaths.is_empty() => {
+            let died: Vec<&str> = decision.deaths.iter().map(|death| death.owner.as_str()).collect();
+            format!("{}: {}", decision.reason, died.join(", "))
+        }
         _ => decision.reason.clone(),
     };
     vec![
@@ -110,6 +115,7 @@ fn object(decision: &v1::Decision) -> Value {
         "owner": decision.owner,
         "source": decision.source,
         "mode": decision.mode.map(|said| mode(Some(said)).as_str()),
+        "deaths": deaths(&decision.deaths),
     })
 }
 

@@ -57,12 +57,16 @@ fn row(lease: &v1::Lease) -> Vec<String> {
     });
     vec![
         show_range(lease.range),
-        lease.owner.as_ref().map_or_else(|| "nobody".to_owned(), |owner| owner.name.clone()),
+        lease.owner.as_ref().map_or_else(|| nobody(lease).to_owned(), |owner| owner.name.clone()),
         lease.owner.as_ref().map_or_else(String::new, |owner| owner.url.clone()),
         lease.generation.to_string(),
         lease.state_since.to_string(),
         moving,
     ]
+}
+
+fn nobody(lease: &v1::Lease) -> &'static str {
+    if lease.quarantined { "nobody: in quarantine" } else { "nobody" }
 }
 
 /// A lease as scripts see it.
@@ -74,6 +78,7 @@ pub(crate) fn object(lease: &v1::Lease) -> Value {
         "generation": lease.generation,
         "state_since": lease.state_since,
         "recalled": lease.recall.is_some(),
+        "quarantined": lease.quarantined,
         "moving_to": lease.recall.as_ref().and_then(|recall| recall.to.as_ref()).map(end),
     })
 }

@@ -44,10 +44,16 @@ pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
             lease.generation,
             lease.state_since
         ),
+        None if lease.quarantined => {
+            format!("nobody: in quarantine\n  key {:016x} in {}", args.key.0, show_range(lease.range))
+        }
         None => format!("nobody\n  key {:016x} in {}", args.key.0, show_range(lease.range)),
     });
     match lease.owner {
         Some(_) => Ok(()),
+        None if lease.quarantined => Err(Failure::not_found(
+            "the key is in quarantine; `centrifuge quarantine list` shows why and until when",
+        )),
         None => Err(Failure::not_found("the key has no owner now; `centrifuge history` says why")),
     }
 }

@@ -93,6 +93,12 @@ pub(crate) struct SettingsArgs {
     /// [default: 1080]
     #[arg(long, value_name = "THOUSANDTHS")]
     imbalance: Option<u32>,
+    /// An Owner that dies within this time of getting a range counts against the range; 0s quarantines nothing [default: 30s]
+    #[arg(long, value_parser = words::duration)]
+    death_window: Option<Duration>,
+    /// How long a range is granted to nobody after Owners that got it died, one after the other [default: 1h]
+    #[arg(long, value_parser = words::duration)]
+    quarantine: Option<Duration>,
     #[command(flatten)]
     kind: KindArgs,
     #[command(flatten)]
@@ -192,6 +198,8 @@ impl SettingsArgs {
             churn_budget: self.churn_budget,
             max_ranges_per_owner: self.max_ranges_per_owner,
             imbalance: self.imbalance,
+            death_window_ms: self.death_window.map(milliseconds),
+            quarantine_ms: self.quarantine.map(milliseconds),
             ..v1::Settings::default()
         }
     }
@@ -215,6 +223,8 @@ impl SettingsArgs {
             ("churn-budget", count(self.churn_budget)),
             ("max-ranges-per-owner", count(self.max_ranges_per_owner)),
             ("imbalance", count(self.imbalance)),
+            ("death-window", time(self.death_window)),
+            ("quarantine", time(self.quarantine)),
         ];
         let given: Vec<String> =
             all.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?))).collect();
@@ -304,7 +314,8 @@ async fn fetch(at: &At, namespace: Option<String>) -> Result<Vec<v1::NamespaceSt
 async fn list(at: At) -> Result<(), Failure> {
     let namespaces = fetch(&at, None).await?;
     let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
-    let head = ["namespace", "keys", "mode", "owners", "ranges", "free", "moving", "last lease", "state"];
+    let head =
+        ["namespace", "keys", "mode", "owners", "ranges", "free", "moving", "quarantined", "last lease", "state"];
     let nothing = "there are no namespaces: create one with `centrifuge namespace create NAME`";
     at.format.output().print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
     Ok(())
@@ -328,6 +339,7 @@ fn row(space: &v1::NamespaceStatus) -> Vec<String> {
         space.ranges.to_string(),
         space.unowned_ranges.to_string(),
         space.moving_ranges.to_string(),
+        space.quarantined_ranges.to_string(),
         space.last_generation.to_string(),
         state(space),
     ]
@@ -343,10 +355,7 @@ fn describe(space: &v1::NamespaceStatus) -> String {
         ("mode", mode(space).to_owned()),
         ("state", describe_state(space)),
         ("owners", space.owners.to_string()),
-        (
-            "ranges",
-            format!("{}, {} free, {} moving", space.ranges, space.unowned_ranges, space.moving_ranges),
-        ),
+        ("ranges", ranges(space)),
         ("last lease", space.last_generation.to_string()),
         ("lease", time(settings.lease_ms)),
         hold(space),
@@ -361,6 +370,8 @@ fn describe(space: &v1::NamespaceStatus) -> String {
         ("virtual nodes", number(settings.virtual_nodes)),
         ("partitioner", partitioner(&settings).to_owned()),
         ("load policy", load_policy(&settings).to_owned()),
+        ("death window", time(settings.death_window_ms)),
+        ("quarantine", time(settings.quarantine_ms)),
     ];
     if settings.partitioner() == v1::Partitioner::Trim {
         rows.push(("churn budget", format!("{} %", number(settings.churn_budget))));
@@ -420,6 +431,15 @@ fn hold(space: &v1::NamespaceStatus) -> (&'static str, String) {
     }
 }
 
+fn ranges(space: &v1::NamespaceStatus) -> String {
+    let v1::NamespaceStatus { ranges, unowned_ranges, moving_ranges, quarantined_ranges, .. } = space;
+    let quarantined = match quarantined_ranges {
+        0 => String::new(),
+        number => format!(", {number} in quarantine (see `centrifuge quarantine list`)"),
+    };
+    format!("{ranges}, {unowned_ranges} free, {moving_ranges} moving{quarantined}")
+}
+
 fn state(space: &v1::NamespaceStatus) -> String {
     match &space.rebuilding {
         Some(rebuilding) => format!("rebuilding, {} unclaimed", show_share(rebuilding.unclaimed_share)),
@@ -466,6 +486,7 @@ fn object(space: &v1::NamespaceStatus) -> Value {
         "ranges": space.ranges,
         "unowned_ranges": space.unowned_ranges,
         "moving_ranges": space.moving_ranges,
+        "quarantined_ranges": space.quarantined_ranges,
         "last_generation": space.last_generation,
         "lsn": space.lsn,
         "trim": space.trim.as_ref().map(trim::object),
@@ -494,6 +515,8 @@ fn object(space: &v1::NamespaceStatus) -> Value {
             "churn_budget": settings.churn_budget,
             "max_ranges_per_owner": settings.max_ranges_per_owner,
             "imbalance": settings.imbalance,
+            "death_window_ms": settings.death_window_ms,
+            "quarantine_ms": settings.quarantine_ms,
         },
     })
 }

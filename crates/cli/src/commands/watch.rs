@@ -35,6 +35,7 @@ pub(crate) struct WatchArgs {
 struct Row {
     url: Option<String>,
     generation: Option<u64>,
+    quarantined: bool,
 }
 
 /// A Lookup of the mode that the namespace has.
@@ -83,19 +84,28 @@ impl Follower {
             Follower::Exclusive(lookup) => match lookup.lookup(key) {
                 Ok(route) => {
                     let (url, generation) = (Some(route.url().to_owned()), Some(route.generation().0));
-                    Some((route.range(), Row { url, generation }))
+                    Some((route.range(), Row { url, generation, quarantined: false }))
                 }
                 Err(NoOwner::Unowned { range, generation }) => {
-                    Some((range, Row { url: None, generation: Some(generation.0) }))
+                    Some((range, Row { url: None, generation: Some(generation.0), quarantined: false }))
+                }
+                Err(NoOwner::Quarantined { range, generation }) => {
+                    Some((range, Row { url: None, generation: Some(generation.0), quarantined: true }))
                 }
                 Err(NoOwner::NoTable) => None,
             },
             Follower::Affinity(lookup) => match lookup.lookup(key) {
                 Ok(route) => {
-                    let row = Row { url: Some(route.url().to_owned()), generation: None };
+                    let (url, quarantined) = (Some(route.url().to_owned()), false);
+                    let row = Row { url, generation: None, quarantined };
                     Some((route.range(), row))
                 }
-                Err(NoRoute::Unowned { range }) => Some((range, Row { url: None, generation: None })),
+                Err(NoRoute::Unowned { range }) => {
+                    Some((range, Row { url: None, generation: None, quarantined: false }))
+                }
+                Err(NoRoute::Quarantined { range }) => {
+                    Some((range, Row { url: None, generation: None, quarantined: true }))
+                }
                 Err(NoRoute::NoTable) => None,
             },
         }
@@ -159,6 +169,7 @@ fn tell_change((output, mode): (Output, Mode), lsn: u64, range: KeyRange, row: &
                 "range": range.to_string(),
                 "url": row.url,
                 "generation": row.generation,
+                "quarantined": row.quarantined,
                 "mode": mode.as_str(),
             })
             .to_string(),
@@ -166,6 +177,7 @@ fn tell_change((output, mode): (Output, Mode), lsn: u64, range: KeyRange, row: &
         Output::Table => match (&row.url, row.generation) {
             (Some(url), Some(generation)) => format!("{range} is at {} under lease {generation}", shown(url)),
             (Some(url), None) => format!("{range} is probably at {}", shown(url)),
+            (None, _) if row.quarantined => format!("{range} is in quarantine"),
             (None, Some(generation)) => format!("{range} has no owner; the last lease was {generation}"),
             (None, None) => format!("{range} has no owner"),
         },

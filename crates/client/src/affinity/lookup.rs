@@ -86,6 +86,7 @@ impl AffinityLookup {
         match self.lookup.lookup(key) {
             Ok(route) => Ok(AffinityRoute { route }),
             Err(NoOwner::Unowned { range, .. }) => Err(NoRoute::Unowned { range }),
+            Err(NoOwner::Quarantined { range, .. }) => Err(NoRoute::Quarantined { range }),
             Err(NoOwner::NoTable) => Err(NoRoute::NoTable),
         }
     }
@@ -165,6 +166,12 @@ pub enum NoRoute {
     /// The range has no owner at the moment.
     #[error("the key has no owner at the moment: wait and look again, or ask any server")]
     Unowned {
+        /// The keys around it of which the same is true.
+        range: KeyRange,
+    },
+    /// Nobody owns the range, and nobody will soon: servers that got it died, one after the other.
+    #[error("the key is in quarantine: `centrifuge quarantine list` shows why and until when")]
+    Quarantined {
         /// The keys around it of which the same is true.
         range: KeyRange,
     },

@@ -117,6 +117,13 @@ impl Leader {
                 let info = SessionInfo { drain_ordered: false, ..info };
                 (namespace.clone(), Change::SessionChanged { session, info }, asked(why))
             }
+            AdminCommand::Unquarantine { namespace, range, why } => {
+                let stored = self.draft_of(namespace)?;
+                if !stored.quarantines.iter().any(|known| known.range.overlaps(*range)) {
+                    return Err(AdminError::NotQuarantined);
+                }
+                (namespace.clone(), Change::Unquarantined { range: *range }, asked(why))
+            }
             AdminCommand::Evict { namespace, owner, why } => {
                 let (session, info) = find(self.draft_of(namespace)?, owner)?;
                 let info = SessionInfo { evicted: true, ..info };

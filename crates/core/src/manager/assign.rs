@@ -78,6 +78,7 @@ impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
     pub(super) fn assign(&mut self) {
         let changed = self.refresh_desired();
+        self.judge_suspects();
         self.runtime.placement.waits_for_conversation = false;
         self.note_waiting_drains();
         self.withdraw_from_evicted();
@@ -92,6 +93,7 @@ impl Decision<'_> {
         self.recall_misplaced();
         self.keep_what_nobody_can_take();
         self.watch_recalls(reviewed);
+        self.watch_suspects();
     }
 
     /// Asks the partitioner again if its input is another; says whether it is.
@@ -216,7 +218,9 @@ impl Decision<'_> {
             if self.is_full() {
                 return;
             }
-            since = self.grant_empty(range, session, since, Reason::Unowned);
+            let is_suspect = self.runtime.suspects.probation.overlapping(range).next().is_some();
+            let reason = if is_suspect { Reason::Suspected } else { Reason::Unowned };
+            since = self.grant_empty(range, session, since, reason);
         }
     }
 

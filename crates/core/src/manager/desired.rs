@@ -20,6 +20,10 @@ pub(super) struct Desired {
     settings: Arc<Settings>,
     owners: BTreeMap<SessionId, PartitionOwner>,
     pins: RangeMap<OwnerName>,
+    /// Where keys go that may kill their Owners.
+    probation: RangeMap<SessionId>,
+    /// What nobody may have.
+    quarantined: RangeSet,
     partition: Partition,
     ranges: RangeMap<SessionId>,
     misplaced: RangeSet,
@@ -51,6 +55,8 @@ impl Desired {
             settings: Arc::clone(&stored.settings),
             owners: BTreeMap::new(),
             pins: RangeMap::new(),
+            probation: RangeMap::new(),
+            quarantined: RangeSet::new(),
             partition,
             ranges,
             misplaced: RangeSet::new(),
@@ -89,7 +95,10 @@ impl Desired {
         // What is wanted nowhere is with whoever has it.
         let as_it_was = self.ranges.overlapping(range).all(|(_, wanted)| Some(*wanted) == from)
             && self.ranges.gaps(range).flat_map(|gap| table.overlapping(gap)).all(|(_, e)| e.owner == from);
-        let may_be = as_it_was && !self.pinned().overlaps(range) && self.owners.contains_key(&to);
+        let is_fixed = self.pinned().overlaps(range)
+            || self.quarantined.overlaps(range)
+            || self.probation.overlapping(range).next().is_some();
+        let may_be = as_it_was && !is_fixed && self.owners.contains_key(&to);
         let may_be = may_be && (from.is_none() || table.has_any(to) || !injected(Bug::NewcomerNeverFed));
         if may_be {
             self.ranges.insert(range, to);
@@ -130,8 +139,36 @@ impl Desired {
             let pinned = self.pins.iter().filter(|(_, name)| names.contains(name));
             pinned.for_each(|(range, _)| changed.insert(range));
         }
+        if !self.probation.is_empty() {
+            let others: BTreeSet<SessionId> = joined_or_left.iter().map(|(session, ..)| *session).collect();
+            let placed = self.probation.iter().filter(|(_, session)| others.contains(session));
+            placed.for_each(|(range, _)| changed.insert(range));
+        }
         self.refresh(&changed, &stored.table);
         others || pins_differ || !joined_or_left.is_empty()
+    }
+
+    /// Takes what is suspected, and what is in quarantine, as it is now; says whether any of that is another.
+    pub(super) fn follow_suspects(
+        &mut self,
+        probation: &RangeMap<SessionId>,
+        stored: &NamespaceState,
+    ) -> bool {
+        let quarantined: RangeSet = stored.quarantines.iter().map(|known| known.range).collect();
+        if self.probation == *probation && self.quarantined == quarantined {
+            return false;
+        }
+        let before = self.probation.keys().union(&self.quarantined);
+        let changed = before.union(&probation.keys()).union(&quarantined);
+        self.probation = probation.clone();
+        self.quarantined = quarantined;
+        self.refresh(&changed, &stored.table);
+        true
+    }
+
+    /// Whether keys are where they are because they may kill their Owners.
+    pub(super) fn is_on_probation(&self, range: KeyRange) -> bool {
+        self.probation.overlapping(range).next().is_some()
     }
 
     /// The entries of `range` have changed in the table.
@@ -158,6 +195,8 @@ impl Desired {
         }
         let mut anew = Desired::new(stored);
         anew.follow(stored);
+        (anew.probation, anew.quarantined) = (self.probation.clone(), self.quarantined.clone());
+        anew.refresh(&anew.probation.keys().union(&anew.quarantined), &stored.table);
         anew.ranges == self.ranges && anew.misplaced == self.misplaced
     }
 
@@ -259,9 +298,19 @@ impl Desired {
                 _ if wanted.is_empty() => self.ranges.remove(range),
                 _ => wanted.iter().for_each(|(piece, session)| self.ranges.insert(piece, *session)),
             }
+            for (piece, session) in self.probation.overlapping(range) {
+                if self.owners.contains_key(session) {
+                    self.ranges.insert(piece, *session);
+                }
+            }
             for (piece, name) in self.pins.overlapping(range) {
                 if let Some(session) = by_name.get(name) {
                     self.ranges.insert(piece, *session);
+                }
+            }
+            for piece in self.quarantined.intersect_range(range).iter() {
+                if !injected(Bug::QuarantinedGranted) {
+                    self.ranges.remove(piece);
                 }
             }
         }

@@ -260,6 +260,15 @@ pub enum AdminCommand {
         /// The operator's words.
         why: Arc<str>,
     },
+    /// Every quarantine that has one of these keys ends.
+    Unquarantine {
+        /// Its name.
+        namespace: Namespace,
+        /// The keys.
+        range: KeyRange,
+        /// The operator's words.
+        why: Arc<str>,
+    },
     /// An Owner is to give everything back at once and go.
     Evict {
         /// Its name.
@@ -303,6 +312,8 @@ pub enum AdminError {
     NoSuchOwner,
     /// No operator drains the Owner: it asked for that itself, and only it can change its mind.
     DrainsItself,
+    /// None of these keys is in quarantine.
+    NotQuarantined,
     /// The settings are refused.
     Settings(SettingsError),
     /// The settings are not those that the change was made from: read them again, and decide anew.
@@ -454,6 +465,16 @@ pub enum Skip {
         generation: Generation,
         /// Why.
         why: ClaimSkip,
+    },
+    /// A range is suspected of killing its Owners, and so many others die that no range is to blame.
+    ManyDeaths {
+        /// Where.
+        namespace: Namespace,
+    },
+    /// A range kills its Owners, and as many keys are in quarantine as may be.
+    QuarantineFull {
+        /// Where.
+        namespace: Namespace,
     },
     /// No generation is left: nothing can be granted.
     GenerationsUsedUp {

@@ -11,6 +11,7 @@ mod copies;
 mod decide;
 mod desired;
 mod event;
+mod grant_times;
 mod holds;
 mod leader;
 mod listed;
@@ -20,8 +21,10 @@ mod moves;
 mod namespace_runtime;
 mod offers;
 mod overview;
+mod quarantine;
 mod recalls;
 mod sessions;
+mod suspects;
 mod trimming;
 
 use std::collections::BTreeMap;

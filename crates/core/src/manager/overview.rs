@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::{LoadDimension, ManagerId, Namespace, SessionId};
+use crate::key::KeyRange;
 use crate::message::Report;
 use crate::time::Instant;
 use crate::trim::{TrimHotKey, TrimMove, TrimSkip, TrimSummary};
@@ -21,6 +22,8 @@ pub struct NamespaceOverview {
     pub changes: usize,
     /// How old the oldest of them is.
     pub log_span: Duration,
+    /// Since when this leader has known of each range in quarantine.
+    pub quarantines: BTreeMap<KeyRange, Instant>,
     /// What a leader that has no store has yet to learn; `None` once it knows the table.
     pub rebuilding: Option<RebuildOverview>,
     /// What the loads of the namespace are counted in. Loads in anything else are ignored.
@@ -123,6 +126,7 @@ impl NamespaceRuntime {
             lookups: self.audience.subscribers.len(),
             changes: self.audience.log.len(),
             log_span: self.audience.log.span(now),
+            quarantines: self.quarantined_since.clone(),
             rebuilding: self.rebuild.as_ref().map(|rebuild| RebuildOverview {
                 unclaimed_keys: rebuild.unclaimed_keys(),
                 ends_at: self.placement.balance_from,

@@ -143,7 +143,8 @@ impl Decision<'_> {
             let mut parts: Vec<(KeyRange, Option<SessionId>)> = wanted.chain(unplaced).collect();
             parts.sort_unstable_by_key(|(part, _)| *part);
             for (part, owner) in parts {
-                let on_its_way = is_on_its_way(entry, owner);
+                let stays = entry.quarantined || desired.is_on_probation(part);
+                let on_its_way = stays || is_on_its_way(entry, owner);
                 ranges.extend(cut(part, &pinned).into_iter().map(|(range, is_pinned)| TrimRange {
                     range,
                     owner,

@@ -69,6 +69,11 @@ impl Around for ManagerStage {
             "pool" => return self.pool(words),
             "wake" => return self.pass(command, words),
             "table" => return self.table(words),
+            // `quietly @5s accept a1; wake`: what other scripts show.
+            "quietly" => {
+                let commands = words.all().join(" ").replace('@', "at ");
+                return self.quietly(&commands).map(|()| Vec::new());
+            }
             "commit" => return self.commit(),
             "join" | "hello" | "report" | "accept" => return self.owner(&verb, words),
             "ask" => self.ask(words)?,

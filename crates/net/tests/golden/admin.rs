@@ -70,6 +70,12 @@ fn requests(golden: &mut Golden) {
         "admin-evict",
         &v1::EvictRequest { namespace: namespace(), owner: owner(), why: why() },
     );
+    check_wire(golden, "admin-list-quarantines", &v1::ListQuarantinesRequest { namespace: namespace() });
+    let release = v1::ReleaseQuarantineRequest { namespace: namespace(), range: Some(range()), why: why() };
+    check_wire(golden, "admin-release-quarantine", &release);
+    let death = v1::Settings { death_window_ms: Some(15_001), quarantine_ms: Some(15_002), ..settings() };
+    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(death), kind: None };
+    check_wire(golden, "admin-create-namespace-death", &create);
 }
 
 fn trim_status() -> v1::TrimStatus {
@@ -135,10 +141,14 @@ fn replies(golden: &mut Golden) {
         rebuilding: None,
         kind: None,
         trim: None,
+        quarantined_ranges: 0,
     };
     let ordered = v1::NamespaceStatus { kind: Some(kind()), ..namespace.clone() };
     let ordered = v1::ListNamespacesReply { namespaces: vec![ordered] };
     check_wire(golden, "admin-list-namespaces-reply-ordered", &ordered);
+    let quarantined = v1::NamespaceStatus { quarantined_ranges: 2, ..namespace.clone() };
+    let quarantined = v1::ListNamespacesReply { namespaces: vec![quarantined] };
+    check_wire(golden, "admin-list-namespaces-reply-quarantined", &quarantined);
     let rebuilding = Some(v1::Rebuilding { unclaimed_share: 0.25, ends_in_ms: 65_000 });
     let learned = v1::NamespaceStatus { rebuilding, ..namespace.clone() };
     let learned = v1::ListNamespacesReply { namespaces: vec![learned] };
@@ -190,7 +200,14 @@ fn replies(golden: &mut Golden) {
         generation: 10,
         state_since: 9,
         recall: Some(v1::LeaseRecall { to: Some(end(2)) }),
+        quarantined: false,
     };
+    let quarantined = v1::Lease { owner: None, recall: None, quarantined: true, ..lease.clone() };
+    check_wire(
+        golden,
+        "admin-list-leases-reply-quarantined",
+        &v1::ListLeasesReply { leases: vec![quarantined], mode: None },
+    );
     let affinity = v1::ListLeasesReply { leases: vec![lease.clone()], mode };
     check_wire(golden, "admin-list-leases-reply-affinity", &affinity);
     check_wire(golden, "admin-list-leases-reply", &v1::ListLeasesReply { leases: vec![lease], mode: None });
@@ -208,10 +225,33 @@ fn replies(golden: &mut Golden) {
         owner: Some("server-1".to_owned()),
         source: Some(9),
         mode: None,
+        deaths: Vec::new(),
     };
     let affinity = v1::Decision { mode, ..decision.clone() };
     check_wire(golden, "admin-history-reply-affinity", &v1::HistoryReply { decisions: vec![affinity] });
+    let quarantined = v1::Decision { kind: "quarantined".to_owned(), deaths: deaths(), ..decision.clone() };
+    check_wire(golden, "admin-history-reply-quarantined", &v1::HistoryReply { decisions: vec![quarantined] });
     check_wire(golden, "admin-history-reply", &v1::HistoryReply { decisions: vec![decision] });
+    let quarantine = v1::Quarantine {
+        range: Some(range()),
+        key_share: 0.002,
+        known_for_ms: Some(60_000),
+        ends_in_ms: Some(3_540_000),
+        deaths: deaths(),
+    };
+    let quarantines = v1::ListQuarantinesReply { quarantines: vec![quarantine] };
+    check_wire(golden, "admin-list-quarantines-reply", &quarantines);
+}
+
+fn deaths() -> Vec<v1::Death> {
+    let death = |number: u128| v1::Death {
+        owner: format!("server-{number}"),
+        session: convert::write_session(session(number)),
+        generation: number as u64 + 10,
+        held_ms: 1_500,
+        ago_ms: 66_000,
+    };
+    vec![death(1), death(2)]
 }
 
 /// They may get fields, and those must not surprise anybody either.
@@ -226,6 +266,7 @@ fn empty_ones(golden: &mut Golden) {
     check_wire(golden, "admin-drain-reply", &v1::DrainReply::default());
     check_wire(golden, "admin-undrain-reply", &v1::UndrainReply::default());
     check_wire(golden, "admin-evict-reply", &v1::EvictReply::default());
+    check_wire(golden, "admin-release-quarantine-reply", &v1::ReleaseQuarantineReply::default());
     check_wire(golden, "admin-backup", &v1::BackupRequest::default());
     check_wire(golden, "admin-backup-reply", &v1::BackupReply { part: vec![1, 2, 3].into() });
 }
@@ -239,9 +280,9 @@ fn settings() -> v1::Settings {
     v1::Settings { churn_budget: None, max_ranges_per_owner: None, imbalance: None, ..settings_of_trim() }
 }
 
-/// Every field set, none to its default.
+/// Every field set that came with Trim or before, none to its default.
 fn settings_of_trim() -> v1::Settings {
-    v1::Settings::from(&Settings {
+    let settings = v1::Settings::from(&Settings {
         lease: Duration::from_millis(30_001),
         hold: Duration::from_millis(33_002),
         renewal: Duration::from_millis(7_003),
@@ -262,5 +303,7 @@ fn settings_of_trim() -> v1::Settings {
         churn_budget: 12,
         max_ranges_per_owner: 13,
         imbalance: 1_014,
-    })
+        ..Settings::default()
+    });
+    v1::Settings { death_window_ms: None, quarantine_ms: None, ..settings }
 }

@@ -341,12 +341,13 @@ fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
     let owner = (session(), url()).prop_map(|(session, url)| PublishedOwner { session, url });
     vec(owner, 1..4).prop_flat_map(|owners| {
         let numbers = prop_oneof![Just((Generation::ZERO, Generation::ZERO)), numbers()];
-        let entry = (range(), of(prop::sample::select(owners)), numbers);
-        let entry = entry.prop_map(|(range, owner, (generation, state_since))| PublishedEntry {
+        let entry = (range(), of(prop::sample::select(owners)), numbers, any::<bool>());
+        let entry = entry.prop_map(|(range, owner, (generation, state_since), quarantined)| PublishedEntry {
             range,
             owner,
             generation,
             state_since,
+            quarantined,
         });
         vec(entry, 0..12).prop_map(Arc::from)
     })
@@ -356,7 +357,7 @@ fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
 pub(crate) fn settings() -> impl Strategy<Value = Settings> {
     let longest = u64::try_from(limits::LONGEST_SETTING.as_millis()).expect("a year fits");
     let shortest = u64::try_from(limits::SHORTEST_LEASE.as_millis()).expect("a second fits");
-    let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 10);
+    let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 12);
     let counts = vec(any::<u32>().prop_map(|count| count as usize), 7);
     let partitioner = prop::sample::select(vec![
         PartitionerKind::ConsistentHash,
@@ -386,6 +387,8 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
             churn_budget: counts[4] as u32,
             max_ranges_per_owner: counts[5] as u32,
             imbalance: counts[6] as u32,
+            death_window: lengths[10],
+            quarantine: lengths[11],
         },
     )
 }

@@ -70,6 +70,10 @@ pub struct NamespaceArgs {
     pub log_span: Option<String>,
     /// How often Lookups hear from the Manager when nothing changes.
     pub heartbeat: Option<String>,
+    /// An Owner that dies within this time of getting a range counts against the range; 0s counts nothing.
+    pub death_window: Option<String>,
+    /// How long a range is granted to nobody after Owners that got it died, one after the other.
+    pub quarantine: Option<String>,
 }
 
 /// Checks the namespaces of a file, and adds those that flags name, with default settings.
@@ -136,6 +140,8 @@ impl NamespaceArgs {
             imbalance: self.imbalance,
             log_span_ms: millis("log_span", &self.log_span)?,
             heartbeat_ms: millis("heartbeat", &self.heartbeat)?,
+            death_window_ms: millis("death_window", &self.death_window)?,
+            quarantine_ms: millis("quarantine", &self.quarantine)?,
         })
     }
 }

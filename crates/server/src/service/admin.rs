@@ -12,7 +12,7 @@ use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::clock;
 use centrifuge_net::convert::{
     ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, named, not_leader_status,
-    read_namespace, write_lease, write_namespace_status, write_owner_status,
+    read_namespace, write_lease, write_namespace_status, write_owner_status, write_quarantine,
 };
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_server::{Admin, AdminServer};
@@ -278,6 +278,7 @@ impl Asker {
         | AdminCommand::Move { why, .. }
         | AdminCommand::Drain { why, .. }
         | AdminCommand::Undrain { why, .. }
+        | AdminCommand::Unquarantine { why, .. }
         | AdminCommand::Evict { why, .. } = &mut command
         {
             *why = if why.is_empty() { format!("by {name}") } else { format!("{why} (by {name})") }.into();
@@ -439,6 +440,33 @@ impl Admin for AdminService {
             .map(|(range, entry)| write_lease(range, entry, stored))
             .collect();
         Ok(Response::new(v1::ListLeasesReply { leases, mode: mode(stored) }))
+    }
+
+    async fn list_quarantines(
+        &self,
+        request: Request<v1::ListQuarantinesRequest>,
+    ) -> Result<Response<v1::ListQuarantinesReply>, Status> {
+        let Admitted { message, _room, .. } = self.admit(request)?;
+        let group = self.group()?;
+        let namespace = read_namespace("namespace", &message.namespace)?;
+        let stored = stored(&group, &namespace)?;
+        let overview = self.shared.view.overview();
+        let seen = overview.namespaces.get(&namespace);
+        let since = |range| seen.and_then(|seen| seen.quarantines.get(range));
+        let (now, lasts) = (clock::now(), stored.settings.quarantine);
+        let quarantines = stored
+            .quarantines
+            .iter()
+            .map(|known| write_quarantine(known, since(&known.range).map(|since| now.since(*since)), lasts));
+        Ok(Response::new(v1::ListQuarantinesReply { quarantines: quarantines.collect() }))
+    }
+
+    async fn release_quarantine(
+        &self,
+        request: Request<v1::ReleaseQuarantineRequest>,
+    ) -> Result<Response<v1::ReleaseQuarantineReply>, Status> {
+        self.perform(request).await?;
+        Ok(Response::new(v1::ReleaseQuarantineReply {}))
     }
 
     async fn history(

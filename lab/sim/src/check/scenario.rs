@@ -261,6 +261,7 @@ fn settings() -> Settings {
         load_policy: LoadPolicyKind::TenPercent,
         load_interval: out_of_the_way,
         heartbeat: out_of_the_way,
+        death_window: Duration::ZERO,
         ..Settings::default()
     }
 }

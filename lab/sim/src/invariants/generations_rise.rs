@@ -97,7 +97,8 @@ impl Granted {
 
 fn judge_rise(change: &RowChange, facts: At) -> Verdict {
     let RowChange { space, range, before, after, how } = *change;
-    if matches!(how, How::Released | How::Claimed) || after.generation > before.generation {
+    if matches!(how, How::Released | How::Claimed | How::Quarantined) || after.generation > before.generation
+    {
         return Ok(());
     }
     let what = format!("{range} was granted as lease {} after lease {}", after.generation, before.generation);

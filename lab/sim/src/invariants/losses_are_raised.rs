@@ -212,7 +212,7 @@ fn lost_keys(change: &RowChange, facts: &Facts) -> Vec<KeyRange> {
     }
     match how {
         How::Granted(_) if after.state_since > before.generation => vec![range],
-        How::Granted(_) | How::Claimed | How::Merged => Vec::new(),
+        How::Granted(_) | How::Claimed | How::Merged | How::Quarantined => Vec::new(),
         How::Released => {
             let Some(ledger) = facts.committed.ledger(space) else { return Vec::new() };
             let rows = ledger.rows.overlapping(range);

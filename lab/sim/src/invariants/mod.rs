@@ -11,6 +11,7 @@ pub mod epochs_rise;
 pub mod every_key_gets_an_owner;
 pub mod free_cells_are_acquired;
 pub mod generations_rise;
+pub mod keys_of_death;
 pub mod losses_are_raised;
 pub mod namespaces_share_nothing;
 pub mod one_manager_writes;
@@ -118,6 +119,7 @@ impl Facts {
             Seen::ManagerStepped { .. }
             | Seen::LookupStepped { .. }
             | Seen::OwnerLeaves { .. }
+            | Seen::KilledByKey { .. }
             | Seen::TransferTroubled { .. }
             | Seen::Disturbed { .. }
             | Seen::Served { .. }

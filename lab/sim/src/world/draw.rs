@@ -59,6 +59,7 @@ impl Plan {
             races_only,
             diskless: None,
             load: None,
+            death: None,
         }
     }
 }
@@ -189,6 +190,8 @@ fn draw_settings(rng: &mut Rng, races_only: bool) -> Vec<Arc<Settings>> {
         load_interval: Duration::from_secs(rng.between(20, 60)),
         log_span: Duration::from_secs(rng.pick(&[20, 120, 300])),
         heartbeat: Duration::from_secs(rng.between(8, 30)),
+        // Most worlds have no key of death, and plan as they did before there was one.
+        death_window: Duration::ZERO,
         ..Settings::default()
     };
     let other = if usual { rng.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };

@@ -5,6 +5,7 @@ mod ambush;
 mod app;
 mod crowds;
 mod cuts;
+mod death;
 mod diskless;
 mod draw;
 mod drift;
@@ -83,6 +84,8 @@ pub enum Size {
     Diskless,
     /// A handful of Owners, and load that Trim balances (ADR 23).
     Trim,
+    /// A dozen Owners, and a key that kills whoever has it (ADR 24).
+    Death,
 }
 
 /// What became of a run.
@@ -160,7 +163,12 @@ impl World {
     pub fn new(seed: u64, options: Options) -> World {
         let mut rng = Rng::new(mix(seed));
         let plan = match options.size {
-            Size::Usual => Plan::draw(&mut rng),
+            Size::Usual => {
+                let mut plan = Plan::draw(&mut rng);
+                plan.draw_death_beside(&mut Rng::new(mix(!seed)));
+                plan
+            }
+            Size::Death => Plan::draw_death(&mut rng),
             Size::Rack => Plan::draw_rack(&mut rng),
             Size::Diskless => Plan::draw_diskless(&mut rng),
             Size::Trim => Plan::draw_trim(&mut rng),
@@ -251,6 +259,7 @@ impl World {
         if self.plan.diskless.is_some() {
             self.queue.push(0, Event::Turn);
         }
+        self.begin_death();
         self.queue.push(SECOND, Event::Tend);
         self.queue.push(15 * SECOND, Event::WakeEarly);
         self.queue.push(self.plan.faults.first, Event::NextFault);

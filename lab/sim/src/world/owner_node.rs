@@ -134,6 +134,11 @@ impl World {
                     self.send_to_manager(number, to, message);
                 }
             }
+            OwnerAction::Granted(grants)
+                if self.dies_at_once(number, grants.iter().map(|grant| grant.range)) =>
+            {
+                self.die_of_key(number);
+            }
             OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
                 grants.iter().for_each(|grant| app.granted(keys, grant));
             }),

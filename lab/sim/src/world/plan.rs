@@ -13,6 +13,7 @@ use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
 
+use super::death::DeathPlan;
 use super::network::Layout;
 use super::trim::LoadPlan;
 use super::{Fault, Profile};
@@ -48,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) diskless: Option<DisklessPlan>,
     /// The load of every key, where Trim balances it; `None`: applications make loads up.
     pub(crate) load: Option<LoadPlan>,
+    /// The key that kills whoever has it, if one does.
+    pub(crate) death: Option<DeathPlan>,
 }
 
 /// The peers of Flease that Managers without disk are.

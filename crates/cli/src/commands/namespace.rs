@@ -314,8 +314,18 @@ async fn fetch(at: &At, namespace: Option<String>) -> Result<Vec<v1::NamespaceSt
 async fn list(at: At) -> Result<(), Failure> {
     let namespaces = fetch(&at, None).await?;
     let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
-    let head =
-        ["namespace", "keys", "mode", "owners", "ranges", "free", "moving", "quarantined", "last lease", "state"];
+    let head = [
+        "namespace",
+        "keys",
+        "mode",
+        "owners",
+        "ranges",
+        "free",
+        "moving",
+        "quarantined",
+        "last lease",
+        "state",
+    ];
     let nothing = "there are no namespaces: create one with `centrifuge namespace create NAME`";
     at.format.output().print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
     Ok(())

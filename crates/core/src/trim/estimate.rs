@@ -149,7 +149,7 @@ mod tests {
     fn noise_is_smoothed_and_a_step_is_believed() {
         let mut estimate = Estimate::first(10_000);
         estimate.observe(10_100, EXACT);
-        assert_eq!(estimate, Estimate { load: 10_030, trend: 0, surprise: 0 });
+        assert_eq!(estimate, Estimate { load: 10_045, trend: 0, surprise: 0 });
         estimate.observe(20_000, EXACT);
         assert_eq!((estimate.load, estimate.predicted()), (20_000, 20_000), "one surprise is a step");
     }
@@ -193,7 +193,7 @@ mod tests {
             estimate.observe(reported, precision);
             estimate.load
         };
-        assert_eq!((after(whole, 31_000), after(short, 31_000)), (30_300, 30_050));
+        assert_eq!((after(whole, 31_000), after(short, 31_000)), (30_450, 30_050));
         assert_eq!((after(whole, 36_000), after(short, 36_000)), (36_000, 30_300), "noise of a short report");
         assert_eq!((after(whole, 50_000), after(short, 50_000)), (50_000, 50_000));
     }

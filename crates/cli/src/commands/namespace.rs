@@ -90,7 +90,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long)]
     max_ranges_per_owner: Option<u32>,
     /// With --partitioner trim: how much more than its share an Owner may have before it acts at once, in thousandths of the share
-    /// [default: 1080]
+    /// [default: 1050]
     #[arg(long, value_name = "THOUSANDTHS")]
     imbalance: Option<u32>,
     /// An Owner that dies within this time of getting a range counts against the range; 0s quarantines nothing [default: 30s]

@@ -154,7 +154,7 @@ fn settings() -> Settings {
         heartbeat: Duration::from_secs(10),
         churn_budget: 100,
         max_ranges_per_owner: 64,
-        imbalance: 1_080,
+        imbalance: 1_050,
         death_window: Duration::from_secs(30),
         quarantine: Duration::from_secs(3_600),
     }

@@ -184,7 +184,7 @@ fn settings_out_of_bounds_are_refused_and_nothing_changes() {
     let too_small = SettingsError::TooSmall { setting: "imbalance", at_least: 1_010 };
     let too_large = |setting, at_most| SettingsError::TooLarge { setting, at_most };
     let wrong = [
-        (Settings { imbalance: 1_009, ..trim() }, too_small.clone()),
+        (Settings { imbalance: 1_009, ..trim() }, too_small),
         (Settings { imbalance: 0, ..trim() }, too_small),
         (Settings { imbalance: 4_001, ..trim() }, too_large("imbalance", 4_000)),
         (Settings { churn_budget: 10_001, ..trim() }, too_large("churn_budget", 10_000)),

@@ -52,7 +52,7 @@ fn what_is_told_of_moves_is_what_moves() {
         });
     let balanced = recalls(&cluster, start).into_iter().filter(|(_, why)| matches!(why, Reason::Balanced(_)));
     let moved: u128 = balanced.map(|(range, _)| range.key_count()).sum();
-    let (told, moved) = (u128::from(told.sum::<u64>()), moved * 1_000_000_000 >> 64);
+    let (told, moved) = (u128::from(told.sum::<u64>()), (moved * 1_000_000_000) >> 64);
     assert!(moved > 0 && told.abs_diff(moved) < 100, "{told} and {moved} parts per billion of the keys");
 }
 

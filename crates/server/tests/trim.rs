@@ -46,7 +46,6 @@ async fn status(http: SocketAddr) -> Value {
 }
 
 #[tokio::test]
-#[ignore = "the second Owner gets nothing since early reports were taken in: to be found"]
 async fn the_pages_the_metrics_and_the_api_say_how_even_the_load_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(folder.path(), config()).await;

@@ -130,6 +130,7 @@ impl Desired {
         self.settings = Arc::clone(&stored.settings);
         let pins_differ = self.pins != stored.pins;
         if pins_differ {
+            self.forget_pins(stored);
             changed = changed.union(&self.pins.keys()).union(&stored.pins.keys());
             self.pins = stored.pins.clone();
         }
@@ -275,6 +276,21 @@ impl Desired {
             }
         }
         wanted
+    }
+
+    /// Under Trim what an operator does not want anywhere any more stays where it is.
+    fn forget_pins(&mut self, stored: &NamespaceState) {
+        if !matches!(self.partition, Partition::Standing) {
+            return;
+        }
+        for (range, name) in self.pins.iter() {
+            let is_wanted =
+                |piece: &KeyRange| stored.pins.get(piece.first()).is_some_and(|(_, now)| now == name);
+            let kept: RangeSet =
+                stored.pins.overlapping(range).map(|(piece, _)| piece).filter(is_wanted).collect();
+            let ended = RangeSet::from_ranges([range]).difference(&kept);
+            ended.iter().for_each(|piece| self.ranges.remove(piece));
+        }
     }
 
     /// Works out anew what is wanted of these keys.

@@ -168,9 +168,14 @@ impl Decision<'_> {
             for moved in &decision.moves {
                 trimming.why.insert(moved.range, moved.describe().into());
             }
-            let begins = |(range, _): &(KeyRange, &Arc<str>)| desired.misplaced().overlaps(*range);
+            // A move that has begun may have to begin again.
+            let is_under_way =
+                |range: KeyRange| table.overlapping(range).any(|(_, entry)| entry.recall.is_some());
+            let lasts = |(range, _): &(KeyRange, &Arc<str>)| {
+                desired.misplaced().overlaps(*range) || is_under_way(*range)
+            };
             trimming.why =
-                trimming.why.iter().filter(begins).map(|(range, why)| (range, Arc::clone(why))).collect();
+                trimming.why.iter().filter(lasts).map(|(range, why)| (range, Arc::clone(why))).collect();
         }
         trimming.show(self.now, &decision);
         trimming.tell(self.namespace, &decision);
@@ -183,17 +188,15 @@ impl Decision<'_> {
     /// to one Owner move as one.
     pub(super) fn reason_to_trim(&self, range: KeyRange) -> Option<Reason> {
         let desired = self.runtime.placement.desired.as_ref().filter(|_| self.trims())?;
-        let mut decided = self.runtime.placement.trimming.why.overlapping(range).map(|(_, why)| why);
-        let first = decided.next().filter(|_| !desired.pinned().overlaps(range))?;
-        let others: Vec<&str> = decided.by_ref().take(MAX_REASONS - 1).map(|why| &**why).collect();
-        let left_out = match decided.count() {
-            0 => String::new(),
-            left_out => format!("; and {left_out} more"),
-        };
-        Some(Reason::Balanced(match &others[..] {
-            [] => Arc::clone(first),
-            others => format!("{first}; {}{left_out}", others.join("; ")).into(),
-        }))
+        let known = &self.runtime.placement.trimming.why;
+        let mut decided = known.overlapping(range).map(|(_, why)| &**why);
+        let said: Vec<&str> = decided.by_ref().take(MAX_REASONS).collect();
+        if said.is_empty() || desired.pinned().overlaps(range) {
+            return None;
+        }
+        let is_all = decided.next().is_none() && known.gaps(range).next().is_none();
+        let rest = if is_all { "" } else { "; and what moves with it" };
+        Some(Reason::Balanced(format!("{}{rest}", said.join("; ")).into()))
     }
 }
 
@@ -204,7 +207,8 @@ impl Trimming {
         let (latest_move, latest_skip) =
             before.map_or((None, None), |before| (before.latest_move, before.latest_skip));
         let first_move = decision.moves.first().map(|moved| (now, moved.clone()));
-        let first_skip = decision.skipped.first().map(|skip| (now, *skip));
+        let first_skip = decision.skipped.iter().find(|skip| **skip != TrimSkip::NothingNew);
+        let first_skip = first_skip.map(|skip| (now, *skip));
         self.overview = Some(Box::new(TrimOverview {
             decided_at: now,
             summary: decision.summary,
@@ -217,6 +221,9 @@ impl Trimming {
 
     /// Tells of moves, and of reasons against moves that are others than at the decision before.
     fn tell(&mut self, namespace: &Namespace, decision: &TrimDecision) {
+        if decision.moves.is_empty() && decision.skipped.contains(&TrimSkip::NothingNew) {
+            return;
+        }
         let mut skipped: Vec<&'static str> = decision.skipped.iter().map(TrimSkip::as_str).collect();
         skipped.sort_unstable();
         skipped.dedup();

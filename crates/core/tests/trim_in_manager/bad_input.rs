@@ -86,6 +86,17 @@ fn without_any_report_nothing_moves_and_the_reason_is_said() {
     assert!(matches!(skip, Some(TrimSkip::NoLoad | TrimSkip::TooFewReports)), "{skip:?}");
 }
 
+/// An Owner that joins a pool of which nobody reports load gets its part of the keys.
+#[test]
+fn without_any_report_whoever_joins_gets_its_part_by_key_space() {
+    let mut cluster = trimmed(trim());
+    cluster.owners(["a", "b"]);
+    let c = cluster.owner("c");
+    cluster.run_for(secs(60));
+    let keys: u128 = cluster.keys_of(c).iter().map(KeyRange::key_count).sum();
+    assert!(keys > (1 << 64) / 4, "{keys:x}");
+}
+
 /// What an Owner says of ranges that others hold changes nothing, and neither do heavy keys that are elsewhere, or too many.
 #[test]
 fn reports_about_others_and_about_keys_elsewhere_are_ignored() {
@@ -95,6 +106,7 @@ fn reports_about_others_and_about_keys_elsewhere_are_ignored() {
     let tables = [false, true].map(|lies| {
         let mut cluster = trimmed(trim());
         let owners = cluster.owners(["a", "b", "c"]);
+        load().run(&mut cluster, &owners, 30);
         report(&mut cluster, &owners, 200, |cluster, owner| {
             let mut loads = honest(cluster, owner);
             if lies {

@@ -81,6 +81,8 @@ fn to_trim_nothing_moves_but_what_load_asks_for() {
 #[test]
 fn from_trim_ranges_move_to_the_ring_a_few_at_a_time() {
     let (mut cluster, owners, lookup) = pool_on_its_way(PartitionerKind::Trim);
+    // Nothing ends to move, so that what has begun can be seen.
+    owners.iter().for_each(|owner| cluster.by_hand(*owner));
     let before = cluster.published();
     let held: Vec<_> = owners.iter().map(|owner| cluster.held_keys(*owner)).collect();
     configure(&mut cluster, with_few_moves(PartitionerKind::ConsistentHash));
@@ -88,7 +90,7 @@ fn from_trim_ranges_move_to_the_ring_a_few_at_a_time() {
     let still: Vec<_> = owners.iter().map(|owner| cluster.held_keys(*owner)).collect();
     assert_eq!(still, held, "nobody lets go of anything at once");
     assert!(cluster.table().recalled().count() <= MAX_MOVES);
-    cluster.let_move(owners[3]);
+    owners.iter().for_each(|owner| cluster.let_move(*owner));
     watch(&mut cluster, &owners, lookup, owners[2], 900);
     assert!(cluster.keys_of(owners[3]).is_empty(), "the drain ends");
     assert_eq!(cluster.table().recalled().count(), 0, "the ring is reached");
@@ -106,4 +108,23 @@ fn there_and_back_while_moves_are_under_way_loses_nothing() {
     watch(&mut cluster, &owners, lookup, owners[2], 300);
     assert!(cluster.lost_keys(lookup, start).is_empty());
     assert!(cluster.keys_of(owners[3]).is_empty(), "the drain ends");
+}
+
+/// An operator who cancels a move under Trim wants the keys nowhere in particular: they stay where they are.
+#[test]
+fn a_move_that_is_cancelled_before_it_ends_leaves_the_keys_where_they_are() {
+    let mut cluster = trimmed(Settings { churn_budget: 0, ..settings(PartitionerKind::Trim) });
+    let owners = cluster.owners(["a", "b"]);
+    let from = owners.into_iter().find(|owner| cluster.holds(*owner, pinned())).expect("it is whole");
+    let to = if from == owners[0] { "b" } else { "a" };
+    cluster.by_hand(from);
+    cluster.pin(pinned(), to);
+    assert!(cluster.table().recalled().count() > 0, "it has begun");
+    let (range, why) = (pinned(), "rather not".into());
+    cluster.admin(AdminCommand::Move { namespace: pool(), range, to: None, why }).expect("cancelled");
+    load().run(&mut cluster, &owners, 30);
+    assert_eq!(cluster.table().recalled().count(), 0);
+    cluster.let_move(from);
+    load().run(&mut cluster, &owners, 60);
+    assert!(cluster.holds(from, pinned()));
 }

@@ -58,8 +58,8 @@ struct Spending {
     churn: u128,
     /// By bucket, in keys.
     spent: [u128; BUCKETS.len()],
-    /// A recall that is repeated is one move.
-    paid_for: BTreeSet<(KeyRange, Arc<str>)>,
+    /// What was said of each move that was paid for: a recall that is repeated is one move.
+    paid_for: BTreeSet<String>,
 }
 
 impl BalanceKeepsItsBounds {
@@ -72,7 +72,7 @@ impl BalanceKeepsItsBounds {
     fn judge(&mut self, batch: &Batch, facts: At) -> Verdict {
         if self.term != batch.term {
             (self.term, self.since) = (batch.term, facts.now);
-            self.pools.iter_mut().for_each(|pool| pool.spending = Spending::default());
+            self.pools.iter_mut().for_each(|pool| pool.begin_term(facts.now));
         }
         for record in &batch.records {
             let Record::Namespace { namespace, change, reason } = record else { continue };
@@ -94,7 +94,20 @@ impl BalanceKeepsItsBounds {
 }
 
 impl Pool {
+    fn begin_term(&mut self, now: TrueTime) {
+        self.spending = Spending::default();
+        self.note_credit(now);
+    }
+
+    /// A pool that has nothing gets a credit, once somebody is there to decide.
+    fn note_credit(&mut self, now: TrueTime) {
+        if self.owned.is_empty() {
+            self.spending.credit_until = later(now, CREDIT);
+        }
+    }
+
     fn apply(&mut self, change: &Change, now: TrueTime) {
+        self.note_credit(now);
         match change {
             Change::Created { settings, .. } => {
                 *self = Pool { spending: std::mem::take(&mut self.spending), ..Pool::default() };
@@ -115,9 +128,7 @@ impl Pool {
             Change::Released { range, .. } => self.owned.remove(*range),
             _ => {}
         }
-        if self.owned.is_empty() {
-            self.spending.credit_until = later(now, CREDIT);
-        }
+        self.note_credit(now);
     }
 
     fn configure(&mut self, settings: &Arc<Settings>) {
@@ -143,26 +154,22 @@ impl Pool {
         pinned.map(|(keys, owner)| format!("an operator wants {keys} at {owner}"))
     }
 
-    /// Pays for a move; says what is wrong if the budget cannot have paid for it, or if what moves is not what the words say.
-    fn spend(
-        &mut self,
-        range: KeyRange,
-        words: &Arc<str>,
-        (since, now): (TrueTime, TrueTime),
-    ) -> Option<String> {
+    /// Pays for a move; says what is wrong if the budget cannot have paid for it, or if more moves than the words say.
+    fn spend(&mut self, range: KeyRange, words: &str, (since, now): (TrueTime, TrueTime)) -> Option<String> {
         let spending = &mut self.spending;
-        if now <= spending.credit_until || !spending.paid_for.insert((range, Arc::clone(words))) {
+        if now <= spending.credit_until {
             return None;
         }
-        let costs: Vec<(Option<usize>, u128)> = costs(words);
-        let said: u128 = costs.iter().map(|(_, keys)| keys).sum();
+        let costs = costs(words);
+        let said: u128 = costs.iter().map(|cost| cost.keys).sum();
         let moved = range.key_count();
         if moved > said + ROUNDED * costs.len() as u128 && !words.contains("; and ") {
             return Some(format!("{} thousandths of a percent of the keys move", parts(moved)));
         }
         let churn = spending.churn.max(u128::from(self.settings.churn_budget));
         let elapsed = u128::from(now.0 - since.0) * TOLERANCE.0 / TOLERANCE.1;
-        for (bucket, keys) in costs.into_iter().filter_map(|(bucket, keys)| Some((bucket?, keys))) {
+        for Cost { bucket, keys, words } in costs {
+            let Some(bucket) = bucket.filter(|_| spending.paid_for.insert(words)) else { continue };
             // A part of what was decided may move alone.
             spending.spent[bucket] += keys.min(moved);
             // In millionths, so that nothing overflows.
@@ -170,10 +177,9 @@ impl Pool {
             let earned = hourly * elapsed / (HOUR_NANOS / 1_000_000) * (PERCENT / 1_000_000);
             let spent = spending.spent[bucket];
             if spent > earned + PERCENT / 100 {
+                let (spent, earned) = (parts(spent), parts(earned));
                 return Some(format!(
-                    "{} thousandths of a percent of the keys moved at the cost of a budget of {}",
-                    parts(spent),
-                    parts(earned)
+                    "{spent} thousandths of a percent of the keys moved for a budget of {earned}"
                 ));
             }
         }
@@ -186,16 +192,29 @@ fn parts(keys: u128) -> u128 {
     keys * 1_000 / PERCENT
 }
 
-/// The moves that words speak of: what paid for each, and how many keys it has.
-fn costs(words: &str) -> Vec<(Option<usize>, u128)> {
-    let mut costs: Vec<(Option<usize>, u128)> = Vec::new();
+/// A move that words speak of.
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    /// What paid for it; `None`: nothing had to.
+    bucket: Option<usize>,
+    keys: u128,
+    /// What is said of it.
+    words: String,
+}
+
+/// The moves that words speak of.
+fn costs(words: &str) -> Vec<Cost> {
+    let mut costs: Vec<Cost> = Vec::new();
+    let mut head = "";
     for clause in words.split("; ") {
+        let bucket = BUCKETS.iter().position(|(name, _)| clause.starts_with(name));
         if let Some(keys) = clause.strip_prefix("moves ").and_then(keys_of) {
-            costs.push((None, keys));
-        } else if let (Some(bucket), Some(last)) =
-            (BUCKETS.iter().position(|(name, _)| clause.starts_with(name)), costs.last_mut())
-        {
-            last.0 = Some(bucket);
+            costs.push(Cost { bucket: None, keys, words: format!("{head}; {clause}") });
+        } else if let (Some(bucket), Some(last)) = (bucket, costs.last_mut()) {
+            last.bucket = Some(bucket);
+            last.words += clause;
+        } else {
+            head = clause;
         }
     }
     costs
@@ -272,7 +291,8 @@ mod tests {
         let one = PERCENT / 1_000;
         let words = "feed-new: 0.1 to 0.2 of its share; moves 1 requests/s, 2.125 % of the keys; shed-part: 1.2 to 1.0 of its share; \
             moves 0 requests/s, 0.001 % of the keys; relief budget left: 1.000 % of the load, 2.000 % of the keys";
-        assert_eq!(costs(words), [(None, 2_125 * one), (Some(1), one)]);
+        let read: Vec<_> = costs(words).into_iter().map(|cost| (cost.bucket, cost.keys)).collect();
+        assert_eq!(read, [(None, 2_125 * one), (Some(1), one)]);
     }
 
     #[test]

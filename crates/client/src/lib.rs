@@ -43,6 +43,7 @@
 pub mod fence;
 pub mod flease;
 pub mod hot;
+pub mod keys;
 pub mod leased_map;
 pub mod lookup;
 mod managers;
@@ -58,6 +59,7 @@ pub use centrifuge_net::record::RecordError;
 pub use fence::Fence;
 pub use flease::Flease;
 pub use hot::{Lease, NoOwner, NotOwner, Route};
+pub use keys::{Hashed, NoKey, Ordered, OrderedKey};
 pub use leased_map::LeasedMap;
 pub use lookup::Lookup;
 pub use managers::{Managers, ManagersError, Security, Tls};

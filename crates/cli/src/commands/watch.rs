@@ -3,8 +3,10 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use centrifuge::hot::Slice;
+use centrifuge::keys::{KeyKind, KeyOrder};
 use centrifuge::lookup::{Loss, LossReason};
-use centrifuge::{Key, Lookup, NoOwner};
+use centrifuge::{Key, Lookup, NoOwner, Ordered};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::range_map::RangeMap;
 use clap::Args;
@@ -13,6 +15,7 @@ use serde_json::json;
 use crate::At;
 use crate::admin::namespace;
 use crate::failure::Failure;
+use crate::keys::kind_of;
 use crate::logging::escape_json;
 use crate::output::{Output, closed, line, shown};
 
@@ -37,7 +40,24 @@ struct Row {
 /// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let lookup = Lookup::builder(args.at.managers()?, &namespace).connect_timeout(PATIENCE).connect().await?;
+    let (managers, kind) = (args.at.managers()?, kind_of(&args.at, &namespace).await?);
+    match kind.keys.kind() {
+        KeyKind::Hashed => {
+            let lookup = Lookup::builder(managers, &namespace).connect_timeout(PATIENCE).connect().await?;
+            follow(&args.at, &lookup, table).await
+        }
+        KeyKind::Ordered => {
+            let lookup = Lookup::ordered(managers, &namespace).connect_timeout(PATIENCE).connect().await?;
+            follow(&args.at, &lookup, ordered_table).await
+        }
+    }
+}
+
+async fn follow<K: KeyOrder>(
+    at: &At,
+    lookup: &Lookup<K>,
+    table: impl Fn(&Lookup<K>) -> RangeMap<Row>,
+) -> Result<(), Failure> {
     let mut losses = lookup.losses();
     let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();
@@ -47,14 +67,14 @@ pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
             biased;
             position = positions.next() => {
                 let Some(position) = position else { return Ok(()) };
-                let table = table(&lookup);
+                let table = table(lookup);
                 for (range, row) in table.iter().filter(|(range, row)| !has(&known, *range, row)) {
-                    tell_change(args.at.format.output(), position.lsn.0, range, row);
+                    tell_change(at.format.output(), position.lsn.0, range, row);
                 }
                 known = table;
             }
             loss = losses.next() => match loss {
-                Some(loss) => tell_loss(args.at.format.output(), &loss),
+                Some(loss) => tell_loss(at.format.output(), &loss),
                 None => return Ok(()),
             },
             () = &mut closed => return Ok(()),
@@ -76,12 +96,22 @@ fn table(lookup: &Lookup) -> RangeMap<Row> {
             Err(NoOwner::Unowned { range, generation }) => {
                 (range, Row { url: None, generation: generation.0 })
             }
-            Err(NoOwner::NoTable) => break,
+            Err(NoOwner::NoTable | NoOwner::Replaced) => break,
         };
         table.insert(range, row);
         next = range.last().next();
     }
     table
+}
+
+/// The same of ordered keys.
+fn ordered_table(lookup: &Lookup<Ordered>) -> RangeMap<Row> {
+    let slices = lookup.scan::<&str>(..).unwrap_or_default();
+    let row = |slice: Slice| {
+        let url = slice.owner.as_ref().map(|route| route.url().to_owned());
+        (slice.range, Row { url, generation: slice.generation.0 })
+    };
+    slices.into_iter().map(row).collect()
 }
 
 fn has(known: &RangeMap<Row>, range: KeyRange, row: &Row) -> bool {

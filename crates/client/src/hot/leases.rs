@@ -1,5 +1,7 @@
 //! The leases of an Owner as readers see them, and the load that readers leave behind.
 
+mod ordered;
+
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +16,7 @@ use super::index::RangeIndex;
 use super::local::{Local, Published, View};
 use super::sampling::{FIRST_LOAD_PER_SAMPLE, Sampler};
 use super::sketch::Sketch;
+use crate::keys::KeySpace;
 
 thread_local! {
     static LOCAL: RefCell<Local<LeaseSnapshot, OwnView>> = const { RefCell::new(Local::new()) };
@@ -28,6 +31,9 @@ pub enum NotOwner {
     /// The key is about to move: no new operation may begin.
     #[error("the key is moving to another owner: wait a moment, look it up again and ask its next owner")]
     Moving,
+    /// The key does not begin with what all keys of the namespace begin with.
+    #[error("the key does not begin with the prefix that all keys of this namespace have: nobody owns it")]
+    OutsidePrefix,
 }
 
 impl From<centrifuge_core::owner::NotOwner> for NotOwner {
@@ -155,6 +161,8 @@ impl LeaseEntry {
 pub(crate) struct LeaseTable {
     index: RangeIndex<LeaseEntry>,
     leases: Box<[Option<Lease>]>,
+    /// What the keys are, if they are ordered and that is known.
+    space: Option<KeySpace>,
     /// What a check counts as load.
     load_per_check: u64,
     /// How much load there should be for each sample.
@@ -237,6 +245,7 @@ impl LeaseTable {
         LeaseTable {
             index,
             leases: details.into_boxed_slice(),
+            space: None,
             load_per_check: 1,
             load_per_sample: AtomicU64::new(FIRST_LOAD_PER_SAMPLE),
             copies: Mutex::default(),

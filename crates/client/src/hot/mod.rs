@@ -16,7 +16,7 @@ use centrifuge_core::key::{Key, KeyRange};
 
 pub use leases::{HotLeases, Lease, NotOwner};
 pub(crate) use leases::{LeaseTable, Validity};
-pub use routes::{HotRoutes, NoOwner, Route};
+pub use routes::{HotRoutes, NoOwner, Route, Slice};
 pub(crate) use sampling::load_per_sample;
 pub(crate) use sketch::Sketch;
 

@@ -118,7 +118,7 @@ fn ranges_of(lookup: &Lookup, urls: &BTreeSet<String>) -> RangeSet {
                 next = route.range().last().next();
             }
             Err(centrifuge::NoOwner::Unowned { range, .. }) => next = range.last().next(),
-            Err(centrifuge::NoOwner::NoTable) => next = None,
+            Err(centrifuge::NoOwner::NoTable | centrifuge::NoOwner::Replaced) => next = None,
         }
     }
     ranges

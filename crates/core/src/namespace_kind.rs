@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::partition::PartitionerKind;
 use crate::settings::{Settings, SettingsError};
@@ -77,7 +78,7 @@ impl NamespaceKind {
     /// In what a client that expects this cannot use the namespace, if it cannot.
     #[must_use]
     pub fn mismatch(&self, expected: ExpectedKind) -> Option<KindMismatch> {
-        if self.keys.kind() != expected.keys {
+        if self.keys.kind() != expected.keys && !injected(Bug::AcceptsOtherKeys) {
             return Some(KindMismatch::Keys);
         }
         (self.mode != expected.mode).then_some(KindMismatch::Mode)

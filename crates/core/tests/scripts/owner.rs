@@ -226,7 +226,7 @@ impl OwnerStage {
                 let number = words.number("hello", self.hello)?;
                 let why = refusal(&words.word()?)?;
                 let term = Term(words.number("term", self.term)?);
-                ManagerToOwner::Refused(Refused { session, number, term, why })
+                ManagerToOwner::Refused(Refused { session, number, term, why, namespace: Some(namespace) })
             }
             "unknown" => ManagerToOwner::Unknown { session, conversation: self.aliases.nonce(&self.talk) },
             "not-leader" => {

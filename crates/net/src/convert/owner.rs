@@ -344,6 +344,7 @@ fn write_refused(refused: &Refused) -> v1::Refused {
         number: refused.number,
         term: refused.term.0,
         why: v1::RefusedWhy::from(refused.why).into(),
+        namespace: refused.namespace.as_ref().map(ToString::to_string),
     }
 }
 
@@ -353,6 +354,7 @@ fn read_refused(wire: v1::Refused) -> Converted<Refused> {
         number: wire.number,
         term: Term(wire.term),
         why: read_refused_why(wire.why)?,
+        namespace: wire.namespace.map(|name| read_namespace("namespace", &name)).transpose()?,
     })
 }
 

@@ -31,9 +31,12 @@ pub(super) fn check(golden: &mut Golden) {
         ("wrong-mode", RefusedReason::WrongMode),
     ];
     for (word, why) in reasons {
-        let refused = Refused { session: session(1), number: 3, term: Term(7), why };
+        let refused = Refused { session: session(1), number: 3, term: Term(7), why, namespace: None };
         down(golden, &format!("owner-refused-{word}"), ManagerToOwner::Refused(refused));
     }
+    let (why, namespace) = (RefusedReason::WrongKeys, Some(namespace()));
+    let refused = Refused { session: session(1), number: 3, term: Term(7), why, namespace };
+    down(golden, "owner-refused-by-a-namespace", ManagerToOwner::Refused(refused));
     let unknown = ManagerToOwner::Unknown { session: session(1), conversation: nonce(9) };
     down(golden, "owner-unknown-conversation", unknown);
     let leader = Some(ManagerId::from("manager-2.example:7001"));

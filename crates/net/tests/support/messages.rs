@@ -232,12 +232,8 @@ fn refused() -> impl Strategy<Value = Refused> {
         RefusedReason::WrongKeys,
         RefusedReason::WrongMode,
     ]);
-    (session(), any::<u64>(), term(), why).prop_map(|(session, number, term, why)| Refused {
-        session,
-        number,
-        term,
-        why,
-    })
+    (session(), any::<u64>(), term(), why, of(namespace()))
+        .prop_map(|(session, number, term, why, namespace)| Refused { session, number, term, why, namespace })
 }
 
 fn assign() -> impl Strategy<Value = Assign> {
@@ -307,8 +303,8 @@ pub(crate) fn manager_to_lookup() -> impl Strategy<Value = ManagerToLookup> {
         1 => of(manager()).prop_map(|leader| ManagerToLookup::NotLeader { leader }),
         1 => (term(), nonce(), seq())
             .prop_map(|(term, lookup, echo)| ManagerToLookup::UnknownNamespace { term, lookup, echo }),
-        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)])
-            .prop_map(|(term, lookup, echo, why)| ManagerToLookup::WrongKind { term, lookup, echo, why }),
+        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)], of(namespace()))
+            .prop_map(|(term, lookup, echo, why, namespace)| ManagerToLookup::WrongKind { term, lookup, echo, why, namespace }),
     ]
 }
 

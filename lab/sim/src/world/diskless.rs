@@ -156,7 +156,8 @@ fn configured(
     settings: impl Fn(&Arc<Settings>) -> Arc<Settings>,
 ) -> Arc<BTreeMap<Namespace, DeclaredNamespace>> {
     let declared = |space: &NamespacePlan| {
-        let declared = DeclaredNamespace { kind: Default::default(), settings: settings(&space.settings[0]) };
+        let declared =
+            DeclaredNamespace { kind: space.kinds[0].clone(), settings: settings(&space.settings[0]) };
         (space.name.clone(), declared)
     };
     Arc::new(namespaces.iter().map(declared).collect())

@@ -13,6 +13,7 @@ use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
 
+use super::kinds::{add_misfits, foreign_keys, kinds_of, suit};
 use super::plan::{AppPlan, LookupPlan, OwnerPlan};
 use super::{
     Fault, FaultPlan, MILLISECOND, ManagerPlan, NamespacePlan, Part, Plan, Profile, Rng, SECOND, StorePlan,
@@ -29,7 +30,8 @@ impl Plan {
             managers.iter().map(|manager| manager.config.id.clone()).collect();
         let count = if rng.chance(750) { 1 } else { 2 };
         let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(rng, number, races_only)).collect();
-        let owners = draw_owners(rng, clocks, count, races_only);
+        let mut owners = draw_owners(rng, clocks, count, races_only);
+        add_misfits(&mut owners, &namespaces);
         let lookups = draw_lookups(rng, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(rng, clocks, &managers, races_only);
         let network = if races_only { draw_races(rng, &namespaces) } else { draw_network(rng) };
@@ -139,7 +141,9 @@ fn draw_namespace(rng: &mut Rng, number: usize, races_only: bool) -> NamespacePl
     keys.sort_unstable();
     let busiest = rng.below(keys.len() as u64) as usize;
     let busy = rng.pick(&[0, 300, 700]);
-    NamespacePlan { name, keys, busiest, busy, settings: draw_settings(rng, races_only) }
+    let settings = suit(draw_settings(rng, races_only), &keys);
+    let (kinds, foreign_keys) = (kinds_of(&keys), foreign_keys(&keys));
+    NamespacePlan { name, kinds, keys, foreign_keys, busiest, busy, settings }
 }
 
 /// Lease, hold, renewal and answer allowance in seconds.
@@ -244,6 +248,7 @@ fn draw_lookups(
                 contact_timeout: Duration::from_secs(contact_timeout),
                 unowned_delay: Duration::from_secs(rng.between(5, 40)),
                 silence: Duration::from_secs(rng.between(3, 8)),
+                expects: plan.kinds[0].expected(),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
             let election =

@@ -6,6 +6,7 @@ use centrifuge_core::id::{Namespace, OwnerName};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{AdminCommand, ManagerEvent};
 use centrifuge_core::manager_state::NamespaceState;
+use centrifuge_core::namespace_kind::NamespaceKind;
 
 use super::{Event, Node, Part, SECOND, Undo, World};
 
@@ -28,8 +29,9 @@ impl World {
                 None if self.plan.diskless.is_some() => {}
                 None => {
                     missing = true;
-                    let settings = Arc::clone(&self.plan.namespaces[number].settings[0]);
-                    self.ask_leader(AdminCommand::Create { kind: Default::default(), namespace, settings });
+                    let plan = &self.plan.namespaces[number];
+                    let (kind, settings) = (self.kind_at_creation(number), Arc::clone(&plan.settings[0]));
+                    self.ask_leader(AdminCommand::Create { namespace, kind, settings });
                 }
                 Some(stored) if !self.faults_happen => {
                     let frozen = stored.frozen;
@@ -40,6 +42,13 @@ impl World {
         }
         let pause = if missing { SECOND } else { 5 * SECOND };
         self.queue.push(self.now.0 + pause, Event::Tend);
+    }
+
+    /// A namespace that somebody removed may come back with another prefix.
+    fn kind_at_creation(&self, number: usize) -> NamespaceKind {
+        let plan = &self.plan.namespaces[number];
+        let used = self.store.group().removed.get(&plan.name);
+        plan.kinds[used.map_or(0, |generation| generation.0 % 2) as usize].clone()
     }
 
     fn tend_calmly(&mut self, number: usize, frozen: bool) {
@@ -70,7 +79,7 @@ impl World {
                 let known = stored.sessions.get(&process.machine.session());
                 !process.leaving && known.is_none_or(|info| !info.is_draining() && !info.evicted)
             });
-            plan.namespace == number && willing
+            plan.namespace == number && plan.part != Part::Misfit && willing
         })
     }
 

@@ -8,6 +8,7 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupConfig;
 use centrifuge_core::manager::ManagerConfig;
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, NamespaceKind};
 use centrifuge_core::settings::Settings;
 
 use crate::clock::Clock;
@@ -70,8 +71,12 @@ pub(crate) struct ManagerPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct NamespacePlan {
     pub(crate) name: Namespace,
+    /// What it is, and what it is if it is created again after somebody removed it: the same, or with another prefix.
+    pub(crate) kinds: [NamespaceKind; 2],
     /// The keys that applications serve and the oracle watches.
     pub(crate) keys: Vec<Key>,
+    /// What whoever makes keys in the other way would make of the same application keys.
+    pub(crate) foreign_keys: Vec<Key>,
     /// The place of the key that callers and operators care about most, and how often in a thousand they do.
     pub(crate) busiest: usize,
     pub(crate) busy: u64,
@@ -99,6 +104,8 @@ pub(crate) enum Part {
     Spare,
     /// It runs only as a second process of this node's name.
     Second { of: usize },
+    /// It makes keys in the other way than its namespace. It asks again and again, and must never get in.
+    Misfit,
 }
 
 #[derive(Clone, Debug)]
@@ -158,6 +165,21 @@ pub(crate) struct AppPlan {
 }
 
 impl Plan {
+    /// The keys that an Owner makes of the application keys of its namespace.
+    pub(crate) fn keys_of(&self, owner: usize) -> &[Key] {
+        let OwnerPlan { namespace, part, .. } = self.owners[owner];
+        let space = &self.namespaces[namespace];
+        if part == Part::Misfit { &space.foreign_keys } else { &space.keys }
+    }
+
+    /// The kind of namespace that an Owner is built for.
+    pub(crate) fn expected_by(&self, owner: usize) -> ExpectedKind {
+        let OwnerPlan { namespace, part, .. } = self.owners[owner];
+        let ExpectedKind { keys, mode } = self.namespaces[namespace].kinds[0].expected();
+        let other = if keys == KeyKind::Hashed { KeyKind::Ordered } else { KeyKind::Hashed };
+        ExpectedKind { keys: if part == Part::Misfit { other } else { keys }, mode }
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         Layout { managers: self.managers.len(), owners: self.owners.len(), lookups: self.lookups.len() }
     }

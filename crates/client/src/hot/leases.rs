@@ -14,8 +14,7 @@ use centrifuge_net::clock;
 
 use super::index::RangeIndex;
 use super::local::{Local, Published, View};
-use super::sampling::{FIRST_LOAD_PER_SAMPLE, Sampler};
-use super::sketch::Sketch;
+use super::sampling::{FIRST_LOAD_PER_SAMPLE, Sampler, Samples};
 use crate::keys::KeySpace;
 
 thread_local! {
@@ -178,14 +177,14 @@ struct Copies {
     /// What threads counted that are gone, run by run; short while nobody is.
     gone: Vec<u64>,
     /// What threads sampled that are gone.
-    gone_samples: Sketch,
+    gone_samples: Samples,
     /// How many threads ever had a copy. Seeds the next one's sampler: the same threads draw the same samples.
     registered: u64,
 }
 
 impl Default for Copies {
     fn default() -> Copies {
-        Copies { live: Vec::new(), gone: Vec::new(), gone_samples: Sketch::new(), registered: 0 }
+        Copies { live: Vec::new(), gone: Vec::new(), gone_samples: Samples::new(), registered: 0 }
     }
 }
 
@@ -215,7 +214,7 @@ impl ThreadCopy {
     }
 
     /// Moves the thread's samples. A check that comes meanwhile does not wait: the next one is sampled instead.
-    fn take_samples(&self, into: &mut Sketch) {
+    fn take_samples(&self, into: &mut Samples) {
         self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take_into(into);
     }
 }
@@ -284,7 +283,7 @@ impl LeaseTable {
     }
 
     /// Moves the keys that were sampled since they were last taken.
-    pub(crate) fn take_samples(&self, into: &mut Sketch) {
+    pub(crate) fn take_samples(&self, into: &mut Samples) {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.settle();
         into.merge(&copies.gone_samples);
@@ -300,7 +299,8 @@ impl LeaseTable {
     }
 
     fn sampler(&self, seed: u64) -> Sampler {
-        Sampler::new(seed, self.load_per_sample())
+        let sampler = Sampler::new(seed, self.load_per_sample());
+        if self.space.is_some() { sampler.keeping_keys() } else { sampler }
     }
 
     /// A copy for a thread that begins to read, whose counts count.

@@ -70,7 +70,7 @@ impl Around for OwnerStage {
             "load" => {
                 let range = words::range(&words.word()?)?;
                 let load = words.number("load", 0)?;
-                OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new() }])
+                OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }])
             }
             "weight" => OwnerEvent::Weight(words.word()?.parse().map_err(|_| "what weight?")?),
             "drain" => OwnerEvent::Drain,

@@ -179,7 +179,7 @@ fn load() -> impl Strategy<Value = RangeLoad> {
     let heavy = btree_map(any::<u64>().prop_map(Key), any::<u64>(), 0..4);
     let load = |(range, load, heavy): (KeyRange, u64, BTreeMap<Key, u64>)| {
         let heavy = heavy.into_iter().collect();
-        RangeLoad { range, load, heavy }
+        RangeLoad { range, load, heavy, quantiles: Vec::new() }
     };
     (range(), any::<u64>(), heavy).prop_map(load)
 }

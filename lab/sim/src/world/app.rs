@@ -322,7 +322,12 @@ impl World {
             }
             let Some(process) = &self.owners[owner].process else { continue };
             let rng = &mut self.rng;
-            let load = |(range, _)| RangeLoad { range, load: rng.spread(1, 1_000), heavy: Vec::new() };
+            let load = |(range, _)| RangeLoad {
+                range,
+                load: rng.spread(1, 1_000),
+                heavy: Vec::new(),
+                quantiles: Vec::new(),
+            };
             let loads = process.machine.leases().iter().map(load).collect();
             self.feed_owner(owner, OwnerEvent::Load(loads));
         }

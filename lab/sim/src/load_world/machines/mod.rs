@@ -17,6 +17,7 @@ use centrifuge_core::manager::{
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{Destination, ManagerToOwner};
+use centrifuge_core::namespace_kind::NamespaceKind;
 use centrifuge_core::owner::{OwnerAction, OwnerEvent, TransferId};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::random::Random;
@@ -27,6 +28,7 @@ use centrifuge_core::time::Instant;
 use super::environment::{Environment, Incident};
 use super::metrics::Table;
 use super::observation::{self, Counted};
+use super::ordered::ApplicationKeys;
 use super::{Contender, REPORT_INTERVAL, SECOND};
 use crate::world::queue::Queue;
 use crate::world::rng::{Rng, mix};
@@ -53,6 +55,8 @@ pub(super) struct MachineOptions {
     pub(super) load_policy: LoadPolicyKind,
     /// How many migrations in a thousand fail.
     pub(super) failing_migrations: u64,
+    /// How much Trim may move, in percent of the usual.
+    pub(super) churn_budget: u32,
 }
 
 /// The Manager, the Owners and what is on its way between them.
@@ -104,7 +108,7 @@ impl Machines {
         let namespace = Namespace::new("load").expect("a plain name");
         let mut machines = Machines {
             options,
-            stored: Arc::new(stored(&namespace, options)),
+            stored: Arc::new(stored(&namespace, options, environment.application_keys.kind())),
             namespace,
             manager_id,
             manager,
@@ -187,7 +191,9 @@ impl Machines {
     fn start_owner(&mut self, number: usize, environment: &Environment) {
         let member = &environment.members[number];
         let random = Random::from_number(self.rng.next());
-        let node = OwnerNode::new(member, &self.namespace, &self.manager_id, random, self.now);
+        let expects = environment.application_keys.kind().expected();
+        let config = OwnerNode::config(member, &self.namespace, &self.manager_id, expects);
+        let node = OwnerNode::new(config, random, self.now);
         self.by_session.insert(node.machine.session(), number);
         if self.owners.len() <= number {
             self.owners.resize_with(number + 1, || None);
@@ -336,18 +342,15 @@ impl Contender for Machines {
 }
 
 /// What the Manager finds: a namespace with these settings, in which nobody has anything.
-fn stored(namespace: &Namespace, options: MachineOptions) -> ManagerState {
+fn stored(namespace: &Namespace, options: MachineOptions, kind: NamespaceKind) -> ManagerState {
     let settings = Settings {
         partitioner: options.partitioner,
         load_policy: options.load_policy,
+        churn_budget: options.churn_budget,
         ..Settings::default()
     };
-    let change = Change::Created {
-        kind: Default::default(),
-        settings: Arc::new(settings),
-        log: Nonce(7),
-        floor: Generation::ZERO,
-    };
+    let change =
+        Change::Created { kind, settings: Arc::new(settings), log: Nonce(7), floor: Generation::ZERO };
     let record = Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
     let mut group = ManagerState::default();
     group.apply(&Batch { term: Term(1), records: vec![record] });
@@ -361,7 +364,10 @@ fn measure(node: &mut OwnerNode, now: u64, environment: &Environment) -> Vec<Ran
     let from = |range: KeyRange| node.held.get(range.first()).map_or(now, |(_, at)| (*at).max(since));
     let ranges: Vec<(KeyRange, u64)> =
         node.machine.leases().iter().map(|(range, _)| (range, from(range))).collect();
-    let counted = observation::count(&environment.history, environment.seed, &ranges, now);
+    let mut counted = observation::count(&environment.history, environment.seed, &ranges, now);
+    if environment.application_keys != ApplicationKeys::Hashed {
+        observation::note_quantiles(&mut counted, &environment.history, mix(environment.seed ^ now));
+    }
     counted.into_iter().map(|counted| range_load(counted, now - since)).collect()
 }
 
@@ -373,5 +379,5 @@ fn range_load(counted: Counted, elapsed: u64) -> RangeLoad {
     };
     let mut heavy: Vec<_> = counted.heavy.iter().map(|(key, count)| (*key, rate(*count))).collect();
     heavy.sort_unstable();
-    RangeLoad { range: counted.range, load: rate(counted.count), heavy }
+    RangeLoad { range: counted.range, load: rate(counted.count), heavy, quantiles: counted.quantiles }
 }

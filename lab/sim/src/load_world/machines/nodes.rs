@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, Term};
+use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::{OwnerConfig, OwnerMachine, TransferId};
 use centrifuge_core::random::Random;
 use centrifuge_core::range_map::RangeMap;
@@ -24,14 +25,13 @@ pub(super) struct OwnerNode {
 }
 
 impl OwnerNode {
-    pub(super) fn new(
+    pub(super) fn config(
         member: &Member,
         namespace: &Namespace,
         manager: &ManagerId,
-        random: Random,
-        now: u64,
-    ) -> OwnerNode {
-        let config = OwnerConfig {
+        expects: ExpectedKind,
+    ) -> OwnerConfig {
+        OwnerConfig {
             namespace: namespace.clone(),
             name: member.name.clone(),
             url: member.name.as_str().into(),
@@ -40,9 +40,12 @@ impl OwnerNode {
             weight: member.weight,
             migrates: true,
             credential: None,
-            expects: Default::default(),
+            expects,
             load_dimension: LoadDimension::default(),
-        };
+        }
+    }
+
+    pub(super) fn new(config: OwnerConfig, random: Random, now: u64) -> OwnerNode {
         OwnerNode {
             machine: OwnerMachine::new(config, random),
             timer: Timer::default(),

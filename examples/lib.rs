@@ -36,6 +36,7 @@ mod guide {
         Loss = "../docs/guide/loss.md"
         Load = "../docs/guide/load.md"
         OrderedKeys = "../docs/guide/ordered-keys.md"
+        Affinity = "../docs/guide/affinity.md"
         LeaseTimes = "../docs/guide/lease-times.md"
         Testing = "../docs/guide/testing.md"
         Tls = "../docs/guide/tls.md"

@@ -13,8 +13,12 @@ const CAMPAIGNS: &[(&str, &str)] = &[
     ("simulate", "run --release -p centrifuge-sim -- run --seeds 1000"),
     // Seeded worlds of Flease: peers that crash, clocks that slew; fails on a violated invariant.
     ("flease", "run --release -p centrifuge-sim -- run --world flease --seeds 1000"),
+    // Seeded worlds of a key that kills whoever has it; fails on a violated invariant.
+    ("death", "run --release -p centrifuge-sim -- run --world death --seeds 200"),
     // Seeded worlds of Managers that have no store; fails on a violated invariant.
     ("diskless", "run --release -p centrifuge-sim -- run --world diskless --seeds 500"),
+    // Seeded worlds whose load Trim balances, under faults; fails on a violated invariant.
+    ("trim", "run --release -p centrifuge-sim -- run --world trim --seeds 500"),
     // The same seed gives the same run.
     ("determinism", "run --release -p centrifuge-sim -- run --first 5000 --seeds 50 --twice"),
     // 250 Owners that lose racks of 50.
@@ -28,19 +32,21 @@ const CAMPAIGNS: &[(&str, &str)] = &[
 /// The short campaigns of real processes, several at a time: most of the time they wait. They are run from the build of the tests.
 const REAL: &[(&str, &str)] = &[
     // Real processes under faults for two minutes; fails on a broken promise.
-    ("chaos", "--for 2m"),
+    ("chaos", "chaos --for 2m"),
     // Certificates, authorities and policies are rotated: at first alone, where no lease may be lost, then under faults.
-    ("chaos-tls", "--for 30s --tls"),
+    ("chaos-tls", "chaos --for 30s --tls"),
     // The checker of the real processes is not blind: it must find an Owner that does not check its leases.
-    ("chaos-bug", "--for 30s --bug unchecked-owner"),
+    ("chaos-bug", "chaos --for 30s --bug unchecked-owner"),
     // ... and leaders that go on when their leader lease is over.
-    ("chaos-leader", "--for 45s --bug deposed-leader-renews"),
+    ("chaos-leader", "chaos --for 45s --bug deposed-leader-renews"),
     // Flease peers in processes of their own, whose clocks wander within epsilon; fails on a broken promise.
-    ("chaos-flease", "--world flease --for 40s"),
+    ("chaos-flease", "chaos --world flease --for 40s"),
     // ... and the checker must find peers that take a refusal for a vote.
-    ("chaos-flease-bug", "--world flease --for 20s --bug flease-nack-swallowed"),
+    ("chaos-flease-bug", "chaos --world flease --for 20s --bug flease-nack-swallowed"),
     // Managers without a store, which learn the table from their Owners; fails on a broken promise.
-    ("chaos-diskless", "--world diskless --for 50s"),
+    ("chaos-diskless", "chaos --world diskless --for 50s"),
+    // A request that aborts its server: few of the pool may die of it.
+    ("key-of-death", "key-of-death --store file"),
 ];
 
 /// One check.
@@ -101,8 +107,7 @@ pub(crate) fn real(workspace: &Workspace) -> Result<()> {
         command.args(arguments.split(' ')).current_dir(workspace.locate("."));
         Task { name: name.to_owned(), command }
     };
-    let campaigns =
-        REAL.iter().map(|(name, how)| task(name, "debug/centrifuge-chaos", &format!("chaos {how}")));
+    let campaigns = REAL.iter().map(|(name, how)| task(name, "debug/centrifuge-chaos", how));
     let mut tasks = vec![task("check", "release/centrifuge-sim", "check")];
     tasks.extend(campaigns);
     together::run(tasks, 4)

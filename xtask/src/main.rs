@@ -1,4 +1,4 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `picture`, `tools`, `fuzz`, `chaos`, `failover`, `bench`, `etcd-churn`.
+//! Developer commands of the workspace: `cargo xtask ci`, `test`, `walls`, `product`, `claims`, `tidy`, `lines`, `picture`, `tools`, `fuzz`, `chaos`, `failover`, `key-of-death`, `bench`, `etcd-churn`.
 
 mod ci;
 mod claims;
@@ -80,6 +80,9 @@ enum Command {
     /// Kills the leader of real Managers again and again under load, and measures how soon another answers
     #[command(disable_help_flag = true)]
     Failover(Forwarded),
+    /// Sends a request that aborts its server, again and again, and sees that it takes down few servers
+    #[command(disable_help_flag = true)]
+    KeyOfDeath(Forwarded),
 }
 
 #[derive(Args)]
@@ -117,5 +120,6 @@ fn run(command: Command) -> Result<()> {
         Command::Chaos(forwarded) => lab::chaos(&workspace, "chaos", &forwarded.arguments),
         Command::Bench(forwarded) => lab::bench(&workspace, &forwarded.arguments),
         Command::Failover(forwarded) => lab::chaos(&workspace, "failover", &forwarded.arguments),
+        Command::KeyOfDeath(forwarded) => lab::chaos(&workspace, "key-of-death", &forwarded.arguments),
     }
 }

@@ -9,6 +9,7 @@ mod keys;
 mod logging;
 mod output;
 mod sources;
+mod trim;
 mod version;
 mod words;
 
@@ -18,8 +19,8 @@ use centrifuge::Managers;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    certs, completions, flease, history, leases, lookup, manager, namespace, operate, owners, status, store,
-    watch,
+    certs, completions, flease, history, leases, lookup, manager, namespace, operate, owners, quarantine,
+    status, store, watch,
 };
 use failure::Failure;
 use output::Format;
@@ -74,6 +75,9 @@ enum Command {
     Move(operate::MoveArgs),
     /// Revoke all leases of an Owner at once and lock its process out; its state is lost
     Evict(operate::OwnerArgs),
+    /// List and release ranges that are granted to nobody, because Owners that got them died
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
     /// Back up, restore and migrate the store of a Manager
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -149,6 +153,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
             Command::Unfreeze(args) => operate::unfreeze(args).await,
             Command::Move(args) => operate::move_range(args).await,
             Command::Evict(args) => operate::evict(args).await,
+            Command::Quarantine(command) => quarantine::run(command).await,
             Command::Store(command) => store::run(command).await,
             Command::Flease(command) => flease::run(command).await,
             Command::Certs(command) => certs::run(command),

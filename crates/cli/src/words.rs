@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use centrifuge::Managers;
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::read_duration;
 
@@ -44,6 +45,23 @@ pub(crate) fn show_ms(ms: u64) -> String {
         ms if ms.is_multiple_of(60_000) && ms > 60_000 => format!("{}m", ms / 60_000),
         ms if ms.is_multiple_of(1_000) => format!("{}s", ms / 1_000),
         ms => format!("{ms}ms"),
+    }
+}
+
+/// The mode that an answer is marked with; a Manager of a version that knows of no modes says none.
+pub(crate) fn mode(said: Option<i32>) -> Mode {
+    let said = said.and_then(|mode| v1::Mode::try_from(mode).ok()).and_then(|mode| Mode::try_from(mode).ok());
+    said.unwrap_or_default()
+}
+
+/// What stands above a table about a namespace in affinity mode; nothing above one about exclusive leases.
+pub(crate) fn show_mode(namespace: &str, mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => String::new(),
+        Mode::Affinity => format!(
+            "{} is in affinity mode: a key may have two owners for a short time, and lease numbers fence nothing\n",
+            crate::output::shown(namespace)
+        ),
     }
 }
 

@@ -38,8 +38,12 @@
 //! On top of these: [`LeasedMap`] keeps state by the papers' rules and moves it, [`Router`] sends a request to wherever the
 //! owner is, [`Fence`] is the receiver's side of leases, and [`TestCluster`] is all of it in one process on virtual time.
 //!
+//! Where availability matters more than that a key has one owner, an [`AffinityOwner`] and an [`AffinityLookup`] take the place of the
+//! two: see [`affinity`].
+//!
 //! Apart from these: [`flease`] gives leases on names among a few peers, with no Manager at all.
 
+pub mod affinity;
 pub mod fence;
 pub mod flease;
 pub mod hot;
@@ -53,6 +57,7 @@ mod seed;
 mod stall_detector;
 pub mod test_cluster;
 
+pub use affinity::{AffinityLookup, AffinityOwner};
 pub use centrifuge_core::id::{Generation, SessionId};
 pub use centrifuge_core::key::{Key, KeyRange};
 pub use centrifuge_net::record::RecordError;

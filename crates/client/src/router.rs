@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use centrifuge_core::id::SessionId;
+use centrifuge_core::key::KeyRange;
 use centrifuge_core::message::Position;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
@@ -133,6 +134,21 @@ pub enum RouterError<E> {
         /// How often it was tried.
         attempts: u32,
     },
+    /// Nobody was the preferred owner of the key for as long as there was patience (affinity mode).
+    #[error("the key has no owner after {attempts} attempts: wait and try again, or ask any server")]
+    NoPreferredOwner {
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// Nobody owns the key, and nobody will soon: servers that got it died, one after the other. Not tried until patience ends.
+    #[error(
+        "the key is in quarantine with {range}, because servers that got it died one after the other: `centrifuge quarantine list` \
+         shows which and until when, `centrifuge quarantine release` ends it"
+    )]
+    Quarantined {
+        /// The keys around it of which the same is true.
+        range: KeyRange,
+    },
     /// Every server asked said that it is not the owner.
     #[error(
         "after {attempts} attempts no server took the key for its own: check that callers and servers use the same Managers and namespace"
@@ -186,6 +202,8 @@ impl<K: KeyOrder> Router<K> {
             attempts = attempts.saturating_add(1);
             let seen = self.lookup.as_ref().and_then(Lookup::position);
             let error = match K::route(&self.routes, key) {
+                // Waiting would not help: it takes an operator, or longer than anybody is patient.
+                Err(NoOwner::Quarantined { range, .. }) => return Err(RouterError::Quarantined { range }),
                 Err(NoOwner::Replaced) => {
                     return Err(RouterError::NoOwner { why: NoOwner::Replaced, attempts });
                 }
@@ -307,7 +325,7 @@ mod tests {
     use std::cell::Cell;
 
     use centrifuge_core::id::{Generation, Nonce};
-    use centrifuge_core::key::{Key, KeyRange};
+    use centrifuge_core::key::Key;
     use centrifuge_core::lookup::Row;
     use centrifuge_core::table::PublishedOwner;
 
@@ -316,7 +334,8 @@ mod tests {
     /// Gives every key to one owner.
     fn give(routes: &HotRoutes, url: &str, session: u128) {
         let owner = Some(PublishedOwner { session: SessionId(Nonce(session)), url: url.into() });
-        let row = Row { owner, generation: Generation(1), state_since: Generation(1) };
+        let (generation, state_since) = (Generation(1), Generation(1));
+        let row = Row { owner, generation, state_since, quarantined: false };
         routes.publish([(KeyRange::ALL, &row)]);
     }
 
@@ -387,6 +406,21 @@ mod tests {
         assert_eq!(answer, Ok(3));
         let failed = router.send(Key(1), |_| async { Err::<(), _>(Refusal::Failed("bad request")) }).await;
         assert_eq!(failed, Err(RouterError::Failed("bad request")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_in_quarantine_is_told_at_once_and_sent_again_when_that_ends() {
+        let (began, routes) = (Instant::now(), HotRoutes::new());
+        let (generation, state_since) = (Generation(4), Generation(4));
+        let row = Row { owner: None, generation, state_since, quarantined: true };
+        routes.publish([(KeyRange::ALL, &row)]);
+        assert_eq!(routes.lookup(Key(1)), Err(NoOwner::Quarantined { range: KeyRange::ALL, generation }));
+        let router = Router::over(routes.clone());
+        let refused = router.send(Key(1), |_| async { Ok::<(), Refusal<&str>>(()) }).await;
+        assert_eq!(refused, Err(RouterError::Quarantined { range: KeyRange::ALL }));
+        assert_eq!(began.elapsed(), Duration::ZERO, "patience would not help");
+        give(&routes, "http://next", 2);
+        assert_eq!(router.send(Key(1), |_| async { Ok::<_, Refusal<&str>>(()) }).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -286,6 +286,36 @@ bugs! {
     CopyTakenForMove = "copy-taken-for-move" breaks "S4",
     /// Without a store: keys are granted while their source would tell the next leader that it moved them elsewhere.
     GrantedBeforeTakenBack = "granted-before-taken-back" breaks "S1",
+    /// Two leases that become one: their state counts as begun anew with the new number.
+    MergeRaisesLoss = "merge-raises-loss" breaks "S4",
+    /// A part of a range is recalled, and what its holder keeps gets a new number, as if it began anew.
+    SplitRenumbers = "split-renumbers" breaks "S4",
+    /// Trim: what a decision spends is not taken from its budget.
+    BudgetNotCharged = "budget-not-charged" breaks "B1",
+    /// Trim: load moves keys that an operator wants elsewhere.
+    TrimIgnoresPins = "trim-ignores-pins" breaks "B1",
+    /// Trim: load moves keys of a namespace that an operator froze.
+    TrimIgnoresFreeze = "trim-ignores-freeze" breaks "B1",
+    /// Trim: an Owner that gives everything away gets what others have too much.
+    TrimIgnoresDrain = "trim-ignores-drain" breaks "B1",
+    /// Trim: an Owner that has nothing gets nothing of what others have.
+    NewcomerNeverFed = "newcomer-never-fed" breaks "L4",
+    /// Trim: an Owner gives what it has too much also to those who have no room, and gets it back.
+    RoomNotChecked = "room-not-checked" breaks "L4",
+    /// An Owner takes part in a namespace of the other mode: it is not refused, and does not notice.
+    AcceptsOtherMode = "accepts-other-mode" breaks "S1",
+    /// A leader hands the ranges of a silent Owner over at once in a namespace whose leases are exclusive.
+    ExclusiveWithoutHold = "exclusive-without-hold" breaks "S1",
+    /// An Owner in affinity mode has numbers for its leases that a receiver takes for fencing tokens.
+    AffinityPassesFence = "affinity-passes-fence" breaks "S1",
+    /// A range is put into quarantine while Owners die that never had it.
+    QuarantinesInMassDeath = "quarantines-in-mass-death" breaks "L5",
+    /// A suspected range is put into quarantine however many keys it has.
+    QuarantinesTooMuch = "quarantines-too-much" breaks "L5",
+    /// A range that is in quarantine is granted as any other that nobody has.
+    QuarantinedGranted = "quarantined-granted" breaks "L5",
+    /// Lookups are told that nobody owns a range, and not that it is in quarantine.
+    QuarantineUntold = "quarantine-untold" breaks "S6",
     /// Flease: ballots whose times are within a second are taken for equal, and the peer's number decides.
     FleaseBallotRanges = "flease-ballot-ranges" breaks "F1",
     /// Flease: a lease counts from its write, not from the start of its round, and rounds may take for ever.

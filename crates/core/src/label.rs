@@ -145,6 +145,8 @@ labels!(Record {
     Record::Namespace { change: Change::Unfrozen, .. } => "unfrozen",
     Record::Namespace { change: Change::Pinned { to: Some(_), .. }, .. } => "pinned",
     Record::Namespace { change: Change::Pinned { to: None, .. }, .. } => "unpinned",
+    Record::Namespace { change: Change::Quarantined { .. }, .. } => "quarantined",
+    Record::Namespace { change: Change::Unquarantined { .. }, .. } => "unquarantined",
 });
 
 labels!(Reason {
@@ -169,6 +171,8 @@ labels!(Reason {
     Reason::TimePassed => "time-passed",
     Reason::Claimed => "claimed",
     Reason::Neighbours => "neighbours",
+    Reason::KilledOwners => "killed-owners",
+    Reason::Suspected => "suspected",
 });
 
 labels!(MessageSkip {
@@ -208,6 +212,7 @@ labels!(AdminCommand {
     AdminCommand::Drain { .. } => "drain",
     AdminCommand::Undrain { .. } => "undrain",
     AdminCommand::Evict { .. } => "evict",
+    AdminCommand::Unquarantine { .. } => "unquarantine",
 });
 
 impl AdminError {
@@ -224,17 +229,18 @@ impl AdminError {
 }
 
 impl Skip {
-    /// Where and why a decision was put off; `None` for a message or a claim, which are counted elsewhere.
+    /// Where and why a decision was put off; `None` for a message, a claim or Trim, which are counted elsewhere.
     #[must_use]
     pub fn put_off(&self) -> Option<(&str, &'static str)> {
         Some(match self {
-            Skip::Message { .. } | Skip::Claim { .. } => return None,
+            Skip::Message { .. } | Skip::Claim { .. } | Skip::Trim { .. } => return None,
             Skip::Settling { namespace } => (namespace.as_str(), "settling"),
             Skip::DrainWaits { namespace, .. } => (namespace.as_str(), "drain-waits"),
             Skip::Frozen { namespace } => (namespace.as_str(), "frozen"),
             Skip::MovesFull { namespace } => (namespace.as_str(), "moves-full"),
             Skip::Load { namespace, .. } => (namespace.as_str(), "load"),
-            Skip::Trim { namespace, why } => (namespace.as_str(), why.as_str()),
+            Skip::ManyDeaths { namespace } => (namespace.as_str(), "many-deaths"),
+            Skip::QuarantineFull { namespace } => (namespace.as_str(), "quarantine-full"),
             Skip::GenerationsUsedUp { namespace } => (namespace.as_str(), "generations-used-up"),
         })
     }

@@ -4,6 +4,7 @@
 //! into ranges (Centrifuge §2.1.2, PRS §4.5).
 
 mod dimension;
+mod measurement;
 mod memory;
 mod prediction;
 mod report;
@@ -14,6 +15,7 @@ use crate::key::{Key, KeyRange};
 use crate::partition::Partitioner;
 
 pub use dimension::common_dimension;
+pub use measurement::{LoadMeasurement, glance_interval};
 pub use memory::LoadMemory;
 pub use report::{
     HEAVY_PER_MILLE, MAX_HEAVY_KEYS, MAX_QUANTILES, MAX_QUANTILES_IN_ALL, bound_loads, quantiles,

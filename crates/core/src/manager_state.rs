@@ -9,7 +9,8 @@ use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::namespace_kind::NamespaceKind;
 use crate::range_map::RangeMap;
-use crate::record::{Batch, Change, Record, SessionInfo};
+use crate::range_set::RangeSet;
+use crate::record::{Batch, Change, DeathEvidence, Record, SessionInfo};
 use crate::settings::Settings;
 use crate::table::{Entry, PublishedEntry, PublishedOwner, Recall, Table};
 
@@ -57,7 +58,23 @@ pub struct NamespaceState {
     pub pins: RangeMap<OwnerName>,
     /// The processes that operators evicted and that are gone, the latest last: none of them may come back.
     pub evicted: Vec<SessionId>,
+    /// The ranges that are granted to nobody, in key order. The table marks the same keys.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quarantines: Vec<Quarantine>,
 }
+
+/// A range that is granted to nobody, because Owners that got it died.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Quarantine {
+    /// The keys.
+    pub range: KeyRange,
+    /// Who died.
+    pub evidence: Arc<[DeathEvidence]>,
+}
+
+/// How many keys of a namespace may be in quarantine: one in a hundred.
+pub const MAX_QUARANTINED_KEYS: u128 = (1 << 64) / 100;
 
 /// How many evicted processes a namespace remembers. Each is told when it asks again, and then stops.
 const MAX_EVICTED: usize = 1024;
@@ -132,10 +149,10 @@ impl NamespaceState {
         floor: Generation,
     ) -> NamespaceState {
         NamespaceState {
-            kind,
             log,
             lsn: Lsn::ZERO,
-            longest_hold: settings.hold,
+            longest_hold: kind.hold(&settings),
+            kind,
             settings,
             last_generation: floor,
             sessions: BTreeMap::new(),
@@ -143,7 +160,20 @@ impl NamespaceState {
             frozen: false,
             pins: RangeMap::new(),
             evicted: Vec::new(),
+            quarantines: Vec::new(),
         }
+    }
+
+    /// How long the settings in force keep a silent session's leases from others.
+    #[must_use]
+    pub fn hold(&self) -> Duration {
+        self.kind.hold(&self.settings)
+    }
+
+    /// How many keys are in quarantine.
+    #[must_use]
+    pub fn quarantined_keys(&self) -> u128 {
+        self.quarantines.iter().map(|quarantine| quarantine.range.key_count()).sum()
     }
 
     /// The session of an Owner's name, if it has one.
@@ -170,10 +200,10 @@ impl NamespaceState {
         match change {
             Change::Created { .. } | Change::Removed => {}
             Change::Configured { settings } => {
-                self.longest_hold = self.longest_hold.max(settings.hold);
+                self.longest_hold = self.longest_hold.max(self.kind.hold(settings));
                 self.settings = settings.clone();
             }
-            Change::HoldSettled => self.longest_hold = self.settings.hold,
+            Change::HoldSettled => self.longest_hold = self.hold(),
             Change::SessionStarted { session, info } | Change::SessionChanged { session, info } => {
                 self.sessions.insert(*session, info.clone());
             }
@@ -195,6 +225,8 @@ impl NamespaceState {
             Change::Unfrozen => self.frozen = false,
             Change::Pinned { range, to: Some(name) } => self.pins.insert(*range, name.clone()),
             Change::Pinned { range, to: None } => self.pins.remove(*range),
+            Change::Quarantined { range, evidence } => return self.quarantine(*range, evidence),
+            Change::Unquarantined { range } => return self.end_quarantines(*range),
         }
         Vec::new()
     }
@@ -244,6 +276,9 @@ impl NamespaceState {
         for (part, old) in &parts {
             let Entry { generation, state_since, .. } = *old;
             self.table.set(*part, Entry { generation, state_since, ..Entry::default() });
+            if !self.quarantines.is_empty() {
+                self.mark_quarantined(*part);
+            }
         }
         parts.into_iter().flat_map(|(part, _)| self.publish(part)).collect()
     }
@@ -269,10 +304,41 @@ impl NamespaceState {
         let one_age =
             parts.first().filter(|_| injected(Bug::MergesUnequalAges)).map(|(_, old)| old.state_since);
         for (part, old) in parts {
-            let state_since = one_age.unwrap_or(old.state_since);
+            let begun_anew = injected(Bug::MergeRaisesLoss).then_some(generation);
+            let state_since = begun_anew.or(one_age).unwrap_or(old.state_since);
             self.table.set(part, Entry { generation, state_since, merge: None, source: None, ..old });
         }
         self.publish(range)
+    }
+
+    fn quarantine(&mut self, range: KeyRange, evidence: &Arc<[DeathEvidence]>) -> Vec<PublishedEntry> {
+        let place = self.quarantines.partition_point(|known| known.range < range);
+        self.quarantines.insert(place, Quarantine { range, evidence: Arc::clone(evidence) });
+        self.mark_quarantined(range);
+        self.publish(range)
+    }
+
+    fn end_quarantines(&mut self, range: KeyRange) -> Vec<PublishedEntry> {
+        let ended: Vec<_> = self.quarantines.extract_if(.., |known| known.range.overlaps(range)).collect();
+        let mut published = Vec::new();
+        for Quarantine { range, .. } in ended {
+            self.mark_quarantined(range);
+            published.extend(self.publish(range));
+        }
+        published
+    }
+
+    /// Marks those of some keys that are in quarantine and that nobody has, and no others.
+    fn mark_quarantined(&mut self, range: KeyRange) {
+        let quarantined: RangeSet = self.quarantines.iter().map(|known| known.range).collect();
+        let parts = self.table.overlapping(range).filter(|(_, entry)| entry.owner.is_none());
+        let parts: Vec<_> = parts.map(|(part, entry)| (part, *entry)).collect();
+        for (part, entry) in parts {
+            self.table.set(part, Entry { quarantined: false, ..entry });
+            for inside in quarantined.intersect_range(part).iter() {
+                self.table.set(inside, Entry { quarantined: true, ..entry });
+            }
+        }
     }
 
     fn parts_under(&self, range: KeyRange, generation: Generation) -> Vec<(KeyRange, Entry)> {
@@ -288,6 +354,7 @@ impl NamespaceState {
                 owner: entry.owner.map(|session| self.published_owner(session)),
                 generation: entry.generation,
                 state_since: entry.state_since,
+                quarantined: entry.quarantined && !injected(Bug::QuarantineUntold),
             })
             .collect()
     }

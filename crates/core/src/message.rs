@@ -84,6 +84,9 @@ pub struct Report {
     /// What the loads are counted in.
     #[cfg_attr(feature = "serde", serde(default))]
     pub load_dimension: LoadDimension,
+    /// Over how long they were counted; zero: about a renewal.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub load_span: Duration,
     /// The Owner's capacity, in percent of the usual.
     pub weight: u32,
     /// The Owner wants to be emptied.

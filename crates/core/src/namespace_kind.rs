@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::injected_bug::{Bug, injected};
 use crate::key::Key;
 use crate::partition::PartitionerKind;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{Drift, Settings, SettingsError};
 
 /// What a namespace is. Chosen when it is created, and never changed: under another kind one application key would have two owners, the
 /// one by the old kind and the one by the new. It is therefore no setting, and no record but the creation has it.
@@ -81,7 +82,8 @@ impl NamespaceKind {
         if self.keys.kind() != expected.keys && !injected(Bug::AcceptsOtherKeys) {
             return Some(KindMismatch::Keys);
         }
-        (self.mode != expected.mode).then_some(KindMismatch::Mode)
+        let differs = self.mode != expected.mode && !injected(Bug::AcceptsOtherMode);
+        differs.then_some(KindMismatch::Mode)
     }
 
     /// What its clients are built for.
@@ -100,8 +102,25 @@ impl NamespaceKind {
         }
     }
 
-    /// Refuses settings under which a namespace of this kind could not work.
-    pub fn check(&self, settings: &Settings) -> Result<(), SettingsError> {
+    /// How long a silent session's leases are kept from others. All that the Manager does differently by mode follows from this:
+    /// there is no other way in which an exclusive namespace could behave like one in affinity mode.
+    #[must_use]
+    pub fn hold(&self, settings: &Settings) -> Duration {
+        match self.mode {
+            Mode::Exclusive => settings.hold,
+            Mode::Affinity => settings.silence(),
+        }
+    }
+
+    /// Refuses settings under which a namespace of this kind could not work, or not keep what its leases promise.
+    pub fn check(&self, settings: &Settings, drift: Drift) -> Result<(), SettingsError> {
+        match self.mode {
+            Mode::Exclusive => settings.check(drift)?,
+            Mode::Affinity if settings.hold != Settings::default().hold => {
+                return Err(SettingsError::HoldInAffinity);
+            }
+            Mode::Affinity => settings.check_but_for_hold()?,
+        }
         match (&self.keys, settings.partitioner) {
             (Keys::Ordered(_), PartitionerKind::ConsistentHash) => Err(SettingsError::OrderedByHash),
             _ => Ok(()),
@@ -370,10 +389,32 @@ mod tests {
     }
 
     #[test]
+    fn affinity_waits_for_silence_and_takes_no_hold() {
+        let affinity = NamespaceKind { mode: Mode::Affinity, ..NamespaceKind::default() };
+        let usual = Settings::default();
+        assert_eq!(affinity.hold(&usual), Duration::from_secs(40));
+        assert_eq!(NamespaceKind::default().hold(&usual), Duration::from_secs(65));
+        // No setting but `hold` is longer than a lease: whatever passes the checks, a silent Owner is replaced before its lease ends.
+        for renewal in 1..20 {
+            let settings = Settings { renewal: Duration::from_secs(renewal), ..usual.clone() };
+            if affinity.check(&settings, Drift::default()).is_ok() {
+                assert!(affinity.hold(&settings) < settings.lease, "{renewal}");
+            }
+        }
+        let long = Settings { lease: Duration::from_secs(120), ..usual.clone() };
+        assert_eq!(affinity.check(&long, Drift::default()), Ok(()));
+        assert_eq!(NamespaceKind::default().check(&long, Drift::default()), Err(SettingsError::HoldTooShort));
+        let held = Settings { hold: Duration::from_secs(70), ..usual.clone() };
+        assert_eq!(affinity.check(&held, Drift::default()), Err(SettingsError::HoldInAffinity));
+        let rare = Settings { renewal: Duration::from_secs(20), ..usual };
+        assert_eq!(affinity.check(&rare, Drift::default()), Err(SettingsError::RenewalTooRare));
+    }
+
+    #[test]
     fn ordered_keys_are_not_divided_by_a_hash() {
         let kind = NamespaceKind { keys: ordered(b""), mode: Mode::Exclusive };
-        assert_eq!(kind.check(&Settings::default()), Err(SettingsError::OrderedByHash));
-        assert_eq!(kind.check(&kind.usual_settings()), Ok(()));
+        assert_eq!(kind.check(&Settings::default(), Drift::default()), Err(SettingsError::OrderedByHash));
+        assert_eq!(kind.check(&kind.usual_settings(), Drift::default()), Ok(()));
         assert_eq!(NamespaceKind::default().usual_settings(), Settings::default());
     }
 }

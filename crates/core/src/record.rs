@@ -154,6 +154,34 @@ pub enum Change {
         /// The Owner; `None` takes the wish back.
         to: Option<OwnerName>,
     },
+    /// A range that nobody owns is granted to nobody any more: Owners that got it died, one after the other.
+    Quarantined {
+        /// The keys.
+        range: KeyRange,
+        /// Who died.
+        evidence: Arc<[DeathEvidence]>,
+    },
+    /// Every quarantine that has one of these keys is over: its keys may have an owner again.
+    Unquarantined {
+        /// The keys.
+        range: KeyRange,
+    },
+}
+
+/// A death that speaks against a range: an Owner died soon after it got it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DeathEvidence {
+    /// The Owner's name.
+    pub name: OwnerName,
+    /// The process that died.
+    pub session: SessionId,
+    /// The lease under which it had the range.
+    pub generation: Generation,
+    /// How long it had it, from the grant to its last word.
+    pub held: Duration,
+    /// How long before the quarantine its last word was.
+    pub ago: Duration,
 }
 
 /// What is stored of a session.
@@ -227,6 +255,10 @@ pub enum Reason {
     Balanced(Arc<str>),
     /// Neighbours with one owner and state of one age need but one lease.
     Neighbours,
-    /// The time it takes for old leases to run out has passed.
+    /// The time it takes for old leases to run out, or that a quarantine lasts, has passed.
     TimePassed,
+    /// Owners that got it died soon after, one after the other.
+    KilledOwners,
+    /// It had no owner, and an Owner that got it died soon after: it goes to another, or in parts to several.
+    Suspected,
 }

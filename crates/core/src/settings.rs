@@ -52,6 +52,17 @@ pub struct Settings {
     /// How often subscribed Lookups hear from the Manager when nothing changes and they have not asked. As often as they ask by themselves:
     /// more often would only tell them sooner that a push was lost, which a stream does not do in silence.
     pub heartbeat: Duration,
+    /// An Owner that dies within this time of getting a range counts against the range. Zero counts nothing.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub death_window: Duration,
+    /// How long a range is granted to nobody after Owners that got it died, one after the other.
+    #[cfg_attr(feature = "serde", serde(default = "usual_quarantine"))]
+    pub quarantine: Duration,
+}
+
+#[cfg(feature = "serde")]
+fn usual_quarantine() -> Duration {
+    Settings::default().quarantine
 }
 
 impl Default for Settings {
@@ -74,9 +85,11 @@ impl Default for Settings {
             max_load_changes: 4,
             churn_budget: 100,
             max_ranges_per_owner: 64,
-            imbalance: 1_080,
+            imbalance: 1_050,
             log_span: Duration::from_secs(300),
             heartbeat: Duration::from_secs(30),
+            death_window: Duration::from_secs(30),
+            quarantine: Duration::from_secs(3_600),
         }
     }
 }
@@ -97,13 +110,27 @@ impl Settings {
     /// The most virtual nodes of all Owners: each is an entry of the table, which every Manager and every Lookup keeps.
     pub const MOST_NODES: u64 = 1 << 20;
 
+    /// How long an Owner may say nothing before it counts as silent, where nobody waits for its leases to end: two reports and the
+    /// answer to the second are missing. Shorter than a lease, by the check of `renewal`.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        // What is stored was checked once, and is read whatever it says.
+        self.renewal.saturating_mul(2).saturating_add(self.answer_allowance)
+    }
+
     /// Refuses settings that would lose leases through a few lost messages, or let them overlap.
     pub fn check(&self, drift: Drift) -> Result<(), SettingsError> {
-        if self.renewal * 3 + self.answer_allowance >= self.lease {
-            return Err(SettingsError::RenewalTooRare);
-        }
+        self.check_but_for_hold()?;
         if !drift.covers(self.lease, self.hold) {
             return Err(SettingsError::HoldTooShort);
+        }
+        Ok(())
+    }
+
+    /// Refuses settings that would lose leases through a few lost messages, whether leases may overlap or not.
+    pub(crate) fn check_but_for_hold(&self) -> Result<(), SettingsError> {
+        if self.renewal * 3 + self.answer_allowance >= self.lease {
+            return Err(SettingsError::RenewalTooRare);
         }
         if let Some(setting) = self.zero() {
             return Err(SettingsError::Zero(setting));
@@ -141,6 +168,7 @@ impl Settings {
         let zeros = [
             ("renewal", self.renewal.is_zero()),
             ("heartbeat", self.heartbeat.is_zero()),
+            ("quarantine", self.quarantine.is_zero()),
             ("load_interval", self.load_interval.is_zero()),
             ("max_moves", self.max_moves == 0),
             ("max_owners", self.max_owners == 0),
@@ -222,6 +250,8 @@ pub enum SettingsError {
     TableTooLarge,
     /// Ordered keys would be divided by a hash.
     OrderedByHash,
+    /// A hold is set where nobody waits for one.
+    HoldInAffinity,
     /// A Lookup's interval is zero.
     ZeroInterval,
     /// The contact timeout is not above leader lease, election and two polls.
@@ -251,6 +281,9 @@ impl fmt::Display for SettingsError {
             SettingsError::OrderedByHash => {
                 "partitioner must not be consistent-hash with ordered keys: it gives each Owner a share of all numbers of 64 bits, and the \
                  keys of an application lie close together among them; use trim, which divides by load"
+            }
+            SettingsError::HoldInAffinity => {
+                "hold must not be set in affinity mode, which has none: an Owner is silent after 2 x renewal + answer_allowance"
             }
             SettingsError::ZeroInterval => "poll and silence must not be zero",
             SettingsError::ContactTooShort => {

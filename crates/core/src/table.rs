@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::{Generation, SessionId, Url};
+use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
@@ -23,6 +24,9 @@ pub struct Entry {
     pub recall: Option<Recall>,
     /// The number under which it and its neighbours are to be one lease. Its holder may have taken that number or not.
     pub merge: Option<Generation>,
+    /// It has killed Owners, and is granted to nobody.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quarantined: bool,
 }
 
 impl Entry {
@@ -30,6 +34,12 @@ impl Entry {
     #[must_use]
     pub fn is_under(&self, generation: Generation) -> bool {
         self.numbers().have(generation)
+    }
+
+    /// Whether it can be granted: nobody has it, and it is not kept from everybody.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.owner.is_none() && (!self.quarantined || injected(Bug::QuarantinedGranted))
     }
 
     /// The numbers under which its holder may hold it.
@@ -65,7 +75,7 @@ pub struct Recall {
 }
 
 /// Every key's entry. Covers the key space with no hole and no overlap, always: there is no operation that could
-/// make one. Knows each session's keys without a scan, and so those that nobody has and those that are wanted back.
+/// make one. Knows each session's keys without a scan, and so those that can be granted and those that are wanted back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     entries: RangeMap<Entry>,
@@ -129,7 +139,7 @@ impl Table {
         self.entries_of.contains_key(&session)
     }
 
-    /// The entries that nobody has, in key order.
+    /// The entries that nobody has and that can be granted, in key order: those in quarantine are not among them.
     pub fn unowned(&self) -> impl Iterator<Item = (KeyRange, &Entry)> {
         self.unowned.iter().flat_map(|range| self.entries.overlapping(range))
     }
@@ -157,7 +167,13 @@ impl Table {
         let has_same_owner = previous.iter().all(|(_, old)| old.owner == entry.owner);
         let has_recall = previous.iter().any(|(_, old)| old.recall.is_some());
         if !has_same_owner {
-            self.change_owner(range, &previous, entry.owner);
+            self.change_owner(&previous, entry.owner);
+        }
+        if previous.iter().any(|(_, old)| old.is_free() != entry.is_free()) {
+            match entry.is_free() {
+                true => self.unowned.insert(range),
+                false => self.unowned.remove(range),
+            }
         }
         if let Some(owner) = entry.owner {
             self.entries_of.entry(owner).or_default().insert(range, entry);
@@ -170,15 +186,11 @@ impl Table {
         self.entries.insert(range, entry);
     }
 
-    fn change_owner(&mut self, range: KeyRange, previous: &[(KeyRange, Entry)], owner: Option<SessionId>) {
+    fn change_owner(&mut self, previous: &[(KeyRange, Entry)], owner: Option<SessionId>) {
         for (part, old) in previous {
             if let Some(old) = old.owner.filter(|old| owner != Some(*old)) {
                 self.forget(old, *part);
             }
-        }
-        match owner {
-            Some(_) => self.unowned.remove(range),
-            None => self.unowned.insert(range),
         }
     }
 
@@ -204,6 +216,9 @@ pub struct PublishedEntry {
     pub generation: Generation,
     /// The lease at which its state last began empty.
     pub state_since: Generation,
+    /// Nobody owns it, and nobody will before an operator or time ends that: Owners that got it died.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quarantined: bool,
 }
 
 impl PublishedEntry {
@@ -212,6 +227,7 @@ impl PublishedEntry {
         self.generation == other.generation
             && self.state_since == other.state_since
             && self.owner == other.owner
+            && self.quarantined == other.quarantined
     }
 }
 

@@ -21,6 +21,7 @@ mod run;
 mod shape;
 mod shed;
 mod tidy;
+mod words;
 
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Default for TrimSettings {
         TrimSettings {
             churn_percent: 100,
             max_ranges_per_owner: 64,
-            imbalance_permille: 1_080,
+            imbalance_permille: 1_050,
             max_moves: 256,
             renewal: Duration::from_secs(15),
         }
@@ -86,6 +87,8 @@ pub struct TrimReport<'a> {
     pub at: Instant,
     /// The load of the ranges that it holds, in requests per 1,000 s. What others hold is ignored.
     pub loads: &'a [RangeLoad],
+    /// Over how long it was counted; zero: about a renewal. The shorter, the less it says about load that has not changed.
+    pub span: Duration,
 }
 
 /// One range of the table.
@@ -240,6 +243,27 @@ pub struct TrimSummary {
     pub ranges: usize,
     /// How many Owners may have keys.
     pub owners: usize,
+    /// Whether enough Owners report load; ratios are of key space if not.
+    pub loads_known: bool,
+    /// The highest ratio of load to an even share by weight before the decision, in permille.
+    pub peak_of_share: u32,
+    /// The lowest that this ratio can be: above 1,000 if one key is larger than a share.
+    pub floor_of_share: u32,
+    /// How many ranges the Owner with the most has once all moves have ended.
+    pub most_ranges: usize,
+}
+
+/// A key that is larger than a share. No move makes its Owner's load even: read replicas would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TrimHotKey {
+    /// The key.
+    pub key: Key,
+    /// Who has it, or is about to.
+    pub session: SessionId,
+    /// Its load, in requests per 1,000 s.
+    pub load: u64,
+    /// Its load as a part of an even share of its Owner's weight, in permille.
+    pub share: u32,
 }
 
 /// What is to be done.
@@ -253,6 +277,8 @@ pub struct TrimDecision {
     pub skipped: Vec<TrimSkip>,
     /// The keys that are larger than a share, and who has them: read replicas would help.
     pub replica_candidates: Vec<(Key, SessionId)>,
+    /// The same with their loads, the largest first.
+    pub hot_keys: Vec<TrimHotKey>,
     /// The state that results.
     pub summary: TrimSummary,
 }

@@ -22,7 +22,8 @@ fn at(secs: u64) -> Instant {
 /// An entry that tells the changes apart.
 fn entry(number: u64) -> PublishedEntry {
     let range = KeyRange::one(Key(number));
-    PublishedEntry { range, owner: None, generation: Generation(number), state_since: Generation(number) }
+    let number = Generation(number);
+    PublishedEntry { range, owner: None, generation: number, state_since: number, quarantined: false }
 }
 
 fn entries(numbers: impl IntoIterator<Item = u64>) -> Arc<[PublishedEntry]> {

@@ -23,7 +23,7 @@ fn load(cluster: &mut Cluster, owner: Node, load: u64) {
     let range = cluster.keys_of(owner).iter().next().expect("a range");
     cluster.tell(
         owner,
-        OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }]),
+        OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }].into()),
     );
 }
 
@@ -93,7 +93,7 @@ fn loads_saturate() {
             heavy: vec![(Key::MIN, u64::MAX); 3],
             quantiles: Vec::new(),
         };
-        cluster.tell(owner, OwnerEvent::Load(ranges.into_iter().map(most).collect()));
+        cluster.tell(owner, OwnerEvent::Load(ranges.into_iter().map(most).collect::<Vec<_>>().into()));
     }
     cluster.run_for(secs(200));
     assert_eq!(overview(&mut cluster).load(), u64::MAX);
@@ -108,7 +108,7 @@ fn a_range_that_is_named_many_times_counts_once() {
     let range = cluster.keys_of(a).iter().next().expect("a range");
     let heavy = (0..2 * MAX_HEAVY_KEYS as u64).map(|number| (Key(range.first().0 + number), 1)).collect();
     let load = RangeLoad { range, load: 500, heavy, quantiles: Vec::new() };
-    cluster.tell(a, OwnerEvent::Load(vec![load; 1_000]));
+    cluster.tell(a, OwnerEvent::Load(vec![load; 1_000].into()));
     cluster.run_for(secs(20));
     assert_eq!(overview(&mut cluster).load(), 500);
 }

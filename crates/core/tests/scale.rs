@@ -373,6 +373,7 @@ impl Leading {
             imports: Vec::new(),
             loads: Vec::new(),
             load_dimension: Default::default(),
+            load_span: Duration::ZERO,
             weight: 100,
             draining: false,
             leaving: false,

@@ -15,6 +15,7 @@ mod news;
 mod owner;
 mod settings;
 mod status;
+mod trim;
 
 pub use admin::{
     HistoryQuery, LeaseQuery, admin_status, configure_command, leader_named, named, not_leader_status,
@@ -25,4 +26,6 @@ pub(crate) use flease::read_peer;
 pub use kind::read_namespace_kind;
 pub use news::{NewsEncoder, WatchFrame};
 pub use settings::read_settings;
-pub use status::{write_decisions, write_lease, write_namespace_status, write_owner_status};
+pub use status::{
+    write_decisions, write_lease, write_namespace_status, write_owner_status, write_quarantine,
+};

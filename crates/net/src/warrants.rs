@@ -165,6 +165,7 @@ mod tests {
             imports: Vec::new(),
             loads: Vec::new(),
             load_dimension: Default::default(),
+            load_span: Default::default(),
             weight: 100,
             draining: false,
             leaving: false,

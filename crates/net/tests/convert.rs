@@ -499,6 +499,7 @@ fn a_range_of_a_large_snapshot_takes_at_most_32_bytes() {
             owner: Some(owners[place as usize % owners.len()].clone()),
             generation: centrifuge_core::id::Generation(1_000_000 + place),
             state_since: centrifuge_core::id::Generation(900_000 + place),
+            quarantined: false,
         }
     };
     let entries: Arc<[_]> = (0..12_800).map(entry).collect();

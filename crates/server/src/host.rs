@@ -21,6 +21,7 @@ use crate::journal::{self, Names};
 use crate::peers::Sent;
 use crate::shared::Shared;
 use crate::store::StoreHandle;
+use crate::trim_log::TrimLog;
 use crate::view::{Overview, RoleView};
 
 /// How old what readers see of sessions and Lookups may become while something happens.
@@ -41,6 +42,7 @@ pub(crate) struct ManagerHost {
     shown: RoleView,
     resigned: bool,
     overview_at: Option<Instant>,
+    trim_log: TrimLog,
 }
 
 impl ManagerHost {
@@ -59,6 +61,7 @@ impl ManagerHost {
             skipped: BTreeMap::new(),
             resigned: false,
             overview_at: None,
+            trim_log: TrimLog::default(),
         }
     }
 
@@ -213,6 +216,10 @@ impl Host<ManagerMachine> for ManagerHost {
                     warn!(%namespace, %session, %range, generation = generation.0, why, suppressed, "a claim was refused");
                 }
             }
+            ManagerAction::Skip(Skip::Trim { namespace, why }) => {
+                self.shared.metrics.trim_skips.with([namespace.as_str(), why.as_str()]).inc();
+            }
+            ManagerAction::Trimmed(news) => self.trim_log.note(&news, &self.shared.metrics),
             ManagerAction::Skip(skip) => {
                 if let Some(by) = skip.put_off() {
                     self.shared.metrics.decisions_waiting.with(by.into()).inc();

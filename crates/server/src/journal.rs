@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
-use tracing::{debug, info};
+use centrifuge_core::namespace_kind::Mode;
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
+use tracing::{debug, info, warn};
 
 use crate::metrics::Metrics;
 
@@ -88,6 +89,9 @@ fn count(namespace: &Namespace, change: &Change, reason: &Reason, metrics: &Metr
         Change::Recalled { .. } => {
             metrics.recalls.with(by).inc();
         }
+        Change::Quarantined { .. } => {
+            metrics.quarantines.with([namespace.as_str()]).inc();
+        }
         _ => {}
     }
 }
@@ -113,7 +117,13 @@ fn log_one(namespace: &Namespace, change: &Change, reason: &Reason, names: &Name
             let owner = names.get(session).map(tracing::field::display);
             info!(%namespace, owner, %session, why, "an Owner is gone");
         }
-        Change::Created { .. } => info!(%namespace, "namespace created"),
+        Change::Created { kind, .. } if kind.mode == Mode::Affinity => {
+            warn!(%namespace, mode = kind.mode.as_str(), %kind,
+                "namespace created in affinity mode: keys may have two owners for a short time, and lease numbers fence nothing");
+        }
+        Change::Created { kind, .. } => {
+            info!(%namespace, mode = kind.mode.as_str(), %kind, "namespace created");
+        }
         Change::Removed => info!(%namespace, "namespace removed"),
         Change::Configured { .. } => info!(%namespace, "namespace configured"),
         Change::Frozen => info!(%namespace, operator, "namespace frozen: no range moves"),
@@ -122,8 +132,22 @@ fn log_one(namespace: &Namespace, change: &Change, reason: &Reason, names: &Name
             let owner = to.as_ref().map(tracing::field::display);
             info!(%namespace, %range, owner, operator, "range pinned");
         }
+        Change::Quarantined { range, evidence } => {
+            let died: Vec<String> = evidence.iter().map(describe_death).collect();
+            warn!(%namespace, %range, died = died.join(", "),
+                "a range is quarantined: Owners that got it died, one after the other");
+        }
+        Change::Unquarantined { range } => {
+            info!(%namespace, %range, why, operator, "a quarantine is over");
+        }
         other => debug!(%namespace, change = ?other, why, "committed"),
     }
+}
+
+/// Who died, and how soon after the grant.
+fn describe_death(death: &DeathEvidence) -> String {
+    let DeathEvidence { name, session, generation, held, .. } = death;
+    format!("{name} ({session}, lease {}) after {:.1} s", generation.0, held.as_secs_f64())
 }
 
 /// What happens to many ranges at once, added up: a line for each Owner and reason.

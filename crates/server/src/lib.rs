@@ -26,6 +26,7 @@ pub mod store;
 mod term_watch;
 mod tls;
 mod transport;
+mod trim_log;
 mod view;
 
 pub use config::{Config, ConfigArgs, ConfigError};

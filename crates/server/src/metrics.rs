@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use kinds::Kind;
-pub(crate) use kinds::{CounterBy, GaugeBy};
+pub(crate) use kinds::{CounterBy, GaugeBy, RatioBy};
 #[cfg(test)]
 use kinds::{Described, described};
 
@@ -48,9 +48,11 @@ metrics! {
     owners: GaugeBy<1>, "centrifuge_owners", ["namespace"], "Live Owners: sessions whose leases may still run";
     lookups: GaugeBy<1>, "centrifuge_lookups", ["namespace"], "Lookups that watch the table";
     table_ranges: GaugeBy<1>, "centrifuge_table_ranges", ["namespace"], "Table size: entries of the lease table";
-    unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner";
+    unowned_ranges: GaugeBy<1>, "centrifuge_unowned_ranges", ["namespace"], "Entries of the lease table without an owner that can be granted";
+    quarantined_ranges: GaugeBy<1>, "centrifuge_quarantined_ranges", ["namespace"], "Ranges that are granted to nobody, because Owners that got them died";
     moving_ranges: GaugeBy<1>, "centrifuge_moving_ranges", ["namespace"], "Entries of the lease table that are being recalled";
     frozen: GaugeBy<1>, "centrifuge_frozen", ["namespace"], "1 while an operator has frozen the namespace, else 0";
+    affinity: GaugeBy<1>, "centrifuge_affinity", ["namespace"], "1 if the namespace is in affinity mode, 0 if its leases are exclusive";
     rebuilding: GaugeBy<1>, "centrifuge_rebuilding", ["namespace"], "1 while a leader without a store learns the table from the Owners, else 0";
     generation: GaugeBy<1>, "centrifuge_generation", ["namespace"], "The highest lease number granted so far";
     load: GaugeBy<2>, "centrifuge_load", ["namespace", "dimension"], "Load that the Owners last reported, in this dimension per 1,000 seconds";
@@ -64,8 +66,15 @@ metrics! {
     lease_losses: CounterBy<2>, "centrifuge_lease_losses", ["namespace", "reason"], "Lease losses: ranges whose state was lost because their lease ended without a move, by why";
     recalls: CounterBy<2>, "centrifuge_recalls", ["namespace", "reason"], "Ranges asked back from their owners, by why";
     clean_moves: CounterBy<1>, "centrifuge_clean_moves", ["namespace"], "Ranges that moved with their state";
+    quarantines: CounterBy<1>, "centrifuge_quarantines", ["namespace"], "Ranges put into quarantine, because Owners that got them died";
     messages_skipped: CounterBy<1>, "centrifuge_messages_skipped", ["why"], "Messages that changed nothing, by why; race: dropped because it crossed one of the Manager's";
     decisions_waiting: CounterBy<2>, "centrifuge_decisions_waiting", ["namespace", "why"], "Decisions that were put off, by why";
+    trim_moves: CounterBy<2>, "centrifuge_trim_moves", ["namespace", "reason"], "Ranges that Trim decided to move, by why";
+    trim_skips: CounterBy<2>, "centrifuge_trim_skips", ["namespace", "why"], "Decisions of Trim that left load where it was, by why";
+    trim_ratio: RatioBy<2>, "centrifuge_trim_ratio", ["namespace", "of"], "Load of the fullest Owner: peak, to its even share by weight; floor, the lowest that this can be; goal, to the least that it can have; predicted, the same once all moves have ended";
+    trim_budget: RatioBy<3>, "centrifuge_trim_budget", ["namespace", "bucket", "of"], "What Trim may move now, as a part of all load or of all keys, by bucket: calm, relief, or the credit of a new namespace";
+    trim_ranges_per_owner: RatioBy<2>, "centrifuge_trim_ranges_per_owner", ["namespace", "of"], "Ranges of an Owner: mean, most, and the limit of the mean";
+    trim_hot_keys: GaugeBy<1>, "centrifuge_trim_hot_keys", ["namespace"], "Keys that are larger than an Owner's share: read replicas would help";
     commits: Counter, "centrifuge_commits", [], "Batches committed to the store";
     commit_seconds: Histogram, "centrifuge_commit_seconds", [], "Time from sending a batch to the store until it was durable";
     store_failures: CounterBy<1>, "centrifuge_store_failures", ["kind"], "Answers of the store other than success, by kind";

@@ -1,13 +1,18 @@
 //! The state of the Manager as JSON and as gauges, both computed for each request.
 
+mod trim;
+
 use centrifuge_core::id::Namespace;
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::NamespaceOverview;
 use centrifuge_core::manager_state::NamespaceState;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::clock;
 use serde::Serialize;
 
 use crate::shared::Shared;
+
+use trim::TrimStatus;
 
 /// The Manager's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,8 +67,12 @@ pub(crate) struct NamespaceStatus {
     pub lookups: usize,
     /// Entries of the lease table.
     pub ranges: usize,
-    /// Those without an owner.
+    /// Those without an owner that can be granted.
     pub unowned_ranges: usize,
+    /// Ranges in quarantine: granted to nobody, because Owners that got them died.
+    pub quarantined_ranges: usize,
+    /// Their share of the key space, 0 to 1.
+    pub quarantined_share: f64,
     /// Those that are being recalled.
     pub moving_ranges: usize,
     /// The highest lease number so far.
@@ -80,6 +89,8 @@ pub(crate) struct NamespaceStatus {
     pub load_dimension: String,
     /// What a leader that has no store has yet to learn; nothing once it knows the table.
     pub rebuilding: Option<Rebuilding>,
+    /// What Trim made of the loads, where it divides the keys.
+    pub trim: Option<TrimStatus>,
 }
 
 /// A table that a leader learns from its Owners.
@@ -135,7 +146,9 @@ fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOver
         owners: stored.sessions.len(),
         lookups: overview.lookups,
         ranges: stored.table.len(),
-        unowned_ranges: stored.table.iter().filter(|(_, entry)| entry.owner.is_none()).count(),
+        unowned_ranges: stored.table.unowned().count(),
+        quarantined_ranges: stored.quarantines.len(),
+        quarantined_share: stored.quarantined_keys() as f64 / KeyRange::ALL.key_count() as f64,
         moving_ranges: stored.table.iter().filter(|(_, entry)| entry.recall.is_some()).count(),
         last_generation: stored.last_generation.0,
         frozen: stored.frozen,
@@ -147,6 +160,7 @@ fn namespace(name: &Namespace, stored: &NamespaceState, overview: &NamespaceOver
             unclaimed_share: rebuild.unclaimed_keys as f64 / KeyRange::ALL.key_count() as f64,
             ends_in_seconds: rebuild.ends_at.since(clock::now()).as_secs(),
         }),
+        trim: overview.trim.as_deref().map(|trim| TrimStatus::of(trim, stored, clock::now())),
     }
 }
 
@@ -162,8 +176,10 @@ pub(crate) fn scrape(shared: &Shared) -> String {
         &metrics.lookups,
         &metrics.table_ranges,
         &metrics.unowned_ranges,
+        &metrics.quarantined_ranges,
         &metrics.moving_ranges,
         &metrics.frozen,
+        &metrics.affinity,
         &metrics.rebuilding,
         &metrics.generation,
         &metrics.change_log_entries,
@@ -171,14 +187,17 @@ pub(crate) fn scrape(shared: &Shared) -> String {
     ];
     by_namespace.iter().for_each(|gauge| gauge.clear());
     metrics.load.clear();
+    trim::clear(metrics);
     for status in &namespaces {
         let values = [
             number(status.owners),
             number(status.lookups),
             number(status.ranges),
             number(status.unowned_ranges),
+            number(status.quarantined_ranges),
             number(status.moving_ranges),
             i64::from(status.frozen),
+            i64::from(status.mode == Mode::Affinity.as_str()),
             i64::from(status.rebuilding.is_some()),
             wide(status.last_generation),
             number(status.change_log_entries),
@@ -188,6 +207,9 @@ pub(crate) fn scrape(shared: &Shared) -> String {
             gauge.with([&status.name]).set(value);
         }
         metrics.load.with([&*status.name, &status.load_dimension]).set(wide(status.load));
+        if let Some(trim) = &status.trim {
+            trim.show(&status.name, metrics);
+        }
     }
     metrics.text()
 }

@@ -154,6 +154,7 @@ async fn kinds_that_cannot_be_are_refused_by_the_name_of_the_field() {
     let hash =
         v1::Settings { partitioner: Some(v1::Partitioner::ConsistentHash.into()), ..Default::default() };
     let affinity = v1::NamespaceKind { mode: Some(v1::Mode::Affinity.into()), ..Default::default() };
+    let hold = v1::Settings { hold_ms: Some(70_000), ..Default::default() };
     let prefix_alone = v1::NamespaceKind { key_prefix: Some(b"user/".to_vec().into()), ..Default::default() };
     let unknown = v1::NamespaceKind { keys: Some(7), ..Default::default() };
     let refused = [
@@ -161,13 +162,72 @@ async fn kinds_that_cannot_be_are_refused_by_the_name_of_the_field() {
         (prefix_alone, None, Code::InvalidArgument, "kind.key_prefix: is for ordered keys alone"),
         (unknown, None, Code::InvalidArgument, "kind.keys: has the unknown value 7"),
         (ordered(b""), Some(hash), Code::InvalidArgument, "partitioner must not be consistent-hash"),
-        (affinity, None, Code::Unimplemented, "the mode affinity are not supported yet"),
+        (affinity, Some(hold), Code::InvalidArgument, "hold must not be set in affinity mode"),
     ];
     for (kind, settings, code, words) in refused {
         let request = v1::CreateNamespaceRequest { namespace: "users".into(), settings, kind: Some(kind) };
         let status = admin.create_namespace(request).await.expect_err("refused");
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(words), "{status}");
+    }
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn affinity_mode_is_marked_in_every_answer_and_page_and_is_never_changed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path(), config()).await;
+    let mut admin = admin(manager.grpc_addr()).await;
+    create(manager.grpc_addr(), "presence").await;
+    let kind = |mode: v1::Mode| Some(v1::NamespaceKind { mode: Some(mode.into()), ..Default::default() });
+    let feeds = || "feeds".to_owned();
+    let request = v1::CreateNamespaceRequest {
+        namespace: feeds(),
+        settings: Some(v1::Settings { lease_ms: Some(120_000), ..Default::default() }),
+        kind: kind(v1::Mode::Affinity),
+    };
+    admin.create_namespace(request).await.expect("its hold need not outlast its lease");
+
+    let only = v1::ListNamespacesRequest { namespace: Some(feeds()) };
+    let shown = admin.list_namespaces(only).await.expect("listed").into_inner();
+    assert_eq!(shown.namespaces[0].kind.as_ref().expect("a kind").mode(), v1::Mode::Affinity);
+    for (namespace, mode) in [("feeds", v1::Mode::Affinity), ("presence", v1::Mode::Exclusive)] {
+        let namespace = || namespace.to_owned();
+        let request = v1::ListOwnersRequest { namespace: namespace() };
+        assert_eq!(admin.list_owners(request).await.expect("listed").into_inner().mode(), mode);
+        let request = v1::ListLeasesRequest { namespace: namespace(), ..Default::default() };
+        assert_eq!(admin.list_leases(request).await.expect("listed").into_inner().mode(), mode);
+        let request = v1::HistoryRequest { namespace: Some(namespace()), ..Default::default() };
+        let decisions = admin.history(request).await.expect("told").into_inner().decisions;
+        assert!(!decisions.is_empty() && decisions.iter().all(|decision| decision.mode() == mode));
+    }
+    let status = admin.status(v1::StatusRequest {}).await.expect("told").into_inner();
+    assert_eq!((status.namespaces, status.affinity_namespaces), (Some(2), Some(1)));
+    let (_, status) = page(manager.http_addr(), "/status").await;
+    assert!(
+        status.contains(r#""name":"feeds","keys":"hashed","key_prefix":null,"mode":"affinity""#),
+        "{status}"
+    );
+    let (_, metrics) = page(manager.http_addr(), "/metrics").await;
+    for line in
+        [r#"centrifuge_affinity{namespace="feeds"} 1"#, r#"centrifuge_affinity{namespace="presence"} 0"#]
+    {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+
+    for (namespace, other) in [("feeds", v1::Mode::Exclusive), ("presence", v1::Mode::Affinity)] {
+        let change = v1::ConfigureNamespaceRequest {
+            namespace: namespace.to_owned(),
+            settings: Some(v1::Settings::default()),
+            expected: None,
+            kind: kind(other),
+        };
+        let status = admin.configure_namespace(change).await.expect_err("it is fixed");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        let again =
+            v1::CreateNamespaceRequest { namespace: namespace.to_owned(), settings: None, kind: kind(other) };
+        let status = admin.create_namespace(again).await.expect_err("it is another");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     }
     manager.shutdown().await;
 }

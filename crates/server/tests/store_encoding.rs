@@ -7,6 +7,7 @@ use std::sync::Arc;
 use centrifuge_core::id::{Generation, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager_state::ManagerState;
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_core::record::{Batch, Change, Reason, Record};
 use centrifuge_net::proto::store::v1 as stored;
 use centrifuge_server::store::{
@@ -102,6 +103,43 @@ fn what_is_missing_or_unknown_is_refused_by_the_name_of_its_field() {
     let namespace = stored::NamespaceRecord { change: Some(frozen), ..namespace };
     let decoded = decode(Some(stored::record::Kind::Namespace(namespace)));
     assert_eq!(decoded, Err(DecodeError::UnknownChoice { field: "reason", value: 99 }));
+}
+
+/// A namespace whose mode is not understood is not loaded at all: taken for exclusive, or for affinity, it would be another.
+#[test]
+fn a_mode_that_is_not_known_is_refused_and_never_guessed() {
+    let kind = |mode| {
+        Some(stored::NamespaceKind { keys: stored::KeyKind::Hashed.into(), mode, ..Default::default() })
+    };
+    for mode in [stored::Mode::Unspecified.into(), 3, -1] {
+        let mut group = encode_group(&group_with_two_ranges());
+        group.namespaces[0].kind = kind(mode);
+        assert_eq!(decode_group(group), Err(DecodeError::UnknownChoice { field: "mode", value: mode }));
+        let batch = Batch { term: Term(1), records: vec![created("rooms", Default::default())] };
+        let mut batch = encode_batch(&batch);
+        let Some(stored::record::Kind::Namespace(record)) = &mut batch.records[0].kind else {
+            panic!("it is one")
+        };
+        let Some(stored::change::Kind::Created(created)) =
+            record.change.as_mut().and_then(|change| change.kind.as_mut())
+        else {
+            panic!("it is one")
+        };
+        created.kind = kind(mode);
+        assert_eq!(decode_batch(batch), Err(DecodeError::UnknownChoice { field: "mode", value: mode }));
+    }
+    let affinity = NamespaceKind { mode: Mode::Affinity, ..NamespaceKind::default() };
+    let batch = Batch { term: Term(1), records: vec![created("rooms", affinity)] };
+    assert_eq!(decode_batch(encode_batch(&batch)), Ok(batch), "what is known comes back");
+}
+
+fn created(namespace: &str, kind: NamespaceKind) -> Record {
+    let (settings, log, floor) = (Arc::default(), Nonce(7), Generation::ZERO);
+    Record::Namespace {
+        namespace: Namespace::new(namespace).expect("a label"),
+        change: Change::Created { kind, settings, log, floor },
+        reason: Reason::Joined,
+    }
 }
 
 fn group_with_two_ranges() -> ManagerState {

@@ -255,6 +255,7 @@ fn routed(number: u64) -> Row {
         owner: Some(PublishedOwner { session, url }),
         generation: Generation(number),
         state_since: Generation(1),
+        quarantined: false,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Real processes under kills, stops, cuts, lost messages and wrong clocks, and a checker of what they wrote down.
 //!
-//! `cargo xtask chaos` and `cargo xtask failover` build and run this. All processes of a run but etcd are this binary
+//! `cargo xtask chaos`, `cargo xtask failover` and `cargo xtask key-of-death` build and run this. All processes of a run but etcd are this binary
 //! again.
 
 mod bug;
 mod checker;
 mod failover;
+mod key_of_death;
 mod lines;
 mod observer;
 mod plan;
@@ -37,6 +38,8 @@ enum Command {
     Chaos(run::RunArgs),
     /// Kills the leader again and again under load, and measures how soon another answers
     Failover(failover::FailoverArgs),
+    /// Sends a request that aborts its server, again and again, and sees that it takes down few servers
+    KeyOfDeath(key_of_death::KeyOfDeathArgs),
     /// Checks the journals of a run that were kept
     Check {
         /// Where they are
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Chaos(args) => run::run(&args),
         Command::Failover(args) => failover::run(&args),
+        Command::KeyOfDeath(args) => key_of_death::run(&args),
         Command::Check { directory } => check(&directory),
         Command::Play { part } => roles::play(&part).map(|()| true),
     };

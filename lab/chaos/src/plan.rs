@@ -105,7 +105,6 @@ impl Times {
             migration_timeout_ms: millis(self.migration),
             recall_timeout_ms: millis(self.recall),
             settle_ms: Some(500),
-            virtual_nodes: Some(8),
             load_policy: Some(policy.into()),
             load_interval_ms: Some(10_000),
             heartbeat_ms: millis(self.heartbeat),

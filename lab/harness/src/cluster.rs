@@ -64,6 +64,16 @@ impl Cluster {
         Ok(())
     }
 
+    /// Changes settings of a pool; those that are absent stay as they are.
+    pub async fn configure(&self, pool: &str, settings: v1::Settings) -> Result<()> {
+        let (namespace, settings) = (pool.to_owned(), Some(settings));
+        let request = v1::ConfigureNamespaceRequest { namespace, settings, expected: None, kind: None };
+        self.managers
+            .ask("configure a namespace", async |mut admin| admin.configure_namespace(request.clone()).await)
+            .await?;
+        Ok(())
+    }
+
     /// Where the Managers are, with commas between them.
     #[must_use]
     pub fn managers(&self) -> &str {

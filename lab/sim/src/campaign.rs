@@ -72,6 +72,9 @@ impl WorldKind {
     pub fn of(bug: Bug) -> WorldKind {
         match bug.invariant() {
             "F1" | "F2" | "L3" => WorldKind::Flease,
+            "B1" | "L4" => WorldKind::Managers(Size::Trim),
+            "L5" => WorldKind::Managers(Size::Death),
+            _ if bug == Bug::QuarantineUntold => WorldKind::Managers(Size::Death),
             _ if OF_DISKLESS.contains(&bug) => WorldKind::Managers(Size::Diskless),
             _ => WorldKind::Managers(Size::Usual),
         }
@@ -273,8 +276,13 @@ fn clear_progress() {
 mod tests {
     use super::*;
 
-    const WORLDS: [WorldKind; 3] =
-        [WorldKind::Managers(Size::Usual), WorldKind::Managers(Size::Diskless), WorldKind::Flease];
+    const WORLDS: [WorldKind; 5] = [
+        WorldKind::Managers(Size::Usual),
+        WorldKind::Managers(Size::Diskless),
+        WorldKind::Managers(Size::Trim),
+        WorldKind::Managers(Size::Death),
+        WorldKind::Flease,
+    ];
 
     #[test]
     fn a_seed_gives_the_same_trace_byte_for_byte() {

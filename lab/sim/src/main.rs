@@ -40,6 +40,9 @@ enum Command {
         /// Only this world; may be given several times.
         #[arg(long = "model", value_parser = clap::builder::PossibleValuesParser::new(check::names()))]
         models: Vec<String>,
+        /// Also the worlds that take minutes.
+        #[arg(long)]
+        long: bool,
         /// Print one line of JSON.
         #[arg(long)]
         json: bool,
@@ -115,6 +118,10 @@ enum WorldName {
     Flease,
     /// Managers that have no store, Owners and Lookups under faults.
     Diskless,
+    /// Owners under load that Trim balances, and under faults.
+    Trim,
+    /// A key that kills whoever has it, alone and among other faults.
+    Death,
 }
 
 impl WorldName {
@@ -123,6 +130,8 @@ impl WorldName {
             WorldName::Flease => WorldKind::Flease,
             WorldName::Rack => WorldKind::Managers(Size::Rack),
             WorldName::Diskless => WorldKind::Managers(Size::Diskless),
+            WorldName::Trim => WorldKind::Managers(Size::Trim),
+            WorldName::Death => WorldKind::Managers(Size::Death),
             _ => WorldKind::Managers(Size::Usual),
         }
     }
@@ -196,7 +205,7 @@ fn main() -> ExitCode {
             _ => run(&args),
         },
         Command::Bugs(args) => bugs(&args),
-        Command::Check { bug, models, json } => check::run(json, bug, &models),
+        Command::Check { bug, models, long, json } => check::run(json, bug, &models, long),
         Command::Replay { file, json } => replay::run(&file, json),
         Command::Bench { what } => {
             measure(what);

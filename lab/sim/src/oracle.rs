@@ -11,11 +11,14 @@ use centrifuge_core::key::Key;
 
 use crate::invariants::answers_are_committed::AnswersAreCommitted;
 use crate::invariants::at_most_one_owner::AtMostOneOwner;
+use crate::invariants::balance_comes_to_rest::BalanceComesToRest;
+use crate::invariants::balance_keeps_its_bounds::BalanceKeepsItsBounds;
 use crate::invariants::changes_equal_snapshots::ChangesEqualSnapshots;
 use crate::invariants::committed::Ledger;
 use crate::invariants::continuous_means_continuous::ContinuousMeansContinuous;
 use crate::invariants::every_key_gets_an_owner::EveryKeyGetsAnOwner;
 use crate::invariants::generations_rise::GenerationsRise;
+use crate::invariants::keys_of_death::KeysOfDeath;
 use crate::invariants::losses_are_raised::LossesAreRaised;
 use crate::invariants::namespaces_share_nothing::NamespacesShareNothing;
 use crate::invariants::one_manager_writes::OneManagerWrites;
@@ -57,6 +60,8 @@ pub struct Limits {
     pub check_s1: bool,
     /// Whether the Managers have no store: every term begins with an empty log, and learns the table.
     pub diskless: bool,
+    /// Before its end, for how long nothing may have moved because of load, if load is steady once faults end.
+    pub balanced_for: Option<Duration>,
 }
 
 impl Limits {
@@ -94,6 +99,9 @@ struct Guards {
     namespaces_share_nothing: NamespacesShareNothing,
     every_key_gets_an_owner: EveryKeyGetsAnOwner,
     races_end: RacesEnd,
+    balance_keeps_its_bounds: BalanceKeepsItsBounds,
+    balance_comes_to_rest: BalanceComesToRest,
+    keys_of_death: KeysOfDeath,
 }
 
 impl Oracle {
@@ -133,7 +141,10 @@ impl Guards {
         self.changes_equal_snapshots.see(seen, facts)?;
         self.namespaces_share_nothing.see(seen, facts)?;
         self.every_key_gets_an_owner.see(seen, facts)?;
-        self.races_end.see(seen, facts)
+        self.races_end.see(seen, facts)?;
+        self.balance_keeps_its_bounds.see(seen, facts)?;
+        self.balance_comes_to_rest.see(seen, facts)?;
+        self.keys_of_death.see(seen, facts)
     }
 }
 

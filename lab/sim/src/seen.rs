@@ -85,6 +85,17 @@ pub enum Seen<'a> {
         /// What it wants done.
         actions: &'a [OwnerAction],
     },
+    /// An Owner dies of a key that it has; its end is shown next.
+    KilledByKey {
+        /// Its process.
+        session: SessionId,
+        /// Its pool.
+        namespace: &'a Namespace,
+        /// The key.
+        key: Key,
+        /// How many may die of it; `None`: other things happen as well, and nobody can say.
+        most: Option<u32>,
+    },
     /// An application gives up all that it has, and goes.
     OwnerLeaves {
         /// Its process.

@@ -55,6 +55,21 @@ fn what_dies_with_a_rack_is_told_to_every_frontend_and_published_again() {
     assert!(report["whole_from_kill"]["cdf"].as_array().is_some_and(|points| points.len() >= 10));
 }
 
+#[test]
+fn a_load_shift_settles_and_nobody_notices() {
+    let report = evaluate(
+        "shift --servers 3 --frontends 4 --users 400 --rate 300 --lease 5s --for 1s --zipf 1.4 --even 1.3 --json",
+    );
+    assert_eq!(report["passed"], true);
+    for count in ["losses_told", "failed_after_retry", "wrong"] {
+        assert_eq!(report[count], 0, "{count}");
+    }
+    let shift = &report["shifts"][0];
+    assert!(shift["moves"].as_u64().is_some_and(|moves| moves > 0), "{shift}");
+    assert!(shift["goal"].as_f64().is_some_and(|goal| goal <= 1.3), "{shift}");
+    assert!(report["samples"].as_array().is_some_and(|samples| samples.len() >= 10), "{report}");
+}
+
 /// Restarts everything at once, Managers by SIGTERM and servers by drain, and expects that no user notices.
 fn restart_with_managers(store: &str) {
     let report = evaluate(&format!(

@@ -1,15 +1,17 @@
 //! `centrifuge history`.
 
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::quarantine::deaths;
 use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
 use crate::keys::KeyArg;
 use crate::output::table_or;
-use crate::words::{session_in_full, show_range};
+use crate::words::{mode, session_in_full, show_range};
 
 #[derive(Args)]
 pub(crate) struct HistoryArgs {
@@ -44,18 +46,28 @@ pub(crate) async fn run(args: HistoryArgs) -> Result<(), Failure> {
 fn row(decision: &v1::Decision) -> Vec<String> {
     let why = match &decision.operator_words {
         Some(words) if !words.is_empty() => format!("{}: {words}", decision.reason),
+        _ if !decision.deaths.is_empty() => {
+            let died: Vec<&str> = decision.deaths.iter().map(|death| death.owner.as_str()).collect();
+            format!("{}: {}", decision.reason, died.join(", "))
+        }
         _ => decision.reason.clone(),
     };
     vec![
         time(decision.wall_time_ms),
         decision.index.to_string(),
-        decision.namespace.clone().unwrap_or_default(),
+        show_namespace(decision),
         decision.kind.clone(),
         show_range(decision.range),
         decision.generation.map_or_else(String::new, |generation| generation.to_string()),
         decision.owner.clone().unwrap_or_default(),
         why,
     ]
+}
+
+/// The name of the namespace, marked if it is in affinity mode.
+fn show_namespace(decision: &v1::Decision) -> String {
+    let name = decision.namespace.clone().unwrap_or_default();
+    if mode(decision.mode) == Mode::Affinity { format!("{name} (affinity)") } else { name }
 }
 
 /// The date and the time of day, in UTC: what a log line beside it would show.
@@ -103,6 +115,8 @@ fn object(decision: &v1::Decision) -> Value {
         "session": decision.session.as_ref().map(|session| session_in_full(session)),
         "owner": decision.owner,
         "source": decision.source,
+        "mode": decision.mode.map(|said| mode(Some(said)).as_str()),
+        "deaths": deaths(&decision.deaths),
     })
 }
 

@@ -1,6 +1,7 @@
 //! `centrifuge leases`.
 
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::At;
 use crate::admin::{Admin, namespace};
 use crate::failure::Failure;
 use crate::output::table_or;
-use crate::words::{self, session_in_full, show_range};
+use crate::words::{self, mode, session_in_full, show_mode, show_range};
 
 #[derive(Args)]
 pub(crate) struct LeasesArgs {
@@ -27,28 +28,27 @@ pub(crate) struct LeasesArgs {
 
 pub(crate) async fn run(args: LeasesArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let leases = list(&args.at, &namespace, args.range, args.owner).await?;
-    let json = json!({ "leases": leases.iter().map(object).collect::<Vec<_>>() });
+    let (leases, mode) = list(&args.at, &namespace, args.range, args.owner).await?;
+    let json = json!({ "mode": mode.as_str(), "leases": leases.iter().map(object).collect::<Vec<_>>() });
     let head = ["range", "owner", "url", "lease", "state since", "moving to"];
-    args.at
-        .format
-        .output()
-        .print(&json, || table_or("no lease is as asked for", &head, leases.iter().map(row)));
+    args.at.format.output().print(&json, || {
+        show_mode(&namespace, mode) + &table_or("no lease is as asked for", &head, leases.iter().map(row))
+    });
     Ok(())
 }
 
-/// The requested part of a table.
+/// The requested part of a table, and the mode of its namespace.
 pub(crate) async fn list(
     at: &At,
     namespace: &str,
     range: Option<KeyRange>,
     owner: Option<String>,
-) -> Result<Vec<v1::Lease>, Failure> {
+) -> Result<(Vec<v1::Lease>, Mode), Failure> {
     let range = range.map(v1::KeyRange::from);
     let request = v1::ListLeasesRequest { namespace: namespace.to_owned(), range, owner };
     let reply =
         Admin::new(&at.managers()?).ask(async |mut admin| admin.list_leases(request.clone()).await).await?;
-    Ok(reply.leases)
+    Ok((reply.leases, mode(reply.mode)))
 }
 
 fn row(lease: &v1::Lease) -> Vec<String> {
@@ -57,12 +57,16 @@ fn row(lease: &v1::Lease) -> Vec<String> {
     });
     vec![
         show_range(lease.range),
-        lease.owner.as_ref().map_or_else(|| "nobody".to_owned(), |owner| owner.name.clone()),
+        lease.owner.as_ref().map_or_else(|| nobody(lease).to_owned(), |owner| owner.name.clone()),
         lease.owner.as_ref().map_or_else(String::new, |owner| owner.url.clone()),
         lease.generation.to_string(),
         lease.state_since.to_string(),
         moving,
     ]
+}
+
+fn nobody(lease: &v1::Lease) -> &'static str {
+    if lease.quarantined { "nobody: in quarantine" } else { "nobody" }
 }
 
 /// A lease as scripts see it.
@@ -74,6 +78,7 @@ pub(crate) fn object(lease: &v1::Lease) -> Value {
         "generation": lease.generation,
         "state_since": lease.state_since,
         "recalled": lease.recall.is_some(),
+        "quarantined": lease.quarantined,
         "moving_to": lease.recall.as_ref().and_then(|recall| recall.to.as_ref()).map(end),
     })
 }

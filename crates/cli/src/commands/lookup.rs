@@ -1,7 +1,7 @@
 //! `centrifuge lookup`.
 
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::namespace_kind::NamespaceKind;
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::{Value, json};
@@ -29,15 +29,19 @@ pub(crate) async fn run(args: LookupArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
     let kind = kind_of(&args.at, &namespace).await?;
     let key = args.key.of_kind(&kind)?;
-    let leases = leases::list(&args.at, &namespace, Some(KeyRange::one(key)), None).await?;
+    let (leases, _) = leases::list(&args.at, &namespace, Some(KeyRange::one(key)), None).await?;
     let lease =
         leases.first().ok_or_else(|| Failure::failed("the Manager's table does not have this key"))?;
     let mut json = leases::object(lease);
     json["key"] = json!(format!("{:016x}", key.0));
+    json["mode"] = json!(kind.mode.as_str());
     json["application_keys"] = interval_json(&kind, lease);
     args.at.format.output().print(&json, || describe(key, &kind, lease));
     match lease.owner {
         Some(_) => Ok(()),
+        None if lease.quarantined => Err(Failure::not_found(
+            "the key is in quarantine; `centrifuge quarantine list` shows why and until when",
+        )),
         None => Err(Failure::not_found("the key has no owner now; `centrifuge history` says why")),
     }
 }
@@ -48,15 +52,18 @@ fn describe(key: Key, kind: &NamespaceKind, lease: &v1::Lease) -> String {
         Some(to) => format!("\n  all keys from '{from}' up to '{to}'"),
         None => format!("\n  all keys from '{from}' on"),
     });
+    let probably = if kind.mode == Mode::Affinity { "probably " } else { "" };
     match &lease.owner {
         Some(owner) => format!(
-            "{} at {}\n  key {:016x} in {range}, lease {}, state since {}{names}",
+            "{probably}{} at {}\n  key {:016x} in {range}, {} lease {}, state since {}{names}",
             shown(&owner.name),
             shown(&owner.url),
             key.0,
+            kind.mode.as_str(),
             lease.generation,
             lease.state_since
         ),
+        None if lease.quarantined => format!("nobody: in quarantine\n  key {:016x} in {range}{names}", key.0),
         None => format!("nobody\n  key {:016x} in {range}{names}", key.0),
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod manager;
 pub(crate) mod namespace;
 pub(crate) mod operate;
 pub(crate) mod owners;
+pub(crate) mod quarantine;
 pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod watch;

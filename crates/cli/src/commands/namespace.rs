@@ -5,6 +5,7 @@ use std::time::Duration;
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::namespace_kind::{KeyKind, KeyPrefix, Mode};
 use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::settings::Settings;
 use centrifuge_net::proto::v1;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
 use crate::output::table_or;
+use crate::trim;
 use crate::words::{self, milliseconds, show_ms, show_range, show_share};
 
 #[derive(Subcommand)]
@@ -88,9 +90,15 @@ pub(crate) struct SettingsArgs {
     #[arg(long)]
     max_ranges_per_owner: Option<u32>,
     /// With --partitioner trim: how much more than its share an Owner may have before it acts at once, in thousandths of the share
-    /// [default: 1080]
+    /// [default: 1050]
     #[arg(long, value_name = "THOUSANDTHS")]
     imbalance: Option<u32>,
+    /// An Owner that dies within this time of getting a range counts against the range; 0s quarantines nothing [default: 30s]
+    #[arg(long, value_parser = words::duration)]
+    death_window: Option<Duration>,
+    /// How long a range is granted to nobody after Owners that got it died, one after the other [default: 1h]
+    #[arg(long, value_parser = words::duration)]
+    quarantine: Option<Duration>,
     #[command(flatten)]
     kind: KindArgs,
     #[command(flatten)]
@@ -123,7 +131,7 @@ enum KeysName {
 enum ModeName {
     /// A key has at most one owner at any time; the default.
     Exclusive,
-    /// A key has a preferred owner, and for short times perhaps two.
+    /// A key has a preferred owner, and for short times perhaps two: no fencing.
     Affinity,
 }
 
@@ -190,6 +198,8 @@ impl SettingsArgs {
             churn_budget: self.churn_budget,
             max_ranges_per_owner: self.max_ranges_per_owner,
             imbalance: self.imbalance,
+            death_window_ms: self.death_window.map(milliseconds),
+            quarantine_ms: self.quarantine.map(milliseconds),
             ..v1::Settings::default()
         }
     }
@@ -213,6 +223,8 @@ impl SettingsArgs {
             ("churn-budget", count(self.churn_budget)),
             ("max-ranges-per-owner", count(self.max_ranges_per_owner)),
             ("imbalance", count(self.imbalance)),
+            ("death-window", time(self.death_window)),
+            ("quarantine", time(self.quarantine)),
         ];
         let given: Vec<String> =
             all.into_iter().filter_map(|(name, value)| Some(format!("--{name} {}", value?))).collect();
@@ -302,7 +314,18 @@ async fn fetch(at: &At, namespace: Option<String>) -> Result<Vec<v1::NamespaceSt
 async fn list(at: At) -> Result<(), Failure> {
     let namespaces = fetch(&at, None).await?;
     let json = json!({ "namespaces": namespaces.iter().map(object).collect::<Vec<_>>() });
-    let head = ["namespace", "keys", "mode", "owners", "ranges", "free", "moving", "last lease", "state"];
+    let head = [
+        "namespace",
+        "keys",
+        "mode",
+        "owners",
+        "ranges",
+        "free",
+        "moving",
+        "quarantined",
+        "last lease",
+        "state",
+    ];
     let nothing = "there are no namespaces: create one with `centrifuge namespace create NAME`";
     at.format.output().print(&json, || table_or(nothing, &head, namespaces.iter().map(row)));
     Ok(())
@@ -326,6 +349,7 @@ fn row(space: &v1::NamespaceStatus) -> Vec<String> {
         space.ranges.to_string(),
         space.unowned_ranges.to_string(),
         space.moving_ranges.to_string(),
+        space.quarantined_ranges.to_string(),
         space.last_generation.to_string(),
         state(space),
     ]
@@ -341,13 +365,10 @@ fn describe(space: &v1::NamespaceStatus) -> String {
         ("mode", mode(space).to_owned()),
         ("state", describe_state(space)),
         ("owners", space.owners.to_string()),
-        (
-            "ranges",
-            format!("{}, {} free, {} moving", space.ranges, space.unowned_ranges, space.moving_ranges),
-        ),
+        ("ranges", ranges(space)),
         ("last lease", space.last_generation.to_string()),
         ("lease", time(settings.lease_ms)),
-        ("hold", time(settings.hold_ms)),
+        hold(space),
         ("renewal", time(settings.renewal_ms)),
         ("answer allowance", time(settings.answer_allowance_ms)),
         ("migration timeout", time(settings.migration_timeout_ms)),
@@ -359,12 +380,15 @@ fn describe(space: &v1::NamespaceStatus) -> String {
         ("virtual nodes", number(settings.virtual_nodes)),
         ("partitioner", partitioner(&settings).to_owned()),
         ("load policy", load_policy(&settings).to_owned()),
+        ("death window", time(settings.death_window_ms)),
+        ("quarantine", time(settings.quarantine_ms)),
     ];
     if settings.partitioner() == v1::Partitioner::Trim {
         rows.push(("churn budget", format!("{} %", number(settings.churn_budget))));
-        rows.push(("ranges per owner", number(settings.max_ranges_per_owner)));
+        rows.push(("max ranges/owner", number(settings.max_ranges_per_owner)));
         rows.push(("imbalance", format!("{} thousandths of a share", number(settings.imbalance))));
     }
+    rows.extend(space.trim.iter().flat_map(trim::describe));
     rows.extend(
         space.pins.iter().map(|pin| ("pinned", format!("{} to {}", show_range(pin.range), pin.owner))),
     );
@@ -395,6 +419,35 @@ fn show_keys(space: &v1::NamespaceStatus) -> String {
 fn mode(space: &v1::NamespaceStatus) -> &'static str {
     let said = space.kind.as_ref().and_then(|kind| Mode::try_from(kind.mode()).ok());
     said.unwrap_or_default().as_str()
+}
+
+fn is_affinity(space: &v1::NamespaceStatus) -> bool {
+    mode(space) == Mode::Affinity.as_str()
+}
+
+/// After how long an Owner counts as silent in affinity mode.
+fn silence_ms(settings: &v1::Settings) -> Option<u64> {
+    let [renewal, answer_allowance] =
+        [settings.renewal_ms?, settings.answer_allowance_ms?].map(Duration::from_millis);
+    Some(milliseconds(Settings { renewal, answer_allowance, ..Settings::default() }.silence()))
+}
+
+/// How long a silent Owner's leases are kept from others.
+fn hold(space: &v1::NamespaceStatus) -> (&'static str, String) {
+    let settings = space.settings.unwrap_or_default();
+    match is_affinity(space) {
+        true => ("silence", silence_ms(&settings).map_or_else(String::new, show_ms)),
+        false => ("hold", settings.hold_ms.map_or_else(String::new, show_ms)),
+    }
+}
+
+fn ranges(space: &v1::NamespaceStatus) -> String {
+    let v1::NamespaceStatus { ranges, unowned_ranges, moving_ranges, quarantined_ranges, .. } = space;
+    let quarantined = match quarantined_ranges {
+        0 => String::new(),
+        number => format!(", {number} in quarantine (see `centrifuge quarantine list`)"),
+    };
+    format!("{ranges}, {unowned_ranges} free, {moving_ranges} moving{quarantined}")
 }
 
 fn state(space: &v1::NamespaceStatus) -> String {
@@ -443,14 +496,17 @@ fn object(space: &v1::NamespaceStatus) -> Value {
         "ranges": space.ranges,
         "unowned_ranges": space.unowned_ranges,
         "moving_ranges": space.moving_ranges,
+        "quarantined_ranges": space.quarantined_ranges,
         "last_generation": space.last_generation,
         "lsn": space.lsn,
+        "trim": space.trim.as_ref().map(trim::object),
         "pins": space.pins.iter()
             .map(|pin| json!({ "range": show_range(pin.range), "owner": pin.owner }))
             .collect::<Vec<_>>(),
         "settings": {
             "lease_ms": settings.lease_ms,
-            "hold_ms": settings.hold_ms,
+            "hold_ms": settings.hold_ms.filter(|_| !is_affinity(space)),
+            "silence_ms": silence_ms(&settings).filter(|_| is_affinity(space)),
             "renewal_ms": settings.renewal_ms,
             "answer_allowance_ms": settings.answer_allowance_ms,
             "migration_timeout_ms": settings.migration_timeout_ms,
@@ -469,6 +525,8 @@ fn object(space: &v1::NamespaceStatus) -> Value {
             "churn_budget": settings.churn_budget,
             "max_ranges_per_owner": settings.max_ranges_per_owner,
             "imbalance": settings.imbalance,
+            "death_window_ms": settings.death_window_ms,
+            "quarantine_ms": settings.quarantine_ms,
         },
     })
 }

@@ -9,7 +9,7 @@ use crate::At;
 use crate::admin::{Admin, namespace};
 use crate::failure::Failure;
 use crate::output::table_or;
-use crate::words::{session_in_full, show_session, show_share};
+use crate::words::{mode, session_in_full, show_mode, show_session, show_share};
 
 #[derive(Args)]
 pub(crate) struct OwnersArgs {
@@ -25,10 +25,14 @@ pub(crate) async fn run(args: OwnersArgs) -> Result<(), Failure> {
     let reply = Admin::new(&args.at.managers()?)
         .ask(async |mut admin| admin.list_owners(request.clone()).await)
         .await?;
-    let json = json!({ "owners": reply.owners.iter().map(object).collect::<Vec<_>>() });
+    let mode = mode(reply.mode);
+    let owners = reply.owners.iter().map(object).collect::<Vec<_>>();
+    let json = json!({ "mode": mode.as_str(), "owners": owners });
     let head = ["owner", "url", "state", "heard", "ranges", "share", "load", "weight", "nodes", "process"];
     let nothing = format!("{} has no Owners", request.namespace);
-    args.at.format.output().print(&json, || table_or(&nothing, &head, reply.owners.iter().map(row)));
+    args.at.format.output().print(&json, || {
+        show_mode(&request.namespace, mode) + &table_or(&nothing, &head, reply.owners.iter().map(row))
+    });
     Ok(())
 }
 

@@ -1,16 +1,19 @@
 //! `centrifuge status`.
 
+use centrifuge::Managers;
 use centrifuge_core::id::ManagerId;
 use centrifuge_net::proto::v1;
 use serde_json::json;
 
 use crate::At;
-use crate::admin::{probe, read};
+use crate::admin::{Admin, probe, read};
 use crate::failure::Failure;
 use crate::output::table;
-use crate::words::show_ms;
+use crate::trim;
+use crate::words::{show_ms, show_share};
 
-/// Asks every Manager, since each knows about itself, and those that they know of; fails if none of them leads.
+/// Asks every Manager, since each knows about itself, and those that they know of; fails if none of them leads. Then asks the leader how
+/// even the load is where Trim divides the keys.
 pub(crate) async fn run(at: &At) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
@@ -41,13 +44,54 @@ pub(crate) async fn run(at: &At) -> Result<(), Failure> {
         }
     }
     let head = ["manager", "role", "term", "leader", "up", "store", "election", "namespaces", "version"];
-    at.format.output().print(&json!({ "managers": objects, "led": leads }), || table(&head, rows));
+    let trimmed = if leads { trimmed(&managers).await } else { Vec::new() };
+    let balances: Vec<_> = trimmed.iter().map(balance_object).collect();
+    let json = json!({ "managers": objects, "led": leads, "trim": balances });
+    at.format.output().print(&json, || [table(&head, rows), balances_table(&trimmed)].concat());
     problems.iter().for_each(|problem| eprintln!("centrifuge: {problem}"));
     if leads {
         return Ok(());
     }
     let next = "start one with `centrifuge manager`, or name others with --managers";
     Err(Failure::no_manager(format!("none of these Managers leads; {next}")))
+}
+
+/// The namespaces whose load Trim balances. Whoever may not see any sees none.
+async fn trimmed(managers: &Managers) -> Vec<(String, v1::TrimStatus)> {
+    let request = v1::ListNamespacesRequest { namespace: None };
+    let reply =
+        Admin::new(managers).ask(async |mut admin| admin.list_namespaces(request.clone()).await).await;
+    let namespaces = reply.map(|reply| reply.namespaces).unwrap_or_default();
+    namespaces.into_iter().filter_map(|space| Some((space.name, space.trim?))).collect()
+}
+
+fn balances_table(trimmed: &[(String, v1::TrimStatus)]) -> String {
+    if trimmed.is_empty() {
+        return String::new();
+    }
+    let head =
+        ["namespace", "peak", "floor", "of goal", "ranges/owner", "calm", "relief", "hot keys", "latest"];
+    let row = |(name, trim): &(String, v1::TrimStatus)| {
+        let left = |tokens: Option<v1::TrimTokens>| show_share(tokens.unwrap_or_default().load);
+        vec![
+            name.clone(),
+            format!("{:.3}", trim.peak),
+            format!("{:.3}", trim.floor),
+            format!("{:.3}", trim.goal),
+            format!("{:.1}", trim.mean_ranges),
+            left(trim.calm),
+            left(trim.relief),
+            trim.hot_key_count.to_string(),
+            trim::latest(trim),
+        ]
+    };
+    format!("\n\n{}", table(&head, trimmed.iter().map(row)))
+}
+
+fn balance_object((name, trim): &(String, v1::TrimStatus)) -> serde_json::Value {
+    let mut object = trim::object(trim);
+    object["namespace"] = json!(name);
+    object
 }
 
 fn row(status: &v1::StatusReply) -> Vec<String> {
@@ -59,9 +103,17 @@ fn row(status: &v1::StatusReply) -> Vec<String> {
         show_ms(status.uptime_ms / 1_000 * 1_000),
         status.store.as_ref().map_or_else(String::new, store),
         status.election.clone(),
-        status.namespaces.map_or_else(String::new, |count| count.to_string()),
+        status.namespaces.map_or_else(String::new, |count| show_namespaces(count, status)),
         status.version.clone(),
     ]
+}
+
+/// How many there are, and how many of them are in affinity mode.
+fn show_namespaces(count: u32, status: &v1::StatusReply) -> String {
+    match status.affinity_namespaces {
+        None | Some(0) => count.to_string(),
+        Some(affinity) => format!("{count} ({affinity} affinity)"),
+    }
 }
 
 fn store(store: &v1::StoreStatus) -> String {
@@ -90,6 +142,7 @@ fn object(status: &v1::StatusReply) -> serde_json::Value {
         "store_healthy": store.map(|store| store.healthy),
         "store_problem": store.map(|store| &store.problem).filter(|problem| !problem.is_empty()),
         "namespaces": status.namespaces,
+        "affinity_namespaces": status.namespaces.map(|_| status.affinity_namespaces.unwrap_or(0)),
         "version": status.version,
         "managers": status.managers,
     })

@@ -3,11 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use centrifuge::hot::Slice;
-use centrifuge::keys::{KeyKind, KeyOrder};
-use centrifuge::lookup::{Loss, LossReason};
-use centrifuge::{Key, Lookup, NoOwner, Ordered};
+use centrifuge::affinity::{AffinityRoute, NoRoute};
+use centrifuge::hot::Route;
+use centrifuge::keys::{KeyKind, KeyPrefix};
+use centrifuge::lookup::{Loss, LossReason, Losses, Positions};
+use centrifuge::{AffinityLookup, Key, Lookup, NoOwner};
 use centrifuge_core::key::KeyRange;
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_core::range_map::RangeMap;
 use clap::Args;
 use serde_json::json;
@@ -18,6 +20,7 @@ use crate::failure::Failure;
 use crate::keys::kind_of;
 use crate::logging::escape_json;
 use crate::output::{Output, closed, line, shown};
+use crate::words::show_mode;
 
 /// How long a leader is looked for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,51 +33,117 @@ pub(crate) struct WatchArgs {
     at: At,
 }
 
-/// What the table says of a range: where it is owned, and under which lease.
+/// What the table says of a range: where it is owned, and under which lease. There is no number in affinity mode.
 #[derive(Clone, PartialEq, Eq)]
 struct Row {
     url: Option<String>,
-    generation: u64,
+    generation: Option<u64>,
+    quarantined: bool,
+}
+
+/// A Lookup of the kind that the namespace is of: the hashed and the ordered ones, exclusive and by affinity, are of four types.
+struct Follower {
+    losses: Losses,
+    positions: Positions,
+    /// What the table says of a key; `None` before there is a table.
+    row: Box<dyn Fn(Key) -> Option<(KeyRange, Row)>>,
+}
+
+/// A Lookup that has a table, and how it is asked for the row of a key.
+macro_rules! follower {
+    ($builder:expr, |$lookup:ident, $key:ident| $row:expr) => {{
+        let $lookup = $builder.connect_timeout(PATIENCE).connect().await?;
+        let (losses, positions) = ($lookup.losses(), $lookup.table_changes());
+        Follower { losses, positions, row: Box::new(move |$key| $row) }
+    }};
+}
+
+impl Follower {
+    async fn connect(at: &At, namespace: &str, kind: &NamespaceKind) -> Result<Follower, Failure> {
+        let managers = at.managers()?;
+        Ok(match (kind.mode, kind.keys.kind()) {
+            (Mode::Exclusive, KeyKind::Hashed) => {
+                follower!(Lookup::builder(managers, namespace), |lookup, key| exclusive(lookup.lookup(key)))
+            }
+            (Mode::Affinity, KeyKind::Hashed) => {
+                follower!(AffinityLookup::builder(managers, namespace), |lookup, key| affinity(
+                    lookup.lookup(key)
+                ))
+            }
+            (Mode::Exclusive, KeyKind::Ordered) => {
+                follower!(Lookup::ordered(managers, namespace), |lookup, key| {
+                    exclusive(lookup.lookup(lookup.key_of(name_of(lookup.prefix()?, key)).ok()?))
+                })
+            }
+            (Mode::Affinity, KeyKind::Ordered) => {
+                follower!(AffinityLookup::ordered(managers, namespace), |lookup, key| {
+                    affinity(lookup.lookup(lookup.key_of(name_of(lookup.prefix()?, key)).ok()?))
+                })
+            }
+        })
+    }
+
+    /// The whole table, range by range.
+    fn table(&self) -> RangeMap<Row> {
+        let mut table = RangeMap::new();
+        let mut next = (self.row)(Key::MIN);
+        while let Some((range, row)) = next {
+            table.insert(range, row);
+            next = range.last().next().and_then(&self.row);
+        }
+        table
+    }
+}
+
+/// The first application key that has this key.
+fn name_of(prefix: KeyPrefix, key: Key) -> Vec<u8> {
+    prefix.interval_of(KeyRange::one(key)).from
+}
+
+fn exclusive(found: Result<Route, NoOwner>) -> Option<(KeyRange, Row)> {
+    let (range, url, generation, quarantined) = match found {
+        Ok(route) => (route.range(), Some(route.url().to_owned()), route.generation(), false),
+        Err(NoOwner::Unowned { range, generation }) => (range, None, generation, false),
+        Err(NoOwner::Quarantined { range, generation }) => (range, None, generation, true),
+        Err(NoOwner::NoTable | NoOwner::Replaced) => return None,
+    };
+    Some((range, Row { url, generation: Some(generation.0), quarantined }))
+}
+
+fn affinity(found: Result<AffinityRoute, NoRoute>) -> Option<(KeyRange, Row)> {
+    let (range, url, quarantined) = match found {
+        Ok(route) => (route.range(), Some(route.url().to_owned()), false),
+        Err(NoRoute::Unowned { range }) => (range, None, false),
+        Err(NoRoute::Quarantined { range }) => (range, None, true),
+        Err(NoRoute::NoTable | NoRoute::Replaced) => return None,
+    };
+    Some((range, Row { url, generation: None, quarantined }))
 }
 
 /// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let (managers, kind) = (args.at.managers()?, kind_of(&args.at, &namespace).await?);
-    match kind.keys.kind() {
-        KeyKind::Hashed => {
-            let lookup = Lookup::builder(managers, &namespace).connect_timeout(PATIENCE).connect().await?;
-            follow(&args.at, &lookup, table).await
-        }
-        KeyKind::Ordered => {
-            let lookup = Lookup::ordered(managers, &namespace).connect_timeout(PATIENCE).connect().await?;
-            follow(&args.at, &lookup, ordered_table).await
-        }
+    let kind = kind_of(&args.at, &namespace).await?;
+    let mut lookup = Follower::connect(&args.at, &namespace, &kind).await?;
+    let (output, mode) = (args.at.format.output(), kind.mode);
+    if let (Output::Table, Mode::Affinity) = (output, mode) {
+        line(show_mode(&namespace, mode).trim_end());
     }
-}
-
-async fn follow<K: KeyOrder>(
-    at: &At,
-    lookup: &Lookup<K>,
-    table: impl Fn(&Lookup<K>) -> RangeMap<Row>,
-) -> Result<(), Failure> {
-    let mut losses = lookup.losses();
-    let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();
     let mut closed = pin!(closed());
     loop {
         tokio::select! {
             biased;
-            position = positions.next() => {
+            position = lookup.positions.next() => {
                 let Some(position) = position else { return Ok(()) };
-                let table = table(lookup);
+                let table = lookup.table();
                 for (range, row) in table.iter().filter(|(range, row)| !has(&known, *range, row)) {
-                    tell_change(at.format.output(), position.lsn.0, range, row);
+                    tell_change((output, mode), position.lsn.0, range, row);
                 }
                 known = table;
             }
-            loss = losses.next() => match loss {
-                Some(loss) => tell_loss(at.format.output(), &loss),
+            loss = lookup.losses.next() => match loss {
+                Some(loss) => tell_loss((output, mode), &loss),
                 None => return Ok(()),
             },
             () = &mut closed => return Ok(()),
@@ -83,42 +152,11 @@ async fn follow<K: KeyOrder>(
     }
 }
 
-/// The whole table, range by range.
-fn table(lookup: &Lookup) -> RangeMap<Row> {
-    let mut table = RangeMap::new();
-    let mut next = Some(Key::MIN);
-    while let Some(key) = next {
-        let (range, row) = match lookup.lookup(key) {
-            Ok(route) => {
-                let row = Row { url: Some(route.url().to_owned()), generation: route.generation().0 };
-                (route.range(), row)
-            }
-            Err(NoOwner::Unowned { range, generation }) => {
-                (range, Row { url: None, generation: generation.0 })
-            }
-            Err(NoOwner::NoTable | NoOwner::Replaced) => break,
-        };
-        table.insert(range, row);
-        next = range.last().next();
-    }
-    table
-}
-
-/// The same of ordered keys.
-fn ordered_table(lookup: &Lookup<Ordered>) -> RangeMap<Row> {
-    let slices = lookup.scan::<&str>(..).unwrap_or_default();
-    let row = |slice: Slice| {
-        let url = slice.owner.as_ref().map(|route| route.url().to_owned());
-        (slice.range, Row { url, generation: slice.generation.0 })
-    };
-    slices.into_iter().map(row).collect()
-}
-
 fn has(known: &RangeMap<Row>, range: KeyRange, row: &Row) -> bool {
     known.covers(range) && known.overlapping(range).all(|(_, old)| old == row)
 }
 
-fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
+fn tell_change((output, mode): (Output, Mode), lsn: u64, range: KeyRange, row: &Row) {
     line(&match output {
         Output::Json => escape_json(
             &json!({
@@ -127,17 +165,22 @@ fn tell_change(output: Output, lsn: u64, range: KeyRange, row: &Row) {
                 "range": range.to_string(),
                 "url": row.url,
                 "generation": row.generation,
+                "quarantined": row.quarantined,
+                "mode": mode.as_str(),
             })
             .to_string(),
         ),
-        Output::Table => match &row.url {
-            Some(url) => format!("{range} is at {} under lease {}", shown(url), row.generation),
-            None => format!("{range} has no owner; the last lease was {}", row.generation),
+        Output::Table => match (&row.url, row.generation) {
+            (Some(url), Some(generation)) => format!("{range} is at {} under lease {generation}", shown(url)),
+            (Some(url), None) => format!("{range} is probably at {}", shown(url)),
+            (None, _) if row.quarantined => format!("{range} is in quarantine"),
+            (None, Some(generation)) => format!("{range} has no owner; the last lease was {generation}"),
+            (None, None) => format!("{range} has no owner"),
         },
     });
 }
 
-fn tell_loss(output: Output, loss: &Loss) {
+fn tell_loss((output, mode): (Output, Mode), loss: &Loss) {
     let words = match loss.why {
         LossReason::StateBeganAnew => "a new owner began without it",
         LossReason::Unowned => "nobody has owned it for too long",
@@ -147,7 +190,10 @@ fn tell_loss(output: Output, loss: &Loss) {
     };
     let keys: Vec<String> = loss.keys.iter().map(|range| range.to_string()).collect();
     line(&match output {
-        Output::Json => json!({ "event": "loss", "keys": keys, "why": loss.why.as_str() }).to_string(),
+        Output::Json => {
+            let why = loss.why.as_str();
+            json!({ "event": "loss", "keys": keys, "why": why, "mode": mode.as_str() }).to_string()
+        }
         Output::Table => format!("the state of {} is lost: {words}", keys.join(", ")),
     });
 }

@@ -1,5 +1,6 @@
 //! The whole system as users run it: processes of their own.
 
+mod affinity;
 mod backup;
 mod commands;
 mod diskless;
@@ -13,3 +14,4 @@ mod replaced;
 mod settings;
 mod sight;
 mod support;
+mod trimmed;

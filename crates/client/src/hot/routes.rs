@@ -21,6 +21,8 @@ use crate::keys::KeySpace;
 
 /// The owner's number of a range that has none.
 const NOBODY: u32 = u32::MAX;
+/// The same of a range that nobody will own soon.
+const QUARANTINED: u32 = u32::MAX - 1;
 /// Owners whose address is counted are numbered from here on: the quick way to a route does not find them.
 const FIRST_COUNTED: u32 = 1 << 31;
 
@@ -89,6 +91,17 @@ pub enum NoOwner {
     /// The range has no owner at the moment.
     #[error("the key has no owner at the moment: wait and look again, or let a Router do so")]
     Unowned {
+        /// The keys around it of which the same is true.
+        range: KeyRange,
+        /// The last lease granted on it.
+        generation: Generation,
+    },
+    /// Nobody owns the range, and nobody will before an operator or time ends that: Owners that got it died, one after the other.
+    #[error(
+        "the key is in quarantine, because servers that got it died one after the other: `centrifuge quarantine list` shows which, \
+         and until when"
+    )]
+    Quarantined {
         /// The keys around it of which the same is true.
         range: KeyRange,
         /// The last lease granted on it.
@@ -253,7 +266,8 @@ impl RouteTable {
         let mut since = Vec::new();
         let targets = rows.into_iter().map(|(range, row)| {
             since.push((range, row.state_since));
-            let owner = row.owner.as_ref().map_or(NOBODY, &mut number);
+            let nobody = if row.quarantined { QUARANTINED } else { NOBODY };
+            let owner = row.owner.as_ref().map_or(nobody, &mut number);
             (range, Target { first: range.first(), generation: row.generation, owner })
         });
         let index = RangeIndex::new(targets, RouteTable::NOTHING);
@@ -288,10 +302,12 @@ impl RouteTable {
     /// Why a key has no route.
     fn nobody(&self, key: Key) -> NoOwner {
         let run = self.index.find(key);
-        if self.is_known {
-            NoOwner::Unowned { range: self.index.range(run), generation: self.index.value(run).generation }
-        } else {
-            NoOwner::NoTable
+        let (range, target) = (self.index.range(run), self.index.value(run));
+        let generation = target.generation;
+        match target.owner {
+            _ if !self.is_known => NoOwner::NoTable,
+            QUARANTINED => NoOwner::Quarantined { range, generation },
+            _ => NoOwner::Unowned { range, generation },
         }
     }
 }
@@ -326,7 +342,7 @@ impl HotRoutes {
             // Neighbours have different owners, as they have on a ring.
             let owner = Some(owner(number.wrapping_mul(2_654_435_761) % owners.max(1)));
             let generation = Generation(u64::from(number) + 1);
-            (range, Row { owner, generation, state_since: generation })
+            (range, Row { owner, generation, state_since: generation, quarantined: false })
         };
         let rows: Vec<(KeyRange, Row)> = super::slices(ranges).zip(0..).map(row).collect();
         let routes = HotRoutes::new();

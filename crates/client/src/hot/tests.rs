@@ -15,7 +15,7 @@ use crate::keys::{KeyPrefix, KeySpace, NoKey};
 
 fn row(owner: Option<&str>, generation: u64) -> Row {
     let owner = owner.map(|url| PublishedOwner { session: SessionId(Nonce(7)), url: url.into() });
-    Row { owner, generation: Generation(generation), state_since: Generation(1) }
+    Row { owner, generation: Generation(generation), state_since: Generation(1), quarantined: false }
 }
 
 #[test]

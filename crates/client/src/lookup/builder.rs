@@ -80,8 +80,9 @@ pub enum ConnectError {
     },
     /// The namespace is of the other mode.
     #[error(
-        "the namespace {namespace} does not have {} leases, which this Lookup is built for: name another namespace",
-        built_for.as_str()
+        "the namespace {namespace} does not have {} leases, which this Lookup is built for: name another namespace, or use {}",
+        built_for.as_str(),
+        if *built_for == Mode::Affinity { "Lookup" } else { "AffinityLookup" }
     )]
     WrongMode {
         /// The namespace.
@@ -142,6 +143,12 @@ impl<K: KeyOrder> LookupBuilder<K> {
             expects: ExpectedKind { keys: K::KIND, ..ExpectedKind::default() },
             keys: PhantomData,
         }
+    }
+
+    /// The namespace is in affinity mode. Whoever calls this wraps the Lookup into a type without lease numbers.
+    pub(crate) fn affinity(mut self) -> LookupBuilder<K> {
+        self.expects.mode = Mode::Affinity;
+        self
     }
 
     /// Called with every loss, one after the other, on a task of its own. A caller that is too slow to be told which

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, OwnerName, SessionId, Url};
-use centrifuge_core::namespace_kind::ExpectedKind;
+use centrifuge_core::namespace_kind::{ExpectedKind, Mode};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
@@ -154,6 +154,12 @@ impl<K: KeyOrder> OwnerBuilder<K> {
     #[must_use]
     pub fn weight(mut self, percent: u32) -> OwnerBuilder<K> {
         self.weight = percent;
+        self
+    }
+
+    /// The namespace is in affinity mode. Whoever calls this wraps the Owner into a type without lease numbers.
+    pub(crate) fn affinity(mut self) -> OwnerBuilder<K> {
+        self.expects.mode = Mode::Affinity;
         self
     }
 
@@ -407,12 +413,9 @@ async fn call(on_change: OnChange, mut changes: Changes) {
 
 async fn tell_load(shared: Arc<Shared>, events: mpsc::Sender<OwnerEvent>) {
     loop {
-        tokio::time::sleep(shared.until_measurement().max(SHORTEST_MEASUREMENT)).await;
-        if !shared.until_measurement().is_zero() {
-            // A report was sent meanwhile.
-            continue;
-        }
-        if events.send(OwnerEvent::Load(shared.measure())).await.is_err() {
+        tokio::time::sleep(shared.until_glance().max(SHORTEST_MEASUREMENT)).await;
+        let Some(measured) = shared.measure() else { continue };
+        if events.send(OwnerEvent::Load(measured)).await.is_err() {
             return;
         }
     }

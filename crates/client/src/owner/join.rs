@@ -76,8 +76,9 @@ pub enum JoinError {
     },
     /// The namespace is of the other mode.
     #[error(
-        "the namespace {namespace} does not have {} leases, which this Owner is built for: name another namespace",
-        built_for.as_str()
+        "the namespace {namespace} does not have {} leases, which this Owner is built for: name another namespace, or use {}",
+        built_for.as_str(),
+        if *built_for == Mode::Affinity { "Owner" } else { "AffinityOwner" }
     )]
     WrongMode {
         /// The namespace.

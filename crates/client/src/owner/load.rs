@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::{HEAVY_PER_MILLE, RangeLoad, quantiles};
+use centrifuge_core::load::{HEAVY_PER_MILLE, LoadMeasurement, RangeLoad, quantiles};
 use centrifuge_core::time::Instant;
 
 use crate::hot::{LeaseTable, Samples, load_per_sample};
@@ -15,6 +15,9 @@ const PER_SECONDS: u128 = 1000;
 
 /// A heavy key has at least this much load in a measurement: with less, its next load cannot be told from it.
 const MIN_HEAVY_LOAD: u64 = 16;
+
+/// How often an Owner reports at once between two reports that are due: load that jumps all the time costs Managers no more.
+const MAX_URGENT_REPORTS: u32 = 2;
 
 /// Turns counts into rates.
 ///
@@ -33,6 +36,10 @@ pub(super) struct LoadMeter {
     /// Keys sampled in earlier tables since the last measurement. Empty after each measurement.
     samples: Samples,
     since: Instant,
+    /// The last measurement.
+    last: LoadMeasurement,
+    /// How often load that shifts may still be reported at once.
+    urgent_left: u32,
 }
 
 impl LoadMeter {
@@ -43,6 +50,8 @@ impl LoadMeter {
             carried: BTreeMap::new(),
             samples: Samples::new(),
             since: now,
+            last: LoadMeasurement::default(),
+            urgent_left: 0,
         }
     }
 
@@ -62,9 +71,30 @@ impl LoadMeter {
         self.table = table;
     }
 
-    /// The load of every leased range since the last measurement.
-    pub(super) fn measure(&mut self, now: Instant) -> Vec<RangeLoad> {
-        let elapsed = now.since(self.since).as_nanos();
+    /// The load of every leased range since the last measurement, for the report that is due.
+    pub(super) fn measure(&mut self, now: Instant) -> LoadMeasurement {
+        self.urgent_left = MAX_URGENT_REPORTS;
+        self.take_measurement(now, false)
+    }
+
+    /// The same if the load has shifted so much that the Manager should hear of it at once.
+    pub(super) fn measure_if_shifted(&mut self, now: Instant) -> Option<LoadMeasurement> {
+        let has_shifted = self.urgent_left > 0 && self.is_outdated(now);
+        self.urgent_left -= u32::from(has_shifted);
+        has_shifted.then(|| self.take_measurement(now, true))
+    }
+
+    fn is_outdated(&self, now: Instant) -> bool {
+        self.last.is_outdated_by(&self.with_carried(self.fresh()), now.since(self.since))
+    }
+
+    fn take_measurement(&mut self, now: Instant, is_urgent: bool) -> LoadMeasurement {
+        let span = now.since(self.since);
+        self.last = LoadMeasurement { loads: self.take_loads(now, span.as_nanos()), span, is_urgent };
+        self.last.clone()
+    }
+
+    fn take_loads(&mut self, now: Instant, elapsed: u128) -> Vec<RangeLoad> {
         if elapsed == 0 {
             return Vec::new();
         }
@@ -84,18 +114,24 @@ impl LoadMeter {
         counts.into_iter().zip(heavy).map(load).collect()
     }
 
-    /// The load of every leased range, in key order.
+    /// Takes the load of every leased range, in key order.
     fn take_counts(&mut self) -> Vec<(KeyRange, u64)> {
         let fresh = self.fresh();
         for (range, count) in &fresh {
             *self.taken.entry(range.first()).or_default() += count;
         }
-        let carried = std::mem::take(&mut self.carried);
-        let with_carried = |(range, count): (KeyRange, u64)| {
-            let carried: u64 = carried.range(range.first()..=range.last()).map(|(_, count)| count).sum();
-            (range, count.saturating_add(carried))
-        };
-        fresh.into_iter().map(with_carried).collect()
+        let counts = self.with_carried(fresh);
+        self.carried.clear();
+        counts
+    }
+
+    /// Counts of the table's ranges together with what was counted of their keys in earlier tables.
+    fn with_carried(&self, mut counts: Vec<(KeyRange, u64)>) -> Vec<(KeyRange, u64)> {
+        for (range, count) in &mut counts {
+            let carried: u64 = self.carried.range(range.first()..=range.last()).map(|(_, count)| count).sum();
+            *count = count.saturating_add(carried);
+        }
+        counts
     }
 
     /// The heavy keys of each range and how much of the range's count is surely their own. The ranges are in key order.
@@ -176,7 +212,7 @@ mod tests {
 
         fn measure(&mut self) -> Vec<RangeLoad> {
             self.now = self.now + Duration::from_secs(1_000);
-            self.meter.measure(self.now)
+            self.meter.measure(self.now).loads
         }
 
         /// The heavy keys of all ranges.
@@ -440,6 +476,37 @@ mod tests {
         pool.turn_to(2);
         let loads = pool.measure();
         assert_eq!((loads[1].load, &loads[1].heavy[..]), (0, &[][..]));
+    }
+
+    #[test]
+    fn load_that_shifts_is_measured_at_once_and_at_most_twice_in_a_row() {
+        let mut pool = Pool::new(4);
+        let add = |pool: &Pool, load| {
+            pool.hot.counts().iter().for_each(|(range, _)| {
+                pool.hot.add_load(range.first(), load);
+            })
+        };
+        let glance = |pool: &mut Pool| {
+            pool.now = pool.now + Duration::from_secs(100);
+            pool.meter.measure_if_shifted(pool.now)
+        };
+        add(&pool, 1_000);
+        assert_eq!(glance(&mut pool), None, "nothing was measured yet");
+        pool.measure();
+        add(&pool, 110);
+        assert_eq!(glance(&mut pool), None, "as expected");
+        pool.hot.add_load(Key::MAX, 5_000);
+        let shifted = glance(&mut pool).expect("it shifted");
+        assert_eq!((shifted.span, shifted.is_urgent), (Duration::from_secs(200), true));
+        assert_eq!(shifted.loads[3].load, 25_550);
+        assert_eq!(shifted.loads[3].heavy.last(), Some(&(Key::MAX, 25_000)));
+        add(&pool, 1_000);
+        assert!(glance(&mut pool).is_some(), "it shifted back");
+        add(&pool, 9_000);
+        assert_eq!(glance(&mut pool), None, "that was enough");
+        assert_eq!(pool.measure()[0].load, 9_000 * 1_000 / 1_100, "and nothing is lost");
+        pool.hot.add_load(Key::MAX, 50_000);
+        assert!(glance(&mut pool).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::RangeLoad;
+use centrifuge_core::load::{LoadMeasurement, glance_interval};
 use centrifuge_core::message::RefusedReason;
 use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::OwnerEvent;
@@ -136,16 +136,29 @@ impl Shared {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).turn_to(table);
     }
 
-    fn measure(&self) -> Vec<RangeLoad> {
-        self.meter.lock().unwrap_or_else(PoisonError::into_inner).measure(clock::now())
+    /// The load, if it is time to measure it or if it has shifted.
+    fn measure(&self) -> Option<LoadMeasurement> {
+        let now = clock::now();
+        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        match now >= self.measurement_due(&meter) {
+            true => Some(meter.measure(now)),
+            false => meter.measure_if_shifted(now),
+        }
     }
 
-    /// How long it is until load is to be measured; zero if it is time.
-    fn until_measurement(&self) -> Duration {
-        let measured_at = self.meter.lock().unwrap_or_else(PoisonError::into_inner).since();
+    /// How long it is until load is to be looked at.
+    fn until_glance(&self) -> Duration {
+        let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        self.measurement_due(&meter).since(clock::now()).min(glance_interval(self.renewal()))
+    }
+
+    fn measurement_due(&self, meter: &LoadMeter) -> Instant {
         let reported_at = Instant(self.reported_at.load(Ordering::Relaxed));
-        let renewal = Duration::from_nanos(self.renewal.load(Ordering::Relaxed));
-        measurement_due(measured_at, reported_at, renewal).since(clock::now())
+        measurement_due(meter.since(), reported_at, self.renewal())
+    }
+
+    fn renewal(&self) -> Duration {
+        Duration::from_nanos(self.renewal.load(Ordering::Relaxed))
     }
 
     fn left(&self) {
@@ -392,7 +405,7 @@ impl<K: KeyOrder> Owner<K> {
 /// However short a shutdown's patience, a leave gets this long.
 const LEAVE: Duration = Duration::from_secs(1);
 
-impl fmt::Debug for Owner {
+impl<K: KeyOrder> fmt::Debug for Owner<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Owner({}/{} {})", self.inner.namespace, self.inner.name, self.session())
     }

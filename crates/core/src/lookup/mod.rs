@@ -88,11 +88,15 @@ pub struct Row {
     pub generation: Generation,
     /// The lease at which its state last began empty.
     pub state_since: Generation,
+    /// Nobody owns it, and nobody will before an operator or time ends that: Owners that got it died.
+    pub quarantined: bool,
 }
 
 impl From<&PublishedEntry> for Row {
     fn from(entry: &PublishedEntry) -> Row {
-        Row { owner: entry.owner.clone(), generation: entry.generation, state_since: entry.state_since }
+        let PublishedEntry { owner, generation, state_since, quarantined, .. } = entry;
+        let (generation, state_since, quarantined) = (*generation, *state_since, *quarantined);
+        Row { owner: owner.clone(), generation, state_since, quarantined }
     }
 }
 
@@ -105,6 +109,8 @@ pub struct Route<'a> {
     pub generation: Generation,
     /// The keys around it of which the same is true.
     pub range: KeyRange,
+    /// Nobody owns it, and nobody will soon: Owners that got it died.
+    pub quarantined: bool,
 }
 
 /// What a Lookup has met so far. Each dropped message is counted under the one reason it was dropped for.
@@ -228,7 +234,8 @@ impl LookupMachine {
     #[must_use]
     pub fn lookup(&self, key: Key) -> Option<Route<'_>> {
         let (range, row) = self.rows.get(key)?;
-        Some(Route { owner: row.owner.as_ref(), generation: row.generation, range })
+        let Row { owner, generation, quarantined, .. } = row;
+        Some(Route { owner: owner.as_ref(), generation: *generation, range, quarantined: *quarantined })
     }
 
     /// Where in which log the table stands; `None` before the first table.

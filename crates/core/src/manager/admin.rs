@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::id::{Generation, Namespace, OwnerName, SessionId};
 use crate::manager_state::NamespaceState;
-use crate::namespace_kind::{Mode, NamespaceKind};
+use crate::namespace_kind::NamespaceKind;
 use crate::record::{Change, Reason, Record, SessionInfo};
 use crate::settings::Settings;
 
@@ -59,9 +59,6 @@ impl Leader {
                         return Err(AdminError::ExistsAsAnotherKind { kind: stored.kind.clone() });
                     }
                     None => {}
-                }
-                if kind.mode == Mode::Affinity {
-                    return Err(AdminError::ModeNotSupported(kind.mode));
                 }
                 // The draft has what was decided in this round already: however many ask at once, they are counted one by one.
                 if let Some(at_most) = context.config.max_namespaces
@@ -120,6 +117,13 @@ impl Leader {
                 let info = SessionInfo { drain_ordered: false, ..info };
                 (namespace.clone(), Change::SessionChanged { session, info }, asked(why))
             }
+            AdminCommand::Unquarantine { namespace, range, why } => {
+                let stored = self.draft_of(namespace)?;
+                if !stored.quarantines.iter().any(|known| known.range.overlaps(*range)) {
+                    return Err(AdminError::NotQuarantined);
+                }
+                (namespace.clone(), Change::Unquarantined { range: *range }, asked(why))
+            }
             AdminCommand::Evict { namespace, owner, why } => {
                 let (session, info) = find(self.draft_of(namespace)?, owner)?;
                 let info = SessionInfo { evicted: true, ..info };
@@ -138,7 +142,7 @@ fn checked(
     kind: &NamespaceKind,
     context: &Context<'_>,
 ) -> Result<Arc<Settings>, AdminError> {
-    let checked = settings.check(context.config.drift).and_then(|()| kind.check(settings));
+    let checked = kind.check(settings, context.config.drift);
     checked.map(|()| Arc::clone(settings)).map_err(AdminError::Settings)
 }
 

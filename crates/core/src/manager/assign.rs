@@ -15,7 +15,7 @@ use super::decide::Decision;
 use super::desired::{Desired, may_have_keys};
 use super::event::Skip;
 use super::namespace_runtime::RuntimeTimer;
-use super::trimming::Trimming;
+use super::trimming::{Trimming, is_frozen, load_interval};
 
 /// Where keys are wanted, and what a decision about that waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +78,7 @@ impl Decision<'_> {
     /// Moves the table towards what the partitioner wants, as far as calm and brakes allow.
     pub(super) fn assign(&mut self) {
         let changed = self.refresh_desired();
+        self.judge_suspects();
         self.runtime.placement.waits_for_conversation = false;
         self.note_waiting_drains();
         self.withdraw_from_evicted();
@@ -92,6 +93,7 @@ impl Decision<'_> {
         self.recall_misplaced();
         self.keep_what_nobody_can_take();
         self.watch_recalls(reviewed);
+        self.watch_suspects();
     }
 
     /// Asks the partitioner again if its input is another; says whether it is.
@@ -105,6 +107,14 @@ impl Decision<'_> {
         }
         let known = self.runtime.placement.desired.take().filter(|desired| desired.is_of(stored));
         let is_new = known.is_none();
+        if is_new && !self.trims() {
+            // What Trim was told and was about to do is of no use to another partitioner, nor to itself after that one.
+            self.runtime.placement.trimming = Trimming::default();
+        }
+        if is_new {
+            // Each partitioner has its own pace.
+            self.runtime.timers.set(RuntimeTimer::Load, self.now + load_interval(&stored.settings));
+        }
         let mut desired = known.unwrap_or_else(|| Desired::new(stored));
         let changed = desired.follow(stored);
         debug_assert!(stored.table.len() > 1_000 || any_injected() || desired.is_up_to_date(stored));
@@ -208,7 +218,9 @@ impl Decision<'_> {
             if self.is_full() {
                 return;
             }
-            since = self.grant_empty(range, session, since, Reason::Unowned);
+            let is_suspect = self.runtime.suspects.probation.overlapping(range).next().is_some();
+            let reason = if is_suspect { Reason::Suspected } else { Reason::Unowned };
+            since = self.grant_empty(range, session, since, reason);
         }
     }
 
@@ -253,7 +265,7 @@ impl Decision<'_> {
                 moves.waits = true;
                 continue;
             }
-            if stored.frozen {
+            if is_frozen(stored) {
                 moves.is_frozen = true;
                 break;
             }

@@ -113,6 +113,17 @@ impl Leader {
 }
 
 impl Decision<'_> {
+    /// What the holder of a range keeps when a part of it is recalled gets a number of its own (Centrifuge figure 4).
+    pub(super) fn renumber_what_stays(&mut self, change: &Change) {
+        let Change::Recalled { range, .. } = change else { return };
+        let (whole, entry) = self.stored().table.get(range.first());
+        let (Some(owner), None, None) = (entry.owner, entry.recall, entry.merge) else { return };
+        let (below, above) = whole.difference(*range);
+        for rest in [below, above].into_iter().flatten() {
+            self.grant_empty(rest, owner, None, Reason::Repartitioned);
+        }
+    }
+
     /// The leases of an Owner's earlier life become those of its next.
     pub(super) fn inherit(&mut self, from: SessionId, to: SessionId) {
         let leases: Vec<_> =

@@ -7,6 +7,7 @@ use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::manager_state::NamespaceState;
 use crate::message::{HeldLease, Report, UpdateBody, Warrant};
+use crate::namespace_kind::Mode;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason, Record};
 use crate::time::Instant;
@@ -89,21 +90,23 @@ pub(super) fn warrant(range: KeyRange, stored: &NamespaceState, session: Session
 }
 
 impl NamespaceRuntime {
-    /// Nothing is known: no lease of an earlier leader runs on after a full hold.
-    pub(super) fn begin_rebuild(&mut self, silent_from: Instant) {
+    /// Nothing is known, not even whether earlier leases were exclusive: none of them runs on after a full hold. So claims are
+    /// waited for as long as that also where silent sessions are not.
+    pub(super) fn begin_rebuild(&mut self, silent_from: Instant, leases_end_within: Duration) {
         self.holds.silent_from = silent_from;
         self.rebuild = Some(Rebuild { unclaimed: RangeSet::all() });
-        self.claims_end_after_hold();
+        self.claims_end_after(leases_end_within.max(self.holds.longest));
     }
 
-    fn claims_end_after_hold(&mut self) {
-        self.placement.balance_from = self.holds.silent_from + self.holds.longest;
+    fn claims_end_after(&mut self, wait: Duration) {
+        self.placement.balance_from = self.placement.balance_from.max(self.holds.silent_from + wait);
         self.timers.set(RuntimeTimer::Balance, self.placement.balance_from);
     }
 
     /// What Lookups are told while the table is learned; `None` once it is known.
     pub(super) fn rebuild_news(&self) -> Option<UpdateBody> {
-        self.rebuild.as_ref().map(|_| UpdateBody::Unchanged { hold: self.holds.longest })
+        let hold = self.placement.balance_from.since(self.holds.silent_from);
+        self.rebuild.as_ref().map(|_| UpdateBody::Unchanged { hold })
     }
 
     /// The parts of a range on which no lease of an earlier leader can run that nobody has claimed.
@@ -247,12 +250,14 @@ impl Decision<'_> {
         }
     }
 
-    /// Holds are never shorter than what a warrant shows.
+    /// Holds are never shorter than what a warrant shows, where leases are exclusive; nor is the wait for claims anywhere.
     pub(super) fn note_lease_length(&mut self, lease: Duration) {
         let hold = self.drift.hold_for(lease);
         if hold > self.runtime.holds.longest {
-            self.runtime.holds.longest = hold;
-            self.runtime.claims_end_after_hold();
+            if self.stored().kind.mode == Mode::Exclusive {
+                self.runtime.holds.longest = hold;
+            }
+            self.runtime.claims_end_after(hold);
         }
     }
 

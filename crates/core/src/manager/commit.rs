@@ -178,7 +178,8 @@ impl Leader {
                         let mut runtime = NamespaceRuntime::new(stored, context.now);
                         runtime.holds.follow(stored);
                         if self.floor.is_some() {
-                            runtime.begin_rebuild(self.silent_from);
+                            let leases_end_within = context.config.drift.hold_for(stored.settings.lease);
+                            runtime.begin_rebuild(self.silent_from, leases_end_within);
                         }
                         self.runtimes.insert(namespace.clone(), runtime);
                     }
@@ -235,7 +236,7 @@ impl Leader {
         let (Some(stored), Some(runtime)) = (stored, self.runtimes.get_mut(namespace)) else { return };
         runtime.holds.follow(stored);
         runtime.holds.settles_at = None;
-        if stored.longest_hold > stored.settings.hold {
+        if stored.longest_hold > stored.hold() {
             runtime.settle_hold_at(context.now.max(runtime.holds.silent_from) + stored.longest_hold);
         }
     }

@@ -128,6 +128,7 @@ impl Leader {
         decision.hear_reports();
         decision.take_moves();
         decision.settle_hold();
+        decision.end_quarantines();
         decision.end_emptied();
         decision.time_out_recalls();
         decision.balance_load();
@@ -143,6 +144,8 @@ impl Leader {
             }
             context.out.push(ManagerAction::Skip(skip.clone()));
         }
+        let news = runtime.placement.trimming.news.take();
+        context.out.extend(news.map(ManagerAction::Trimmed));
     }
 }
 
@@ -199,6 +202,7 @@ impl Decision<'_> {
         {
             self.runtime.placement.members_changed = true;
         }
+        self.note_grant_time(&change);
         self.runtime.conversations.follow_leases(&change, &self.draft.namespaces[self.namespace].table);
         self.draft.apply_change(self.namespace, &change);
         self.runtime.recalls.review |= !matches!(change, Change::Granted { .. } | Change::Released { .. });
@@ -219,6 +223,7 @@ impl Decision<'_> {
         let mut silent = self.runtime.holds.silent(self.now);
         silent.retain(|session| self.stored().sessions.contains_key(session));
         for session in silent {
+            self.note_death(session);
             if !self.end(session, &Reason::HoldExpired) {
                 return;
             }
@@ -318,6 +323,10 @@ impl Decision<'_> {
             }
             if injected(Bug::RestartAcceptsRenewal) {
                 self.inherit(namesake, session);
+            }
+            // A process whose clock jumped is another session, and lives.
+            if offer.formerly != Some(namesake) {
+                self.note_death(namesake);
             }
             if !self.end(namesake, &Reason::TakenOver) {
                 return false;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::{OwnerName, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
 use crate::manager_state::NamespaceState;
 use crate::partition::{PartitionOwner, PartitionerKind, Ring};
@@ -19,6 +20,10 @@ pub(super) struct Desired {
     settings: Arc<Settings>,
     owners: BTreeMap<SessionId, PartitionOwner>,
     pins: RangeMap<OwnerName>,
+    /// Where keys go that may kill their Owners.
+    probation: RangeMap<SessionId>,
+    /// What nobody may have.
+    quarantined: RangeSet,
     partition: Partition,
     ranges: RangeMap<SessionId>,
     misplaced: RangeSet,
@@ -50,6 +55,8 @@ impl Desired {
             settings: Arc::clone(&stored.settings),
             owners: BTreeMap::new(),
             pins: RangeMap::new(),
+            probation: RangeMap::new(),
+            quarantined: RangeSet::new(),
             partition,
             ranges,
             misplaced: RangeSet::new(),
@@ -71,7 +78,7 @@ impl Desired {
 
     /// The keys that operators want at an Owner that can have them.
     pub(super) fn pinned(&self) -> RangeSet {
-        if self.pins.is_empty() {
+        if self.pins.is_empty() || injected(Bug::TrimIgnoresPins) {
             return RangeSet::new();
         }
         let names: BTreeSet<&OwnerName> = self.owners.values().map(|owner| &owner.name).collect();
@@ -88,7 +95,11 @@ impl Desired {
         // What is wanted nowhere is with whoever has it.
         let as_it_was = self.ranges.overlapping(range).all(|(_, wanted)| Some(*wanted) == from)
             && self.ranges.gaps(range).flat_map(|gap| table.overlapping(gap)).all(|(_, e)| e.owner == from);
-        let may_be = as_it_was && !self.pinned().overlaps(range) && self.owners.contains_key(&to);
+        let is_fixed = self.pinned().overlaps(range)
+            || self.quarantined.overlaps(range)
+            || self.probation.overlapping(range).next().is_some();
+        let may_be = as_it_was && !is_fixed && self.owners.contains_key(&to);
+        let may_be = may_be && (from.is_none() || table.has_any(to) || !injected(Bug::NewcomerNeverFed));
         if may_be {
             self.ranges.insert(range, to);
             self.note_table(range, table);
@@ -119,6 +130,7 @@ impl Desired {
         self.settings = Arc::clone(&stored.settings);
         let pins_differ = self.pins != stored.pins;
         if pins_differ {
+            self.forget_pins(stored);
             changed = changed.union(&self.pins.keys()).union(&stored.pins.keys());
             self.pins = stored.pins.clone();
         }
@@ -128,8 +140,36 @@ impl Desired {
             let pinned = self.pins.iter().filter(|(_, name)| names.contains(name));
             pinned.for_each(|(range, _)| changed.insert(range));
         }
+        if !self.probation.is_empty() {
+            let others: BTreeSet<SessionId> = joined_or_left.iter().map(|(session, ..)| *session).collect();
+            let placed = self.probation.iter().filter(|(_, session)| others.contains(session));
+            placed.for_each(|(range, _)| changed.insert(range));
+        }
         self.refresh(&changed, &stored.table);
         others || pins_differ || !joined_or_left.is_empty()
+    }
+
+    /// Takes what is suspected, and what is in quarantine, as it is now; says whether any of that is another.
+    pub(super) fn follow_suspects(
+        &mut self,
+        probation: &RangeMap<SessionId>,
+        stored: &NamespaceState,
+    ) -> bool {
+        let quarantined: RangeSet = stored.quarantines.iter().map(|known| known.range).collect();
+        if self.probation == *probation && self.quarantined == quarantined {
+            return false;
+        }
+        let before = self.probation.keys().union(&self.quarantined);
+        let changed = before.union(&probation.keys()).union(&quarantined);
+        self.probation = probation.clone();
+        self.quarantined = quarantined;
+        self.refresh(&changed, &stored.table);
+        true
+    }
+
+    /// Whether keys are where they are because they may kill their Owners.
+    pub(super) fn is_on_probation(&self, range: KeyRange) -> bool {
+        self.probation.overlapping(range).next().is_some()
     }
 
     /// The entries of `range` have changed in the table.
@@ -156,6 +196,8 @@ impl Desired {
         }
         let mut anew = Desired::new(stored);
         anew.follow(stored);
+        (anew.probation, anew.quarantined) = (self.probation.clone(), self.quarantined.clone());
+        anew.refresh(&anew.probation.keys().union(&anew.quarantined), &stored.table);
         anew.ranges == self.ranges && anew.misplaced == self.misplaced
     }
 
@@ -236,6 +278,21 @@ impl Desired {
         wanted
     }
 
+    /// Under Trim what an operator does not want anywhere any more stays where it is.
+    fn forget_pins(&mut self, stored: &NamespaceState) {
+        if !matches!(self.partition, Partition::Standing) {
+            return;
+        }
+        for (range, name) in self.pins.iter() {
+            let is_wanted =
+                |piece: &KeyRange| stored.pins.get(piece.first()).is_some_and(|(_, now)| now == name);
+            let kept: RangeSet =
+                stored.pins.overlapping(range).map(|(piece, _)| piece).filter(is_wanted).collect();
+            let ended = RangeSet::from_ranges([range]).difference(&kept);
+            ended.iter().for_each(|piece| self.ranges.remove(piece));
+        }
+    }
+
     /// Works out anew what is wanted of these keys.
     fn refresh(&mut self, changed: &RangeSet, table: &Table) {
         if changed.is_empty() {
@@ -257,9 +314,19 @@ impl Desired {
                 _ if wanted.is_empty() => self.ranges.remove(range),
                 _ => wanted.iter().for_each(|(piece, session)| self.ranges.insert(piece, *session)),
             }
+            for (piece, session) in self.probation.overlapping(range) {
+                if self.owners.contains_key(session) {
+                    self.ranges.insert(piece, *session);
+                }
+            }
             for (piece, name) in self.pins.overlapping(range) {
                 if let Some(session) = by_name.get(name) {
                     self.ranges.insert(piece, *session);
+                }
+            }
+            for piece in self.quarantined.intersect_range(range).iter() {
+                if !injected(Bug::QuarantinedGranted) {
+                    self.ranges.remove(piece);
                 }
             }
         }
@@ -275,7 +342,8 @@ fn standing(table: &Table) -> RangeMap<SessionId> {
 
 /// Whether the partitioner may give an Owner keys.
 pub(super) fn may_have_keys(info: &SessionInfo) -> bool {
-    !info.is_draining() && !info.evicted && info.weight > 0
+    let gives_away = info.is_draining() && !injected(Bug::TrimIgnoresDrain);
+    !gives_away && !info.evicted && info.weight > 0
 }
 
 fn as_partition_owner(info: &SessionInfo) -> PartitionOwner {

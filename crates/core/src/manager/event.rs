@@ -1,5 +1,6 @@
 //! What happens to a Manager and what it wants done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::id::{Generation, Index, ManagerId, Namespace, Nonce, OwnerName, SessionId, Term};
@@ -7,10 +8,10 @@ use crate::key::KeyRange;
 use crate::load::LoadSkip;
 use crate::manager_state::ManagerState;
 use crate::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
-use crate::namespace_kind::{Mode, NamespaceKind};
+use crate::namespace_kind::NamespaceKind;
 use crate::record::Batch;
 use crate::settings::{Settings, SettingsError};
-use crate::trim::TrimSkip;
+use crate::trim::{TrimReason, TrimSkip, TrimSummary};
 
 /// The driver's name for a way back to an Owner or a Lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -259,6 +260,15 @@ pub enum AdminCommand {
         /// The operator's words.
         why: Arc<str>,
     },
+    /// Every quarantine that has one of these keys ends.
+    Unquarantine {
+        /// Its name.
+        namespace: Namespace,
+        /// The keys.
+        range: KeyRange,
+        /// The operator's words.
+        why: Arc<str>,
+    },
     /// An Owner is to give everything back at once and go.
     Evict {
         /// Its name.
@@ -289,8 +299,6 @@ pub enum AdminError {
         /// What it is.
         kind: NamespaceKind,
     },
-    /// This version cannot create namespaces of that mode.
-    ModeNotSupported(Mode),
     /// There are as many namespaces as there may be.
     TooManyNamespaces {
         /// The most that there may be.
@@ -304,6 +312,8 @@ pub enum AdminError {
     NoSuchOwner,
     /// No operator drains the Owner: it asked for that itself, and only it can change its mind.
     DrainsItself,
+    /// None of these keys is in quarantine.
+    NotQuarantined,
     /// The settings are refused.
     Settings(SettingsError),
     /// The settings are not those that the change was made from: read them again, and decide anew.
@@ -351,6 +361,34 @@ pub enum ManagerAction {
     RoleChanged(RoleName),
     /// Something was not done, and why.
     Skip(Skip),
+    /// Trim decided to move something, or leaves load where it is for other reasons than before.
+    Trimmed(Box<TrimNews>),
+}
+
+/// A decision of Trim, for the log and for counts. Its moves begin as far as brakes allow, and are then in the history one by one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TrimNews {
+    /// Where.
+    pub namespace: Namespace,
+    /// What is to move, by why.
+    pub moves: BTreeMap<TrimReason, TrimTally>,
+    /// How many pairs of neighbours may be joined.
+    pub merges: usize,
+    /// Why other load stays where it is, each reason once.
+    pub skipped: Vec<&'static str>,
+    /// The state before and after.
+    pub summary: TrimSummary,
+}
+
+/// The moves of one reason together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TrimTally {
+    /// How many ranges.
+    pub ranges: u64,
+    /// Their predicted load, in requests per 1,000 s.
+    pub load: u64,
+    /// Their part of the key space, in parts per billion.
+    pub key_share_ppb: u64,
 }
 
 /// What a Manager is.
@@ -427,6 +465,16 @@ pub enum Skip {
         generation: Generation,
         /// Why.
         why: ClaimSkip,
+    },
+    /// A range is suspected of killing its Owners, and so many others die that no range is to blame.
+    ManyDeaths {
+        /// Where.
+        namespace: Namespace,
+    },
+    /// A range kills its Owners, and as many keys are in quarantine as may be.
+    QuarantineFull {
+        /// Where.
+        namespace: Namespace,
     },
     /// No generation is left: nothing can be granted.
     GenerationsUsedUp {

@@ -43,8 +43,11 @@ impl Holds {
         if injected(Bug::NoDriftAllowance) {
             self.longest = stored.settings.lease;
         }
+        if injected(Bug::ExclusiveWithoutHold) {
+            self.longest = stored.settings.silence();
+        }
         if injected(Bug::ShortenedAtOnce) {
-            self.longest = stored.settings.hold;
+            self.longest = stored.hold();
         }
     }
 

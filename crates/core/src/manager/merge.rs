@@ -88,6 +88,8 @@ impl Decision<'_> {
         };
         entry.recall.is_none()
             && entry.merge.is_none()
+            // What may be cut, or was, stays apart until it is cleared.
+            && !self.runtime.suspects.overlaps(range)
             && listed.contains_range(range)
             && self.runtime.placement.desired.as_ref().is_some_and(|desired| is_wanted(desired.ranges()))
     }

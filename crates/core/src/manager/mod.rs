@@ -11,6 +11,7 @@ mod copies;
 mod decide;
 mod desired;
 mod event;
+mod grant_times;
 mod holds;
 mod leader;
 mod listed;
@@ -20,8 +21,10 @@ mod moves;
 mod namespace_runtime;
 mod offers;
 mod overview;
+mod quarantine;
 mod recalls;
 mod sessions;
+mod suspects;
 mod trimming;
 
 use std::collections::BTreeMap;
@@ -30,9 +33,9 @@ use std::time::Duration;
 
 pub use event::{
     AdminCommand, AdminError, ClaimSkip, ElectionCommand, ElectionEvent, ManagerAction, ManagerEvent,
-    MessageSkip, RoleName, Skip, StoreCommand, StoreEvent, StreamId,
+    MessageSkip, RoleName, Skip, StoreCommand, StoreEvent, StreamId, TrimNews, TrimTally,
 };
-pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview};
+pub use overview::{NamespaceOverview, RebuildOverview, SessionOverview, TrimOverview};
 
 use crate::id::{ManagerId, Namespace, Term};
 use crate::injected_bug::{Bug, injected};

@@ -1,9 +1,11 @@
 //! What a leader knows of a namespace besides what is stored: who was heard when, and who listens.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::SessionId;
 use crate::injected_bug::{Bug, injected};
+use crate::key::KeyRange;
 use crate::manager_state::NamespaceState;
 use crate::range_set::RangeSet;
 use crate::time::Instant;
@@ -17,6 +19,7 @@ use super::event::Skip;
 use super::holds::Holds;
 use super::lookups::Audience;
 use super::recalls::Recalls;
+use super::suspects::Suspects;
 use super::trimming::load_interval;
 
 /// How long a message that nobody asked for may wait for the end of a decision.
@@ -31,6 +34,9 @@ pub(super) struct NamespaceRuntime {
     pub(super) placement: Placement,
     pub(super) recalls: Recalls,
     pub(super) audience: Audience,
+    pub(super) suspects: Suspects,
+    /// When this leader first knew of each quarantine.
+    pub(super) quarantined_since: BTreeMap<KeyRange, Instant>,
     /// While a leader that has no store learns the table: until when claims count, and what nobody has claimed so far.
     pub(super) rebuild: Option<Rebuild>,
     /// Keys that nobody claimed in time, and whose state may be with a member that has yet to say so.
@@ -65,6 +71,10 @@ pub(super) enum RuntimeTimer {
     Heartbeat,
     /// No lease of an earlier, longer hold can still run.
     HoldSettled,
+    /// A suspect may have been outlived.
+    Suspects,
+    /// A quarantine is over.
+    Quarantine,
     /// What a decision that takes long has decided so far is told.
     Pushes,
 }
@@ -81,6 +91,8 @@ impl NamespaceRuntime {
             placement: Placement::new(now),
             recalls: Recalls::default(),
             audience: Audience::new(stored),
+            suspects: Suspects::default(),
+            quarantined_since: BTreeMap::new(),
             rebuild: None,
             awaited: RangeSet::new(),
             timers,
@@ -110,7 +122,7 @@ impl NamespaceRuntime {
             let forget = injected(Bug::LeaderForgetsHolds);
             runtime.hear(*session, if forget { Instant::ZERO } else { silent_from });
         }
-        if stored.longest_hold > stored.settings.hold {
+        if stored.longest_hold > stored.hold() {
             runtime.settle_hold_at(silent_from + stored.longest_hold);
         }
         runtime

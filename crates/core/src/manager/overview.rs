@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::{LoadDimension, ManagerId, Namespace, SessionId};
+use crate::key::KeyRange;
 use crate::message::Report;
 use crate::time::Instant;
+use crate::trim::{TrimHotKey, TrimMove, TrimSkip, TrimSummary};
 
 use super::event::RoleName;
 use super::namespace_runtime::NamespaceRuntime;
@@ -20,12 +22,33 @@ pub struct NamespaceOverview {
     pub changes: usize,
     /// How old the oldest of them is.
     pub log_span: Duration,
+    /// Since when this leader has known of each range in quarantine.
+    pub quarantines: BTreeMap<KeyRange, Instant>,
     /// What a leader that has no store has yet to learn; `None` once it knows the table.
     pub rebuilding: Option<RebuildOverview>,
     /// What the loads of the namespace are counted in. Loads in anything else are ignored.
     pub load_dimension: LoadDimension,
     /// The sessions that this leader talks with.
     pub sessions: BTreeMap<SessionId, SessionOverview>,
+    /// What Trim made of the loads; `None` where it does not divide the keys, or has not decided yet.
+    pub trim: Option<Box<TrimOverview>>,
+}
+
+/// What Trim made of the loads, as readers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TrimOverview {
+    /// When the latest decision was made.
+    pub decided_at: Instant,
+    /// How even the load was, and what is left of the budgets.
+    pub summary: TrimSummary,
+    /// The largest of the keys that are larger than a share: read replicas would help.
+    pub hot_keys: Vec<TrimHotKey>,
+    /// How many of them there are in all.
+    pub hot_key_count: usize,
+    /// The most urgent move of the latest decision that had one, and when that was.
+    pub latest_move: Option<(Instant, TrimMove)>,
+    /// The first reason of the latest decision that left load where it is, and when that was.
+    pub latest_skip: Option<(Instant, TrimSkip)>,
 }
 
 /// What a leader that has no store has yet to learn, as readers see it.
@@ -103,12 +126,14 @@ impl NamespaceRuntime {
             lookups: self.audience.subscribers.len(),
             changes: self.audience.log.len(),
             log_span: self.audience.log.span(now),
+            quarantines: self.quarantined_since.clone(),
             rebuilding: self.rebuild.as_ref().map(|rebuild| RebuildOverview {
                 unclaimed_keys: rebuild.unclaimed_keys(),
                 ends_at: self.placement.balance_from,
             }),
             load_dimension: self.conversations.load_dimension().unwrap_or_default(),
             sessions: sessions.collect(),
+            trim: self.placement.trimming.overview.clone(),
         }
     }
 }

@@ -151,6 +151,9 @@ impl Decision<'_> {
             self.grant_empty(*range, *to, None, reason);
             return;
         }
+        if injected(Bug::SplitRenumbers) {
+            self.renumber_what_stays(&change);
+        }
         self.emit(change, reason);
     }
 

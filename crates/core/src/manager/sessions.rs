@@ -269,7 +269,9 @@ impl Leader {
                 RuntimeTimer::Recall
                 | RuntimeTimer::Calm
                 | RuntimeTimer::Balance
-                | RuntimeTimer::HoldSettled => {
+                | RuntimeTimer::HoldSettled
+                | RuntimeTimer::Suspects
+                | RuntimeTimer::Quarantine => {
                     runtime.dirty = true;
                 }
                 // Whoever handles timers then tells what there is to tell.

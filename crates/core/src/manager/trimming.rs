@@ -1,25 +1,35 @@
 //! Trim in the Manager: what it is told, and what follows from its decisions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::SessionId;
+use crate::id::{Namespace, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::KeyRange;
+use crate::manager_state::NamespaceState;
 use crate::partition::PartitionerKind;
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::Reason;
 use crate::settings::Settings;
 use crate::table::Entry;
+use crate::time::Instant;
 use crate::trim::{
-    Bucket, TrimDecision, TrimInput, TrimMemory, TrimMove, TrimOwner, TrimRange, TrimReport, TrimRun,
-    TrimSettings, TrimSummary, WORK_AT_ONCE,
+    TrimDecision, TrimInput, TrimMemory, TrimMove, TrimOwner, TrimRange, TrimReport, TrimRun, TrimSettings,
+    TrimSkip, WORK_AT_ONCE,
 };
 
 use super::decide::Decision;
 use super::desired::may_have_keys;
-use super::event::Skip;
+use super::event::{Skip, TrimNews};
 use super::namespace_runtime::RuntimeTimer;
+use super::overview::TrimOverview;
+
+/// The reasons of at most so many neighbours that move as one are said.
+const MAX_REASONS: usize = 4;
+/// How many of the largest keys readers see.
+const SHOWN_HOT_KEYS: usize = 16;
 
 /// What a leader keeps of Trim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,8 +43,12 @@ pub(super) struct Trimming {
     why: RangeMap<Arc<str>>,
     /// Neighbours that may be joined.
     pub(super) joinable: RangeSet,
-    /// What the latest decision left behind.
-    pub(super) summary: TrimSummary,
+    /// What readers see of it; `None` before the first decision.
+    pub(super) overview: Option<Box<TrimOverview>>,
+    /// Why load stayed where it was at the latest decision.
+    skipped: Vec<&'static str>,
+    /// What is to be told of the latest decision.
+    pub(super) news: Option<Box<TrimNews>>,
 }
 
 /// How often a namespace's load is looked at.
@@ -87,7 +101,11 @@ impl Decision<'_> {
                 report: self.runtime.conversations.open.get(session).and_then(|conversation| {
                     let report = conversation.report.as_deref()?;
                     let report = Some(report).filter(|report| report.load_dimension == dimension)?;
-                    Some(TrimReport { at: conversation.reported.0, loads: &report.loads })
+                    Some(TrimReport {
+                        at: conversation.reported.0,
+                        loads: &report.loads,
+                        span: report.load_span,
+                    })
                 }),
             })
             .collect();
@@ -104,7 +122,7 @@ impl Decision<'_> {
             owners: &owners,
             ranges: &ranges,
             settings: &trim_settings,
-            may_move: !stored.frozen && self.now >= self.runtime.placement.balance_from,
+            may_move: !is_frozen(stored) && self.now >= self.runtime.placement.balance_from,
             is_new: stored.table.iter().all(|(_, entry)| entry.owner.is_none()),
             moves_under_way: stored.table.recalled().count(),
             membership_changed: std::mem::take(&mut trimming.members_changed),
@@ -125,7 +143,8 @@ impl Decision<'_> {
             let mut parts: Vec<(KeyRange, Option<SessionId>)> = wanted.chain(unplaced).collect();
             parts.sort_unstable_by_key(|(part, _)| *part);
             for (part, owner) in parts {
-                let on_its_way = is_on_its_way(entry, owner);
+                let stays = entry.quarantined || desired.is_on_probation(part);
+                let on_its_way = stays || is_on_its_way(entry, owner);
                 ranges.extend(cut(part, &pinned).into_iter().map(|(range, is_pinned)| TrimRange {
                     range,
                     owner,
@@ -138,57 +157,100 @@ impl Decision<'_> {
         ranges
     }
 
-    fn take_trim(&mut self, decision: TrimDecision) {
+    fn take_trim(&mut self, mut decision: TrimDecision) {
         let trimming = &mut self.runtime.placement.trimming;
-        trimming.summary = decision.summary;
         trimming.joinable = decision.merges.iter().copied().collect();
         self.runtime.placement.merge_due |= !decision.merges.is_empty();
         let table = &self.draft.namespaces[self.namespace].table;
         if let Some(desired) = &mut self.runtime.placement.desired {
             // The table, and who lives, may be others than when the decision began.
-            for moved in decision.moves {
-                if desired.place(moved.range, (moved.from, moved.to), table) {
-                    trimming.why.insert(moved.range, words(&moved).into());
-                }
+            decision.moves.retain(|moved| desired.place(moved.range, (moved.from, moved.to), table));
+            for moved in &decision.moves {
+                trimming.why.insert(moved.range, moved.describe().into());
             }
-            let begins = |(range, _): &(KeyRange, &Arc<str>)| desired.misplaced().overlaps(*range);
+            // A move that has begun may have to begin again.
+            let is_under_way =
+                |range: KeyRange| table.overlapping(range).any(|(_, entry)| entry.recall.is_some());
+            let lasts = |(range, _): &(KeyRange, &Arc<str>)| {
+                desired.misplaced().overlaps(*range) || is_under_way(*range)
+            };
             trimming.why =
-                trimming.why.iter().filter(begins).map(|(range, why)| (range, Arc::clone(why))).collect();
+                trimming.why.iter().filter(lasts).map(|(range, why)| (range, Arc::clone(why))).collect();
         }
+        trimming.show(self.now, &decision);
+        trimming.tell(self.namespace, &decision);
         let namespace = || self.namespace.clone();
         let skips = decision.skipped.into_iter().map(|why| Skip::Trim { namespace: namespace(), why });
         self.runtime.skips.extend(skips);
     }
 
-    /// Why a range is wanted elsewhere, where Trim wants it there.
+    /// Why a range is wanted elsewhere, where Trim and no operator wants it there. Neighbours that were decided about one by one and go
+    /// to one Owner move as one.
     pub(super) fn reason_to_trim(&self, range: KeyRange) -> Option<Reason> {
-        let (_, why) = self.runtime.placement.trimming.why.get(range.first()).filter(|_| self.trims())?;
-        Some(Reason::Balanced(Arc::clone(why)))
+        let desired = self.runtime.placement.desired.as_ref().filter(|_| self.trims())?;
+        let known = &self.runtime.placement.trimming.why;
+        let mut decided = known.overlapping(range).map(|(_, why)| &**why);
+        let said: Vec<&str> = decided.by_ref().take(MAX_REASONS).collect();
+        if said.is_empty() || desired.pinned().overlaps(range) {
+            return None;
+        }
+        let is_all = decided.next().is_none() && known.gaps(range).next().is_none();
+        let rest = if is_all { "" } else { "; and what moves with it" };
+        Some(Reason::Balanced(format!("{}{rest}", said.join("; ")).into()))
     }
 }
 
-/// A move as operators read it: why, what it does to the Owner that it is for, and what it costs.
-fn words(moved: &TrimMove) -> String {
-    let TrimMove { reason, ratio_before, ratio_after, load, key_share_ppb, bucket, tokens_left, .. } = moved;
-    let ratio = |permille: &u32| format!("{}.{:03}", permille / 1_000, permille % 1_000);
-    let percent = |ppb: u64| format!("{}.{:03} %", ppb / 10_000_000, ppb / 10_000 % 1_000);
-    let left = match bucket {
-        Bucket::Free => String::new(),
-        Bucket::Calm | Bucket::Relief => format!(
-            "; {} budget left: {} of the load, {} of the keys",
-            bucket.as_str(),
-            percent(tokens_left.load_ppb),
-            percent(tokens_left.keys_ppb)
-        ),
-    };
-    format!(
-        "{}: {} to {} of its share; moves {} requests/s, {} of the keys{left}",
-        reason.as_str(),
-        ratio(ratio_before),
-        ratio(ratio_after),
-        load / 1_000,
-        percent(*key_share_ppb),
-    )
+impl Trimming {
+    /// Shows readers what was decided.
+    fn show(&mut self, now: Instant, decision: &TrimDecision) {
+        let before = self.overview.take();
+        let (latest_move, latest_skip) =
+            before.map_or((None, None), |before| (before.latest_move, before.latest_skip));
+        let first_move = decision.moves.first().map(|moved| (now, moved.clone()));
+        let first_skip = decision.skipped.iter().find(|skip| **skip != TrimSkip::NothingNew);
+        let first_skip = first_skip.map(|skip| (now, *skip));
+        self.overview = Some(Box::new(TrimOverview {
+            decided_at: now,
+            summary: decision.summary,
+            hot_keys: decision.hot_keys.iter().take(SHOWN_HOT_KEYS).copied().collect(),
+            hot_key_count: decision.hot_keys.len(),
+            latest_move: first_move.or(latest_move),
+            latest_skip: first_skip.or(latest_skip),
+        }));
+    }
+
+    /// Tells of moves, and of reasons against moves that are others than at the decision before.
+    fn tell(&mut self, namespace: &Namespace, decision: &TrimDecision) {
+        if decision.moves.is_empty() && decision.skipped.contains(&TrimSkip::NothingNew) {
+            return;
+        }
+        let mut skipped: Vec<&'static str> = decision.skipped.iter().map(TrimSkip::as_str).collect();
+        skipped.sort_unstable();
+        skipped.dedup();
+        let is_as_before = std::mem::replace(&mut self.skipped, skipped) == self.skipped;
+        if decision.moves.is_empty() && is_as_before {
+            return;
+        }
+        let mut news = TrimNews {
+            namespace: namespace.clone(),
+            moves: BTreeMap::new(),
+            merges: decision.merges.len(),
+            skipped: self.skipped.clone(),
+            summary: decision.summary,
+        };
+        for TrimMove { reason, load, key_share_ppb, .. } in &decision.moves {
+            let tally = news.moves.entry(*reason).or_default();
+            tally.ranges += 1;
+            tally.load = tally.load.saturating_add(*load);
+            tally.key_share_ppb = tally.key_share_ppb.saturating_add(*key_share_ppb);
+        }
+        self.news = Some(Box::new(news));
+    }
+}
+
+/// Whether an operator stopped all moves.
+pub(super) fn is_frozen(stored: &NamespaceState) -> bool {
+    stored.frozen && !injected(Bug::TrimIgnoresFreeze)
 }
 
 /// A range in its pieces that are pinned and those that are not, in key order.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::id::{Credential, Generation, ManagerId, SessionId, Term};
 use crate::key::KeyRange;
-use crate::load::RangeLoad;
+use crate::load::LoadMeasurement;
 use crate::message::{Destination, ManagerToOwner, OwnerToManager, RefusedReason};
 
 /// Names one attempt to give a range back; rises with every attempt of a session.
@@ -54,7 +54,7 @@ pub enum OwnerEvent {
         term: Term,
     },
     /// The load of the ranges held, measured by the driver.
-    Load(Vec<RangeLoad>),
+    Load(LoadMeasurement),
     /// The Owner's capacity, in percent of the usual.
     Weight(u32),
     /// The application wants to be emptied.

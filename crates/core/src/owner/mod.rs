@@ -17,12 +17,12 @@ use crate::id::{
 };
 use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
-use crate::load::RangeLoad;
+use crate::load::LoadMeasurement;
 use crate::machine::{Machine, Output};
 use crate::message::{
     Assign, HeldLease, ManagerToOwner, MovedLease, Refusal, Refused, RefusedReason, Release,
 };
-use crate::namespace_kind::{ExpectedKind, NamespaceKind};
+use crate::namespace_kind::{ExpectedKind, Mode, NamespaceKind};
 use crate::random::Random;
 use crate::range_map::RangeMap;
 use crate::round_trip::RoundTrip;
@@ -98,7 +98,7 @@ pub struct OwnerMachine {
     round_trip: RoundTrip,
     released: Pending<Release>,
     refused: Pending<Refusal>,
-    loads: Vec<RangeLoad>,
+    load: LoadMeasurement,
     draining: Pending<()>,
     drained: bool,
     /// No Manager takes this process any more: an operator evicted it, or it is built for another kind of namespace.
@@ -178,7 +178,7 @@ impl OwnerMachine {
             round_trip: RoundTrip::assumed(),
             released: Pending::default(),
             refused: Pending::default(),
-            loads: Vec::new(),
+            load: LoadMeasurement::default(),
             draining: Pending::default(),
             drained: false,
             locked_out: false,
@@ -250,6 +250,20 @@ impl OwnerMachine {
             Some(lease) if lease.frozen && !injected(Bug::TransferWithoutFreeze) => Err(NotOwner::Moving),
             Some(lease) => Ok(lease.generation),
         }
+    }
+
+    /// What its leases are taken for.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.config.expects.mode
+    }
+
+    /// The number that may leave the process with an answer about `key`, for receivers to refuse lower ones. There is none in affinity
+    /// mode: somebody with a higher number may be served beside this process, and a receiver that compared them would refuse one.
+    #[must_use]
+    pub fn fencing_token(&self, now: Instant, key: Key) -> Option<Generation> {
+        let is_exclusive = self.mode() == Mode::Exclusive || injected(Bug::AffinityPassesFence);
+        self.check_lease_now(now, key).ok().filter(|_| is_exclusive)
     }
 
     /// Whether `key` has been held without a gap since it was held under `lease`. Because no generation is accepted twice,
@@ -507,7 +521,13 @@ impl Machine for OwnerMachine {
             OwnerEvent::ImportReady { range, source, term } => {
                 self.on_import_ready(now, (range, source, term), &mut out);
             }
-            OwnerEvent::Load(loads) => self.loads = loads,
+            OwnerEvent::Load(measured) => {
+                let is_urgent = measured.is_urgent;
+                self.load = measured;
+                if is_urgent {
+                    self.tell(now, &mut out);
+                }
+            }
             OwnerEvent::Weight(weight) => {
                 self.config.weight = weight;
                 self.tell(now, &mut out);

@@ -1,11 +1,13 @@
 //! Keys that are larger than a share: each gets an Owner of its own, and a large one if need be.
 
+use std::cmp::Reverse;
+
 use crate::key::KeyRange;
-use crate::trim::board::{Board, part_of};
+use crate::trim::board::{Board, part_of, permille};
 use crate::trim::budget::Bucket;
 use crate::trim::level::BigKey;
 use crate::trim::plan::{Plan, URGENT};
-use crate::trim::{TrimReason, TrimSkip};
+use crate::trim::{TrimHotKey, TrimReason, TrimSkip};
 
 /// A key above so many permille of its Owner's share goes to a larger Owner.
 const TOO_LARGE: u64 = 1_250;
@@ -16,7 +18,7 @@ impl Plan {
         let &BigKey { key, load, owner } = self.big_keys.get(self.cursor)?;
         self.cursor += 1;
         let Some(from) = owner else { return Some(1) };
-        let work = (self.board.owners.len() + self.board.owners[from].pieces.len()) as u64;
+        let work = (self.board.owners.len() + self.board.pieces.len()) as u64;
         let is_second = self.board.owners[from].big_key.is_some_and(|(first, _)| first != key);
         let share = self.board.owners[from].share;
         let (to, reason) = if is_second {
@@ -58,8 +60,22 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The keys that are larger than a share, the largest first.
+    pub(super) fn hot_keys(&self) -> Vec<TrimHotKey> {
+        let even = self.board.even_level();
+        let hot_key = |big: &BigKey| {
+            let owner = &self.board.owners[big.owner?];
+            let share = permille(big.load, even.share(owner.weight));
+            Some(TrimHotKey { key: big.key, session: owner.session, load: big.load, share })
+        };
+        self.big_keys.iter().filter_map(hot_key).collect()
+    }
+}
+
 impl Board {
-    /// The largest Owner that has no big key and at least this weight; of equals the one with the most room.
+    /// The largest Owner that has no big key and at least this weight; of equals the one whose own largest key is least, because
+    /// until that has left it has both; and of those the one with the most room.
     fn largest_without_big_key(&self, from: usize, weight: u64) -> Option<usize> {
         let is_free = |&place: &usize| {
             let owner = &self.owners[place];
@@ -67,6 +83,8 @@ impl Board {
         };
         // Of equals the last wins, hence from the highest name down.
         let free = (0..self.owners.len()).rev().filter(is_free);
-        free.max_by_key(|&owner| (self.owners[owner].weight, self.room(owner)))
+        free.max_by_key(|&owner| {
+            (self.owners[owner].weight, Reverse(self.largest_key(owner)), self.room(owner))
+        })
     }
 }

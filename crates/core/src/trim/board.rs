@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::id::{Generation, SessionId};
+use crate::injected_bug::{Bug, injected};
 use crate::key::{Key, KeyRange};
 use crate::time::Instant;
 use crate::trim::density::{Density, heavy_within};
@@ -191,6 +192,9 @@ impl Board {
 
     /// How much more an Owner may get.
     pub(super) fn room(&self, owner: usize) -> u64 {
+        if injected(Bug::RoomNotChecked) {
+            return u64::MAX;
+        }
         let OwnerState { fill, load, .. } = self.owners[owner];
         fill.saturating_sub(load)
     }

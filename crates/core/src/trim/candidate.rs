@@ -98,6 +98,12 @@ impl<'a> Search<'a> {
 
     /// The best of whole ranges, heavy keys and ends of ranges.
     pub(super) fn best(&mut self) -> Option<Candidate> {
+        // Tokens that come in drops would go in drops: a move a decision, none of which helps.
+        let is_paid = self.wanted.limit.load_ppb < WHOLE;
+        if is_paid && self.max_load < part_of(self.wanted.need, CRUMB_OF_NEED) {
+            self.refusals.too_dear = true;
+            return None;
+        }
         for place in 0..self.board.owners[self.wanted.from].pieces.len() {
             let piece = self.board.owners[self.wanted.from].pieces[place];
             self.work += 1;

@@ -67,7 +67,9 @@ impl Plan {
         let spare = owner(from).load.saturating_sub(part_of(owner(from).goal, GIVES_ABOVE));
         let need = spare.min(owner(to).goal.saturating_sub(owner(to).load));
         let limit = self.budget.limit(bucket);
-        let wanted = Wanted { from, to: Some(to), need, most: need, even_unrested: false, limit };
+        // Where nobody reports load no range is known to rest, and whoever joins would wait for ever.
+        let even_unrested = !self.loads_are_known;
+        let wanted = Wanted { from, to: Some(to), need, most: need, even_unrested, limit };
         let mut search = Search::new(&self.board, wanted);
         let best = search.best();
         let (work, Refusals { too_dear, .. }) = (search.work, search.refusals);

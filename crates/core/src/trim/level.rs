@@ -4,17 +4,17 @@ use std::cmp::Reverse;
 
 use crate::key::Key;
 use crate::trim::TrimSettings;
-use crate::trim::board::{Board, part_of};
+use crate::trim::board::{Board, OwnerState, part_of, permille};
 
 /// A key above so many permille of its Owner's share is big.
 const BIG_KEY_PERMILLE: u64 = 1_020;
 
 /// The thresholds of `imbalance_permille` = 1080, as permille above the goal.
-const DEFAULT_IMBALANCE: u64 = 80;
-const START_SLOW: u64 = 50;
-const START_FAST: u64 = 80;
-const STOP: u64 = 25;
-const FILL: u64 = 10;
+const DEFAULT_IMBALANCE: u64 = 50;
+const START_SLOW: u64 = 30;
+const START_FAST: u64 = 50;
+const STOP: u64 = 15;
+const FILL: u64 = 5;
 
 /// Ratios of load to goal, in permille, between which Trim acts. The gaps keep it from acting twice for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,11 +67,25 @@ pub(super) struct BigKey {
 }
 
 impl Board {
+    /// The level if load could be divided at will.
+    pub(super) fn even_level(&self) -> Level {
+        let eligible = self.owners.iter().filter(|owner| owner.is_eligible);
+        Level { load: self.total, weight: eligible.map(|owner| u64::from(owner.weight)).sum() }
+    }
+
+    /// The highest ratio to an even share, in permille: of what an Owner has, and of what it should have.
+    pub(super) fn peak_and_floor_of_share(&self) -> (u32, u32) {
+        let even = self.even_level();
+        let highest = |of: fn(&OwnerState) -> u64| {
+            let eligible = self.owners.iter().filter(|owner| owner.is_eligible);
+            eligible.map(|owner| permille(of(owner), even.share(owner.weight))).max().unwrap_or(0)
+        };
+        (highest(|owner| owner.load), highest(|owner| owner.goal))
+    }
+
     /// Sets the level, and the share, the goal and the big key of each Owner. Returns the big keys, the largest first.
     pub(super) fn measure(&mut self) -> Vec<BigKey> {
-        let weight =
-            self.owners.iter().filter(|owner| owner.is_eligible).map(|owner| u64::from(owner.weight));
-        let all = Level { load: self.total, weight: weight.sum() };
+        let all = self.even_level();
         let candidates = self.big_candidates(all);
         let order = self.by_weight();
         self.level = all;

@@ -9,7 +9,7 @@ use crate::time::Instant;
 use crate::trim::TrimRange;
 use crate::trim::budget::Budget;
 use crate::trim::density::{Density, fit_heavy, heavy_within};
-use crate::trim::estimate::{Estimate, is_surprising, load_of_one_request, smoothed};
+use crate::trim::estimate::Estimate;
 use crate::trim::preparation::Member;
 use crate::trim::report::{Observation, ReportReader};
 use crate::trim::shape::Shape;
@@ -147,18 +147,19 @@ impl RangeMemory {
     }
 
     /// Takes what its holder reports, which came at that time.
-    pub(super) fn read(&mut self, reader: &mut ReportReader, at: Option<Instant>, renewal: Duration) {
-        // The first report of a holder may cover a part of an interval only.
+    pub(super) fn read(&mut self, reader: &mut ReportReader, at: Option<Instant>) {
+        // The first report of a holder may cover a part of the time that it was counted over only.
         let held = at.unwrap_or_default().since(self.holder_since);
-        let is_whole = !self.is_known || held >= renewal / 4 * 3;
+        let is_whole = !self.is_known || held >= reader.precision.span / 4 * 3;
         if let Some(observed) = reader.read(self.range).filter(|_| is_whole) {
-            self.observe(observed, load_of_one_request(renewal));
+            self.observe(observed, reader);
         }
     }
 
-    fn observe(&mut self, observed: Observation, one_request: u64) {
+    fn observe(&mut self, observed: Observation, reader: &ReportReader) {
+        let precision = reader.precision;
         if self.is_known {
-            self.estimate.observe(observed.load, one_request);
+            self.estimate.observe(observed.load, precision);
         } else {
             self.estimate = Estimate::first(observed.load);
         }
@@ -168,13 +169,27 @@ impl RangeMemory {
             u64::try_from(scaled).unwrap_or(u64::MAX)
         };
         let load_of = |key: Key, load: u64| match known.binary_search_by_key(&key, |(key, _)| *key) {
-            Ok(place) if !is_surprising(known[place].1, load, one_request) => smoothed(known[place].1, load),
+            Ok(place) if !precision.is_surprised(known[place].1, load) => {
+                precision.smoothed(known[place].1, load)
+            }
             _ => load,
         };
         self.heavy = observed.heavy.iter().map(|&(key, load)| (key, load_of(key, scale(load)))).collect();
+        if !precision.is_whole {
+            self.keep_unseen(&known, reader.least_heavy);
+        }
         fit_heavy(&mut self.heavy, self.estimate.load);
         self.shape = observed.shape;
         (self.is_reported, self.is_known) = (true, true);
+    }
+
+    /// Keeps the heavy keys that a short report could not have named.
+    fn keep_unseen(&mut self, known: &[(Key, u64)], least: u64) {
+        let named = std::mem::take(&mut self.heavy);
+        let is_named = |key: &Key| named.binary_search_by_key(key, |(key, _)| *key).is_ok();
+        let unseen = known.iter().filter(|(key, load)| *load < least.saturating_mul(2) && !is_named(key));
+        self.heavy = unseen.chain(&named).copied().collect();
+        self.heavy.sort_unstable_by_key(|(key, _)| *key);
     }
 
     /// Adds what another range knows of the keys that both have.

@@ -3,7 +3,6 @@
 use crate::id::SessionId;
 use crate::time::Instant;
 use crate::trim::board::Board;
-use crate::trim::estimate::load_of_one_request;
 use crate::trim::memory::{RangeMemory, TrimMemory};
 use crate::trim::plan::Plan;
 use crate::trim::report::{ReportReader, is_recent};
@@ -64,10 +63,9 @@ impl Preparation {
         let mut by_session: Vec<(SessionId, usize)> =
             members.iter().enumerate().map(|(place, member)| (member.session, place)).collect();
         by_session.sort_unstable();
-        let one_request = load_of_one_request(input.settings.renewal);
         let reader = |(owner, member): (&&TrimOwner<'_>, &Member)| {
             let report = owner.report.filter(|_| member.is_fresh);
-            report.map(|report| ReportReader::new(&report, one_request))
+            report.map(|report| ReportReader::new(&report, input.settings.renewal))
         };
         Preparation {
             terms: Terms::of(input),
@@ -97,7 +95,7 @@ impl Preparation {
         if let Some(holder) = holder {
             self.members[holder].is_holder = true;
             if let Some(reader) = &mut self.readers[holder] {
-                known.read(reader, self.members[holder].reported_at, self.terms.settings.renewal);
+                known.read(reader, self.members[holder].reported_at);
             }
         }
         self.board.add(&range, &known, owner, self.terms.now);

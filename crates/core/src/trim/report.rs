@@ -8,7 +8,7 @@ use crate::load::RangeLoad;
 use crate::time::Instant;
 use crate::trim::TrimReport;
 use crate::trim::density::{Density, fit_heavy, heavy_within};
-use crate::trim::estimate::MAX_LOAD;
+use crate::trim::estimate::{MAX_LOAD, Precision};
 use crate::trim::shape::Shape;
 
 /// A key counts as heavy from this part of its Owner's load on, in permille: an Owner has at most 333 of them.
@@ -41,6 +41,9 @@ pub(super) struct ReportReader {
     entries: Vec<Entry>,
     /// The first entry that may say something about the next range.
     next: usize,
+    pub(super) precision: Precision,
+    /// Keys with less than this are not named.
+    pub(super) least_heavy: u64,
 }
 
 /// One range of a report.
@@ -53,10 +56,11 @@ struct Entry {
 }
 
 impl ReportReader {
-    pub(super) fn new(report: &TrimReport<'_>, one_request: u64) -> ReportReader {
+    pub(super) fn new(report: &TrimReport<'_>, renewal: Duration) -> ReportReader {
+        let precision = Precision::new(report.span, renewal);
         let total: u128 = report.loads.iter().map(|load| u128::from(load.load.min(MAX_LOAD))).sum();
         let least = u64::try_from(total * HEAVY_PERMILLE / 1_000).unwrap_or(u64::MAX);
-        let least = least.max(HEAVY_REQUESTS.saturating_mul(one_request));
+        let least = least.max(HEAVY_REQUESTS.saturating_mul(precision.one_request));
         let entry = |reported: &RangeLoad| {
             let load = reported.load.min(MAX_LOAD);
             let heavy = checked_heavy(reported, load, least);
@@ -65,7 +69,7 @@ impl ReportReader {
         };
         let mut entries: Vec<Entry> = report.loads.iter().map(entry).collect();
         entries.sort_by_key(|entry| entry.range);
-        ReportReader { entries, next: 0 }
+        ReportReader { entries, next: 0, precision, least_heavy: least }
     }
 
     /// What the report says about `range`; `None` if it does not say something about every key. Asked in key order.

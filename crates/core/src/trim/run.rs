@@ -1,5 +1,6 @@
 //! One decision, in slices that a Manager can take between renewals.
 
+use crate::injected_bug::{Bug, injected};
 use crate::trim::plan::Plan;
 use crate::trim::preparation::Preparation;
 use crate::trim::{TrimDecision, TrimInput, TrimMemory};
@@ -37,7 +38,7 @@ impl TrimRun {
         let mut done = 0_u64;
         loop {
             done = done.saturating_add(match &mut self.stage {
-                Stage::Planning(plan) if plan.is_done() => return Some(plan.finish(memory)),
+                Stage::Planning(plan) if plan.is_done() => return Some(finish(plan, memory)),
                 Stage::Planning(plan) => plan.step(),
                 Stage::Preparing(preparation) => match preparation.read_some(memory) {
                     Some(work) => work,
@@ -52,9 +53,26 @@ impl TrimRun {
 
     fn begin_planning(&mut self, memory: &mut TrimMemory) -> u64 {
         let Stage::Preparing(preparation) = &mut self.stage else { return 0 };
-        let plan = preparation.plan(memory);
+        let mut plan = preparation.plan(memory);
+        let (peak, floor) = plan.board.peak_and_floor_of_share();
+        let summary = &mut plan.decision.summary;
+        (summary.peak_of_share, summary.floor_of_share) = (peak, floor);
         let work = plan.board.pieces.len() as u64;
         self.stage = Stage::Planning(Box::new(plan));
         work
     }
+}
+
+/// Returns the decision, with what operators want to know of the state that results.
+fn finish(plan: &mut Plan, memory: &mut TrimMemory) -> TrimDecision {
+    let before = memory.budget.clone();
+    let mut decision = plan.finish(memory);
+    if injected(Bug::BudgetNotCharged) {
+        memory.budget = before;
+    }
+    decision.hot_keys = plan.hot_keys();
+    decision.summary.loads_known = plan.loads_are_known;
+    decision.summary.most_ranges =
+        plan.board.owners.iter().map(|owner| owner.pieces.len()).max().unwrap_or(0);
+    decision
 }

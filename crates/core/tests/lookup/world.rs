@@ -47,7 +47,7 @@ pub(crate) fn owned(first: u64, last: u64, name: char, generation: u64, state_si
 
 pub(crate) fn unowned(first: u64, last: u64, generation: u64, state_since: u64) -> PublishedEntry {
     let (generation, state_since) = (Generation(generation), Generation(state_since));
-    PublishedEntry { range: blocks(first, last), owner: None, generation, state_since }
+    PublishedEntry { range: blocks(first, last), owner: None, generation, state_since, quarantined: false }
 }
 
 pub(crate) fn position(lsn: u64) -> Position {

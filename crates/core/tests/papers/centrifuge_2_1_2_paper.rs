@@ -294,7 +294,7 @@ fn load_evenly(cluster: &mut Cluster, owner: Node, load: u64) {
         .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new(), quantiles: Vec::new() })
         .collect();
     loads[0].load += load - loads.iter().map(|range| range.load).sum::<u64>();
-    cluster.tell(owner, OwnerEvent::Load(loads));
+    cluster.tell(owner, OwnerEvent::Load(loads.into()));
 }
 
 fn virtual_nodes(cluster: &Cluster, owners: [Node; 3]) -> [u32; 3] {
@@ -340,7 +340,7 @@ fn centrifuge_2_1_2_an_overloaded_owner_gives_a_virtual_node_to_the_least_loaded
         heavy: vec![(key, 1_000_000)],
         quantiles: Vec::new(),
     };
-    cluster.tell(a, OwnerEvent::Load(vec![hot]));
+    cluster.tell(a, OwnerEvent::Load(vec![hot].into()));
     cluster.run_for(secs(70));
     assert_eq!(virtual_nodes(&cluster, [a, b, c]), [64, 64, 64]);
     assert_eq!(load_skips(&cluster)["a"], LoadSkip::WouldNotLowerPeak);

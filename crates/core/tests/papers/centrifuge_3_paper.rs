@@ -132,7 +132,9 @@ fn centrifuge_3_2_an_owner_cannot_choose_a_key() {
     // Of the events that name keys, none asks for them.
     cluster.tell(
         a,
-        OwnerEvent::Load(vec![RangeLoad { range: high, load: 1, heavy: Vec::new(), quantiles: Vec::new() }]),
+        OwnerEvent::Load(
+            vec![RangeLoad { range: high, load: 1, heavy: Vec::new(), quantiles: Vec::new() }].into(),
+        ),
     );
     cluster.tell(a, OwnerEvent::ImportReady { range: high, source: of_b, term: Term(1) });
     cluster.run_for(secs(16));

@@ -6,7 +6,9 @@ use centrifuge_core::settings::Settings;
 use crate::support::{Cluster, Options, millis, secs};
 
 fn cluster() -> Cluster {
-    let settings = Settings { settle: secs(10), virtual_nodes: 4, ..Settings::default() };
+    // What a dead Owner had would be on probation with the next.
+    let death_window = secs(0);
+    let settings = Settings { settle: secs(10), virtual_nodes: 4, death_window, ..Settings::default() };
     Cluster::with(Options { settings, arrival_pause: millis(250), ..Options::default() })
 }
 

@@ -473,11 +473,11 @@ fn prs_4_5_a_virtual_node_moves_no_key_of_third_parties() {
     for (owner, load) in owners.into_iter().zip([1_200_u64, 1_000, 1_000, 1_000, 920]) {
         let keys: Vec<KeyRange> = cluster.keys_of(owner).iter().collect();
         let share = |range: KeyRange| ((u128::from(load) * range.key_count()) >> 54) as u64;
-        let loads = keys
+        let loads: Vec<RangeLoad> = keys
             .into_iter()
             .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new(), quantiles: Vec::new() })
             .collect();
-        cluster.tell(owner, OwnerEvent::Load(loads));
+        cluster.tell(owner, OwnerEvent::Load(loads.into()));
     }
     cluster.run_until(secs(200), |cluster| counts(cluster) != [64; 5]);
     cluster.run_for(secs(5));

@@ -104,7 +104,8 @@ impl LookupStage {
             Some(route) => {
                 let range = show_range(route.range);
                 let owner = route.owner.map(|owner| self.aliases.of_session(owner.session));
-                format!("{} gen={} for {range}", owner.as_deref().unwrap_or("nobody"), route.generation)
+                let nobody = if route.quarantined { "nobody (quarantined)" } else { "nobody" };
+                format!("{} gen={} for {range}", owner.as_deref().unwrap_or(nobody), route.generation)
             }
         };
         let contact = if machine.in_contact(self.clock.now) { "in contact" } else { "out of contact" };
@@ -168,8 +169,9 @@ impl LookupStage {
         };
         let generation = words.number("gen", 0)?;
         let state_since = Generation(words.number("since", generation)?);
+        let quarantined = words.flag("quarantined");
         words.end()?;
-        Ok(PublishedEntry { range, owner, generation: Generation(generation), state_since })
+        Ok(PublishedEntry { range, owner, generation: Generation(generation), state_since, quarantined })
     }
 
     fn tell_action(&mut self, action: &LookupAction) -> String {

@@ -16,6 +16,7 @@ use centrifuge_core::message::{
     HeldLease, Hello, ImportedCopy, LeaseOrder, LookupRequest, ManagerToOwner, OwnerToManager, Position,
     Refusal, Release, Report, Warrant,
 };
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_core::random::Random;
 use centrifuge_core::record::Batch;
 use centrifuge_core::settings::Settings;
@@ -68,6 +69,11 @@ impl Around for ManagerStage {
             "pool" => return self.pool(words),
             "wake" => return self.pass(command, words),
             "table" => return self.table(words),
+            // `quietly @5s accept a1; wake`: what other scripts show.
+            "quietly" => {
+                let commands = words.all().join(" ").replace('@', "at ");
+                return self.quietly(&commands).map(|()| Vec::new());
+            }
             "commit" => return self.commit(),
             "join" | "hello" | "report" | "accept" => return self.owner(&verb, words),
             "ask" => self.ask(words)?,
@@ -132,9 +138,11 @@ impl ManagerStage {
         Ok(Vec::new())
     }
 
-    /// `pool a1 b1 lease=60s`: a leader whose Owners have joined and accepted their shares, quietly.
+    /// `pool a1 b1 lease=60s`: a leader whose Owners have joined and accepted their shares, quietly. `pool affinity a1` is in that mode.
     fn pool(&mut self, words: &mut Words) -> Result<Vec<String>, String> {
         let first = words.value("generations-used").unwrap_or_default();
+        let kind = words.kind()?;
+        let hello = if kind.mode == Mode::Affinity { " affinity" } else { "" };
         let wanted = settings(words)?;
         let begin = format!("m1 leader-lease={}", words.value("leader-lease").unwrap_or_else(|| "1h".into()));
         let sessions = words.all();
@@ -145,14 +153,14 @@ impl ManagerStage {
             self.store.group.removed.insert(namespace("pool")?, Generation(used));
         }
         self.quietly("start; won term=1; loaded; commit; wake; commit")?;
-        self.configure("pool", gathering, true)?;
+        self.configure("pool", gathering, Some(kind))?;
         for session in &sessions {
-            self.quietly(&format!("join {session}; commit"))?;
+            self.quietly(&format!("join {session}{hello}; commit"))?;
         }
         for session in &sessions {
             self.quietly(&format!("accept {session}"))?;
         }
-        self.configure("pool", wanted, false)?;
+        self.configure("pool", wanted, None)?;
         let mut lines = self.table(&mut Words::of(""))?;
         if let Some(machine) = &self.machine {
             self.clock.reset(self.clock.wake(), machine.counters());
@@ -168,12 +176,17 @@ impl ManagerStage {
         Ok(())
     }
 
-    fn configure(&mut self, name: &str, settings: Settings, create: bool) -> Result<(), String> {
+    /// Creates the namespace as what it is to be, or configures it.
+    fn configure(
+        &mut self,
+        name: &str,
+        settings: Settings,
+        create: Option<NamespaceKind>,
+    ) -> Result<(), String> {
         let (namespace, settings) = (namespace(name)?, Arc::new(settings));
-        let command = if create {
-            AdminCommand::Create { kind: Default::default(), namespace, settings }
-        } else {
-            AdminCommand::Configure { namespace, settings, expected: None, kind: None }
+        let command = match create {
+            Some(kind) => AdminCommand::Create { kind, namespace, settings },
+            None => AdminCommand::Configure { namespace, settings, expected: None, kind: None },
         };
         self.feed(ManagerEvent::Admin { request: 0, command })?;
         self.commit().map(|_| ())
@@ -321,6 +334,7 @@ impl ManagerStage {
             imports: Vec::new(),
             loads: Vec::new(),
             load_dimension: Default::default(),
+            load_span: Duration::ZERO,
             weight: 100,
             draining: false,
             leaving: false,

@@ -1,10 +1,13 @@
 //! How the Manager's actions are written in scripts.
 
 use centrifuge_core::id::{Generation, Namespace};
-use centrifuge_core::manager::{AdminError, ElectionCommand, ManagerAction, RoleName, Skip, StoreCommand};
+use centrifuge_core::manager::{
+    AdminError, ElectionCommand, ManagerAction, RoleName, Skip, StoreCommand, TrimNews,
+};
 use centrifuge_core::message::{Assign, ManagerToLookup, ManagerToOwner, OrderKind, UpdateBody};
 use centrifuge_core::record::{Change, Reason, Record, SessionInfo};
 use centrifuge_core::table::{Entry, PublishedEntry};
+use centrifuge_core::trim::TrimSummary;
 
 use super::words::{Aliases, show_kind, show_range, spaced, span};
 
@@ -43,6 +46,7 @@ pub(crate) fn show(action: &ManagerAction, peer: &str, names: &mut Aliases) -> V
         ManagerAction::RoleChanged(RoleName::Leader { term }) => format!("leads term {term}"),
         ManagerAction::RoleChanged(role) => spaced(role),
         ManagerAction::Skip(skip) => show_skip(skip, names),
+        ManagerAction::Trimmed(news) => show_trimmed(news),
     };
     vec![line]
 }
@@ -127,11 +131,8 @@ fn show_to_lookup(message: &ManagerToLookup, peer: &str, names: &mut Aliases) ->
     lines.extend(entries.iter().map(|entry| {
         let owner = entry.owner.as_ref().map(|owner| names.of_session(owner.session));
         let owner = owner.as_deref().unwrap_or("nobody");
-        format!(
-            "     {} {owner} {}",
-            show_range(entry.range),
-            lease_text(entry.generation, entry.state_since)
-        )
+        let lease = lease_text(entry.generation, entry.state_since);
+        format!("     {} {owner} {lease}{}", show_range(entry.range), quarantined(entry.quarantined))
     }));
     lines
 }
@@ -148,7 +149,12 @@ pub(crate) fn show_entry(entry: &Entry, names: &mut Aliases) -> String {
             )
         }
     };
-    format!("{owner} {}{recall}", lease_text(entry.generation, entry.state_since))
+    let lease = lease_text(entry.generation, entry.state_since);
+    format!("{owner} {lease}{recall}{}", quarantined(entry.quarantined))
+}
+
+fn quarantined(is: bool) -> &'static str {
+    if is { ", quarantined" } else { "" }
 }
 
 /// The lease, and the age of the state where it is not the lease's own.
@@ -221,6 +227,16 @@ fn show_change(change: &Change, names: &mut Aliases) -> String {
         Change::Unfrozen => "not frozen any more".into(),
         Change::Pinned { range, to: Some(to) } => format!("{} belongs at {to}", show_range(*range)),
         Change::Pinned { range, to: None } => format!("{} belongs where it falls", show_range(*range)),
+        Change::Quarantined { range, evidence } => {
+            let died = evidence.iter().map(|death| {
+                let (session, held, ago) =
+                    (names.of_session(death.session), span(death.held), span(death.ago));
+                format!("{session} gen={} {held} after the grant, {ago} ago", death.generation)
+            });
+            let died: Vec<String> = died.collect();
+            format!("{} quarantined, having killed {}", show_range(*range), died.join("; "))
+        }
+        Change::Unquarantined { range } => format!("{} not quarantined any more", show_range(*range)),
     }
 }
 
@@ -240,6 +256,14 @@ fn show_info(info: &SessionInfo) -> String {
         text += if is { word } else { "" };
     }
     text
+}
+
+fn show_trimmed(news: &TrimNews) -> String {
+    let moves = news.moves.iter().map(|(reason, tally)| format!("{} {}", tally.ranges, reason.as_str()));
+    let moves: Vec<String> = moves.collect();
+    let moves = if moves.is_empty() { "nothing".to_owned() } else { moves.join(", ") };
+    let TrimSummary { peak_before, peak_after, .. } = news.summary;
+    format!("trim {}moves {moves}: peak {peak_before} to {peak_after} permille", prefix(&news.namespace))
 }
 
 fn show_skip(skip: &Skip, names: &mut Aliases) -> String {
@@ -269,6 +293,10 @@ fn show_skip(skip: &Skip, names: &mut Aliases) -> String {
                 prefix(namespace),
                 spaced(why)
             )
+        }
+        Skip::ManyDeaths { namespace } => format!("skip {}quarantine: many deaths", prefix(namespace)),
+        Skip::QuarantineFull { namespace } => {
+            format!("skip {}quarantine: as many keys as may are in it", prefix(namespace))
         }
         Skip::GenerationsUsedUp { namespace } => {
             format!("skip {}grants: generations used up", prefix(namespace))

@@ -40,6 +40,7 @@ pub(crate) fn admin(verb: &str, words: &mut Words) -> Result<AdminCommand, Strin
         }
         "drain" => AdminCommand::Drain { namespace, owner: owner(&words.word()?)?, why },
         "undrain" => AdminCommand::Undrain { namespace, owner: owner(&words.word()?)?, why },
+        "release" => AdminCommand::Unquarantine { namespace, range: words::range(&words.word()?)?, why },
         "evict" => AdminCommand::Evict { namespace, owner: owner(&words.word()?)?, why },
         _ => return Err("no such command".into()),
     })
@@ -70,6 +71,8 @@ pub(crate) fn settings(words: &mut Words) -> Result<Settings, String> {
         load_interval: words.time("load-interval", FAR)?,
         heartbeat: words.time("heartbeat", FAR)?,
         log_span: words.time("log-span", usual.log_span)?,
+        death_window: words.time("death-window", Duration::ZERO)?,
+        quarantine: words.time("quarantine", usual.quarantine)?,
         ..usual
     })
 }

@@ -70,7 +70,9 @@ impl Around for OwnerStage {
             "load" => {
                 let range = words::range(&words.word()?)?;
                 let load = words.number("load", 0)?;
-                OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }])
+                OwnerEvent::Load(
+                    vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }].into(),
+                )
             }
             "weight" => OwnerEvent::Weight(words.word()?.parse().map_err(|_| "what weight?")?),
             "drain" => OwnerEvent::Drain,

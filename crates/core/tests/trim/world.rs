@@ -343,7 +343,7 @@ fn as_trim_owner(owner: &Owner) -> TrimOwner<'_> {
         name: &owner.name,
         weight: owner.weight,
         is_eligible: owner.is_eligible,
-        report: report.map(|(at, loads)| TrimReport { at: *at, loads }),
+        report: report.map(|(at, loads)| TrimReport { at: *at, loads, span: Duration::ZERO }),
     }
 }
 

@@ -69,6 +69,7 @@ commands! {
     DrainRequest => Drain { owner: read_owner, why: read_why },
     UndrainRequest => Undrain { owner: read_owner, why: read_why },
     EvictRequest => Evict { owner: read_owner, why: read_why },
+    ReleaseQuarantineRequest => Unquarantine { range: read_moved_range, why: read_why },
 }
 
 fn read_why(wire: String) -> Converted<Arc<str>> {
@@ -158,7 +159,8 @@ pub fn named(command: &AdminCommand) -> (&Namespace, Option<&OwnerName>) {
         | AdminCommand::Configure { namespace, .. }
         | AdminCommand::Remove { namespace }
         | AdminCommand::Freeze { namespace, .. }
-        | AdminCommand::Unfreeze { namespace, .. } => (namespace, None),
+        | AdminCommand::Unfreeze { namespace, .. }
+        | AdminCommand::Unquarantine { namespace, .. } => (namespace, None),
         AdminCommand::Move { namespace, to, .. } => (namespace, to.as_ref()),
         AdminCommand::Drain { namespace, owner, .. }
         | AdminCommand::Undrain { namespace, owner, .. }
@@ -184,10 +186,6 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
         AdminError::KindIsFixed { kind } => Status::failed_precondition(format!(
             "`{namespace}` has {kind}, and keeps them for as long as it exists: create another namespace"
         )),
-        AdminError::ModeNotSupported(mode) => Status::unimplemented(format!(
-            "namespaces of the mode {} are not supported yet: create it without a mode",
-            mode.as_str()
-        )),
         AdminError::TooManyNamespaces { at_most } => Status::resource_exhausted(format!(
             "there are {at_most} namespaces already: delete one, or raise max_namespaces"
         )),
@@ -208,6 +206,9 @@ pub fn admin_status(error: &AdminError, (namespace, owner): (&Namespace, Option<
                  let it stop, or tell its application to stay"
             ))
         }
+        AdminError::NotQuarantined => Status::not_found(format!(
+            "none of these keys of `{namespace}` is in quarantine: list those that are"
+        )),
         AdminError::Settings(error) => Status::invalid_argument(format!("settings: {error}")),
         AdminError::SettingsChanged => Status::aborted(
             "the settings are not those that the change was made from: read them again, and decide anew",

@@ -127,6 +127,7 @@ fn write_entries(entries: &[PublishedEntry]) -> (Vec<v1::PublishedOwner>, Vec<v1
         owner,
         generation: entry.generation.0,
         state_since: entry.state_since.0,
+        quarantined: entry.quarantined,
     };
     let entries = entries.iter().map(|e| entry(e, e.owner.as_ref().map_or(0, &mut place_of))).collect();
     (owners, entries)
@@ -199,5 +200,6 @@ fn read_entry(wire: v1::TableEntry, owners: &[PublishedOwner]) -> Converted<Publ
         owner,
         generation: Generation(wire.generation),
         state_since: read_state_since(wire.state_since, wire.generation)?,
+        quarantined: wire.quarantined,
     })
 }

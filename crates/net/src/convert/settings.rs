@@ -36,6 +36,8 @@ impl From<&Settings> for v1::Settings {
             churn_budget: Some(settings.churn_budget),
             max_ranges_per_owner: Some(settings.max_ranges_per_owner),
             imbalance: Some(settings.imbalance),
+            death_window_ms: millis(settings.death_window),
+            quarantine_ms: millis(settings.quarantine),
         }
     }
 }
@@ -65,6 +67,8 @@ pub fn read_settings(wire: &v1::Settings, base: &Settings) -> Result<Settings, C
         churn_budget: wire.churn_budget.unwrap_or(base.churn_budget),
         max_ranges_per_owner: wire.max_ranges_per_owner.unwrap_or(base.max_ranges_per_owner),
         imbalance: wire.imbalance.unwrap_or(base.imbalance),
+        death_window: millis("death_window_ms", wire.death_window_ms, base.death_window)?,
+        quarantine: millis("quarantine_ms", wire.quarantine_ms, base.quarantine)?,
     })
 }
 

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Index, LoadDimension, Namespace, OwnerName, SessionId};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::manager::{RebuildOverview, RoleName};
-use centrifuge_core::manager_state::NamespaceState;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::manager::{NamespaceOverview, RebuildOverview, RoleName};
+use centrifuge_core::manager_state::{NamespaceState, Quarantine};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use centrifuge_core::table::Entry;
 use centrifuge_core::time::Instant;
 
 use super::field::*;
+use super::trim::write_trim_status;
 use crate::proto::v1;
 
 impl From<RoleName> for v1::Role {
@@ -23,12 +24,13 @@ impl From<RoleName> for v1::Role {
     }
 }
 
-/// A namespace as operators see it, and what a leader that has no store has yet to learn of it as of an instant.
+/// A namespace as operators see it, with what its leader knows besides what is stored, as of an instant.
 #[must_use]
 pub fn write_namespace_status(
     name: &Namespace,
     stored: &NamespaceState,
-    rebuilding: Option<(RebuildOverview, Instant)>,
+    overview: Option<&NamespaceOverview>,
+    now: Instant,
 ) -> v1::NamespaceStatus {
     let ranges = |counts: fn(&Entry) -> bool| {
         write_count(stored.table.iter().filter(|(_, entry)| counts(entry)).count())
@@ -43,14 +45,48 @@ pub fn write_namespace_status(
         frozen: stored.frozen,
         owners: write_count(stored.sessions.len()),
         ranges: write_count(stored.table.len()),
-        unowned_ranges: ranges(|entry| entry.owner.is_none()),
+        unowned_ranges: ranges(Entry::is_free),
         moving_ranges: ranges(|entry| entry.recall.is_some()),
         last_generation: stored.last_generation.0,
         lsn: stored.lsn.0,
         pins: stored.pins.iter().map(pin).collect(),
-        rebuilding: rebuilding.map(|(rebuild, now)| write_rebuilding(&rebuild, now)),
         kind: Some(v1::NamespaceKind::from(&stored.kind)),
+        rebuilding: overview
+            .and_then(|overview| overview.rebuilding.as_ref())
+            .map(|rebuild| write_rebuilding(rebuild, now)),
+        trim: overview
+            .and_then(|overview| overview.trim.as_deref())
+            .map(|trim| write_trim_status(trim, stored, now)),
+        quarantined_ranges: write_count(stored.quarantines.len()),
     }
+}
+
+/// A quarantine as operators see it: what is stored of it, since when the leader knows of it, and how long it lasts.
+#[must_use]
+pub fn write_quarantine(
+    quarantine: &Quarantine,
+    known_for: Option<Duration>,
+    lasts: Duration,
+) -> v1::Quarantine {
+    let range = quarantine.range;
+    v1::Quarantine {
+        range: Some(range.into()),
+        key_share: range.key_count() as f64 / KeyRange::ALL.key_count() as f64,
+        known_for_ms: known_for.map(write_millis),
+        ends_in_ms: known_for.map(|known| write_millis(lasts.saturating_sub(known))),
+        deaths: write_deaths(&quarantine.evidence),
+    }
+}
+
+fn write_deaths(evidence: &[DeathEvidence]) -> Vec<v1::Death> {
+    let death = |death: &DeathEvidence| v1::Death {
+        owner: death.name.to_string(),
+        session: write_session(death.session),
+        generation: death.generation.0,
+        held_ms: write_millis(death.held),
+        ago_ms: write_millis(death.ago),
+    };
+    evidence.iter().map(death).collect()
 }
 
 fn write_rebuilding(rebuild: &RebuildOverview, now: Instant) -> v1::Rebuilding {
@@ -105,6 +141,7 @@ pub fn write_lease(range: KeyRange, entry: &Entry, stored: &NamespaceState) -> v
         generation: entry.generation.0,
         state_since: entry.state_since.0,
         recall: entry.recall.map(|recall| v1::LeaseRecall { to: recall.to.map(owner) }),
+        quarantined: entry.quarantined,
     }
 }
 
@@ -171,5 +208,9 @@ fn write_change(change: &Change, common: v1::Decision) -> v1::Decision {
             let owner = to.as_ref().map(ToString::to_string);
             v1::Decision { range: Some((*range).into()), owner, ..common }
         }
+        Change::Quarantined { range, evidence } => {
+            v1::Decision { range: Some((*range).into()), deaths: write_deaths(evidence), ..common }
+        }
+        Change::Unquarantined { range } => v1::Decision { range: Some((*range).into()), ..common },
     }
 }

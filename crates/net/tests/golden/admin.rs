@@ -70,6 +70,41 @@ fn requests(golden: &mut Golden) {
         "admin-evict",
         &v1::EvictRequest { namespace: namespace(), owner: owner(), why: why() },
     );
+    check_wire(golden, "admin-list-quarantines", &v1::ListQuarantinesRequest { namespace: namespace() });
+    let release = v1::ReleaseQuarantineRequest { namespace: namespace(), range: Some(range()), why: why() };
+    check_wire(golden, "admin-release-quarantine", &release);
+    let death = v1::Settings { death_window_ms: Some(15_001), quarantine_ms: Some(15_002), ..settings() };
+    let create = v1::CreateNamespaceRequest { namespace: namespace(), settings: Some(death), kind: None };
+    check_wire(golden, "admin-create-namespace-death", &create);
+}
+
+fn trim_status() -> v1::TrimStatus {
+    let (owner, reason) = ("server-1".to_owned(), "no-room".to_owned());
+    v1::TrimStatus {
+        decided_ms_ago: 4_000,
+        loads_known: true,
+        peak: 1.5,
+        floor: 1.25,
+        goal: 1.125,
+        predicted: 1.0625,
+        level: 1_000_000,
+        calm: Some(v1::TrimTokens { load: 0.125, keys: 0.0625 }),
+        relief: Some(v1::TrimTokens { load: 0.5, keys: 0.25 }),
+        credit: Some(v1::TrimTokens { load: 0.0, keys: 1.0 }),
+        mean_ranges: 20.5,
+        most_ranges: 31,
+        hot_key_count: 17,
+        hot_keys: vec![v1::HotKey { key: u64::MAX, owner: owner.clone(), load: 1_250_000, share: 1.25 }],
+        latest_move: Some(v1::TrimMove {
+            ms_ago: 9_000,
+            range: Some(range()),
+            from: Some(owner.clone()),
+            to: "server-2".to_owned(),
+            reason: "shed-part".to_owned(),
+            words: "shed-part: 1.500 to 1.010 of its share".to_owned(),
+        }),
+        latest_skip: Some(v1::TrimSkip { ms_ago: 4_000, reason, owner: Some(owner), ratio: Some(1.125) }),
+    }
 }
 
 fn replies(golden: &mut Golden) {
@@ -84,7 +119,10 @@ fn replies(golden: &mut Golden) {
         version: "0.1.0".to_owned(),
         managers: vec!["manager-1.example:7001".to_owned(), "manager-2.example:7001".to_owned()],
         election: String::new(),
+        affinity_namespaces: None,
     };
+    let affinity = v1::StatusReply { affinity_namespaces: Some(2), ..status.clone() };
+    check_wire(golden, "admin-status-reply-affinity", &affinity);
     check_wire(golden, "admin-status-reply", &status);
     let store = v1::StoreStatus { kind: "none".to_owned(), healthy: true, problem: String::new() };
     let diskless = v1::StatusReply { store: Some(store), election: "flease".to_owned(), ..status };
@@ -102,14 +140,22 @@ fn replies(golden: &mut Golden) {
         pins: vec![v1::Pin { range: Some(range()), owner: "server-1".to_owned() }],
         rebuilding: None,
         kind: None,
+        trim: None,
+        quarantined_ranges: 0,
     };
     let ordered = v1::NamespaceStatus { kind: Some(kind()), ..namespace.clone() };
     let ordered = v1::ListNamespacesReply { namespaces: vec![ordered] };
     check_wire(golden, "admin-list-namespaces-reply-ordered", &ordered);
+    let quarantined = v1::NamespaceStatus { quarantined_ranges: 2, ..namespace.clone() };
+    let quarantined = v1::ListNamespacesReply { namespaces: vec![quarantined] };
+    check_wire(golden, "admin-list-namespaces-reply-quarantined", &quarantined);
     let rebuilding = Some(v1::Rebuilding { unclaimed_share: 0.25, ends_in_ms: 65_000 });
     let learned = v1::NamespaceStatus { rebuilding, ..namespace.clone() };
     let learned = v1::ListNamespacesReply { namespaces: vec![learned] };
     check_wire(golden, "admin-list-namespaces-reply-rebuilding", &learned);
+    let trimmed = v1::NamespaceStatus { trim: Some(trim_status()), ..namespace.clone() };
+    let trimmed = v1::ListNamespacesReply { namespaces: vec![trimmed] };
+    check_wire(golden, "admin-list-namespaces-reply-trim", &trimmed);
     let namespaces = v1::ListNamespacesReply { namespaces: vec![namespace] };
     check_wire(golden, "admin-list-namespaces-reply", &namespaces);
     let owner = v1::OwnerStatus {
@@ -128,14 +174,21 @@ fn replies(golden: &mut Golden) {
         load_dimension: String::new(),
     };
     let own_load = v1::OwnerStatus { load_dimension: "cpu-ms".to_owned(), ..owner.clone() };
-    check_wire(golden, "admin-list-owners-reply-own-load", &v1::ListOwnersReply { owners: vec![own_load] });
+    check_wire(
+        golden,
+        "admin-list-owners-reply-own-load",
+        &v1::ListOwnersReply { owners: vec![own_load], mode: None },
+    );
     let ordered = v1::OwnerStatus { drain_ordered: true, ..owner.clone() };
     check_wire(
         golden,
         "admin-list-owners-reply-drain-ordered",
-        &v1::ListOwnersReply { owners: vec![ordered] },
+        &v1::ListOwnersReply { owners: vec![ordered], mode: None },
     );
-    check_wire(golden, "admin-list-owners-reply", &v1::ListOwnersReply { owners: vec![owner] });
+    let mode = Some(v1::Mode::Affinity.into());
+    let affinity = v1::ListOwnersReply { owners: vec![owner.clone()], mode };
+    check_wire(golden, "admin-list-owners-reply-affinity", &affinity);
+    check_wire(golden, "admin-list-owners-reply", &v1::ListOwnersReply { owners: vec![owner], mode: None });
     let end = |number: u128| v1::LeaseOwner {
         session: convert::write_session(session(number)),
         name: format!("server-{number}"),
@@ -147,8 +200,17 @@ fn replies(golden: &mut Golden) {
         generation: 10,
         state_since: 9,
         recall: Some(v1::LeaseRecall { to: Some(end(2)) }),
+        quarantined: false,
     };
-    check_wire(golden, "admin-list-leases-reply", &v1::ListLeasesReply { leases: vec![lease] });
+    let quarantined = v1::Lease { owner: None, recall: None, quarantined: true, ..lease.clone() };
+    check_wire(
+        golden,
+        "admin-list-leases-reply-quarantined",
+        &v1::ListLeasesReply { leases: vec![quarantined], mode: None },
+    );
+    let affinity = v1::ListLeasesReply { leases: vec![lease.clone()], mode };
+    check_wire(golden, "admin-list-leases-reply-affinity", &affinity);
+    check_wire(golden, "admin-list-leases-reply", &v1::ListLeasesReply { leases: vec![lease], mode: None });
     let decision = v1::Decision {
         wall_time_ms: 1_700_000_000_123,
         index: 77,
@@ -162,8 +224,34 @@ fn replies(golden: &mut Golden) {
         session: Some(convert::write_session(session(1))),
         owner: Some("server-1".to_owned()),
         source: Some(9),
+        mode: None,
+        deaths: Vec::new(),
     };
+    let affinity = v1::Decision { mode, ..decision.clone() };
+    check_wire(golden, "admin-history-reply-affinity", &v1::HistoryReply { decisions: vec![affinity] });
+    let quarantined = v1::Decision { kind: "quarantined".to_owned(), deaths: deaths(), ..decision.clone() };
+    check_wire(golden, "admin-history-reply-quarantined", &v1::HistoryReply { decisions: vec![quarantined] });
     check_wire(golden, "admin-history-reply", &v1::HistoryReply { decisions: vec![decision] });
+    let quarantine = v1::Quarantine {
+        range: Some(range()),
+        key_share: 0.002,
+        known_for_ms: Some(60_000),
+        ends_in_ms: Some(3_540_000),
+        deaths: deaths(),
+    };
+    let quarantines = v1::ListQuarantinesReply { quarantines: vec![quarantine] };
+    check_wire(golden, "admin-list-quarantines-reply", &quarantines);
+}
+
+fn deaths() -> Vec<v1::Death> {
+    let death = |number: u128| v1::Death {
+        owner: format!("server-{number}"),
+        session: convert::write_session(session(number)),
+        generation: number as u64 + 10,
+        held_ms: 1_500,
+        ago_ms: 66_000,
+    };
+    vec![death(1), death(2)]
 }
 
 /// They may get fields, and those must not surprise anybody either.
@@ -178,6 +266,7 @@ fn empty_ones(golden: &mut Golden) {
     check_wire(golden, "admin-drain-reply", &v1::DrainReply::default());
     check_wire(golden, "admin-undrain-reply", &v1::UndrainReply::default());
     check_wire(golden, "admin-evict-reply", &v1::EvictReply::default());
+    check_wire(golden, "admin-release-quarantine-reply", &v1::ReleaseQuarantineReply::default());
     check_wire(golden, "admin-backup", &v1::BackupRequest::default());
     check_wire(golden, "admin-backup-reply", &v1::BackupReply { part: vec![1, 2, 3].into() });
 }
@@ -191,9 +280,9 @@ fn settings() -> v1::Settings {
     v1::Settings { churn_budget: None, max_ranges_per_owner: None, imbalance: None, ..settings_of_trim() }
 }
 
-/// Every field set, none to its default.
+/// Every field set that came with Trim or before, none to its default.
 fn settings_of_trim() -> v1::Settings {
-    v1::Settings::from(&Settings {
+    let settings = v1::Settings::from(&Settings {
         lease: Duration::from_millis(30_001),
         hold: Duration::from_millis(33_002),
         renewal: Duration::from_millis(7_003),
@@ -214,5 +303,7 @@ fn settings_of_trim() -> v1::Settings {
         churn_budget: 12,
         max_ranges_per_owner: 13,
         imbalance: 1_014,
-    })
+        ..Settings::default()
+    });
+    v1::Settings { death_window_ms: None, quarantine_ms: None, ..settings }
 }

@@ -26,6 +26,10 @@ pub(super) fn check(golden: &mut Golden) {
         ("changes", UpdateBody::Changes { from: Lsn(999), to: Lsn(1_000), entries: entries() }),
         ("snapshot", UpdateBody::Snapshot { lsn: Lsn(1_000), entries: entries() }),
         ("unchanged", UpdateBody::Unchanged { hold: Duration::from_secs(65) }),
+        (
+            "changes-quarantined",
+            UpdateBody::Changes { from: Lsn(999), to: Lsn(1_000), entries: quarantined() },
+        ),
     ];
     for (word, body) in bodies {
         reply(golden, &format!("lookup-{word}"), &ManagerToLookup::Update(update(body)));
@@ -78,6 +82,12 @@ fn update(body: UpdateBody) -> Update {
     }
 }
 
+fn quarantined() -> std::sync::Arc<[PublishedEntry]> {
+    let (generation, state_since) = (Generation(14), Generation(7));
+    [PublishedEntry { range: range(300, 399), owner: None, generation, state_since, quarantined: true }]
+        .into()
+}
+
 fn entries() -> std::sync::Arc<[PublishedEntry]> {
     let owner = |number| PublishedOwner { session: session(number), url: "http://10.0.0.1:8080".into() };
     let entry = |first, last, owner, generation: u64| PublishedEntry {
@@ -85,6 +95,7 @@ fn entries() -> std::sync::Arc<[PublishedEntry]> {
         owner,
         generation: Generation(generation),
         state_since: Generation(generation / 2),
+        quarantined: false,
     };
     [
         entry(0, 99, Some(owner(1)), 10),

@@ -48,6 +48,7 @@ pub(super) fn check(golden: &mut Golden) {
     up(golden, "owner-report-of-a-move", OwnerToManager::Report(report_of_a_move()));
     up(golden, "owner-report-of-heavy-keys", OwnerToManager::Report(report_of_heavy_keys()));
     up(golden, "owner-report-of-quantiles", OwnerToManager::Report(report_of_quantiles()));
+    up(golden, "owner-report-at-once", OwnerToManager::Report(report_at_once()));
     let ordered = Hello { expects: kind().expected(), ..hello() };
     up(golden, "owner-hello-ordered", OwnerToManager::Hello(ordered));
     down(golden, "owner-welcome-ordered", ManagerToOwner::Welcome(Welcome { kind: kind(), ..welcome() }));
@@ -132,6 +133,7 @@ fn report() -> Report {
         imports: Vec::new(),
         loads: vec![load(0, vec![(Key(7), 900)]), load(10, Vec::new())],
         load_dimension: LoadDimension::default(),
+        load_span: Duration::ZERO,
         weight: 150,
         draining: true,
         leaving: true,
@@ -179,6 +181,11 @@ fn report_of_quantiles() -> Report {
     let mut report = report();
     report.loads[0].quantiles = vec![Key(2), Key(3), Key(3), Key(8)];
     report
+}
+
+/// What an Owner says when its load has shifted.
+fn report_at_once() -> Report {
+    Report { load_span: Duration::from_millis(2_500), ..report_of_heavy_keys() }
 }
 
 fn assign_that_repeats() -> Assign {

@@ -104,12 +104,12 @@ fn hello() -> impl Strategy<Value = Hello> {
 fn report() -> impl Strategy<Value = Report> {
     let names = (namespace(), session(), nonce(), seq(), any_seq(), any_seq());
     let lists = (held(), vec(release(), 0..4), vec(refusal(), 0..4), vec(load(), 0..6));
-    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>(), load_dimension());
+    let wishes = (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>(), load_dimension(), any::<u64>());
     (names, lists, wishes).prop_map(
         |(
             (namespace, session, conversation, seq, heard, applied),
             (held, released, refused, loads),
-            (age, weight, draining, leaving, load_dimension),
+            (age, weight, draining, leaving, load_dimension, span),
         )| Report {
             namespace,
             session,
@@ -124,6 +124,7 @@ fn report() -> impl Strategy<Value = Report> {
             imports: Vec::new(),
             loads,
             load_dimension,
+            load_span: Duration::from_nanos(span),
             weight,
             draining,
             leaving,
@@ -336,12 +337,13 @@ fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
     let owner = (session(), url()).prop_map(|(session, url)| PublishedOwner { session, url });
     vec(owner, 1..4).prop_flat_map(|owners| {
         let numbers = prop_oneof![Just((Generation::ZERO, Generation::ZERO)), numbers()];
-        let entry = (range(), of(prop::sample::select(owners)), numbers);
-        let entry = entry.prop_map(|(range, owner, (generation, state_since))| PublishedEntry {
+        let entry = (range(), of(prop::sample::select(owners)), numbers, any::<bool>());
+        let entry = entry.prop_map(|(range, owner, (generation, state_since), quarantined)| PublishedEntry {
             range,
             owner,
             generation,
             state_since,
+            quarantined,
         });
         vec(entry, 0..12).prop_map(Arc::from)
     })
@@ -351,7 +353,7 @@ fn entries() -> impl Strategy<Value = Arc<[PublishedEntry]>> {
 pub(crate) fn settings() -> impl Strategy<Value = Settings> {
     let longest = u64::try_from(limits::LONGEST_SETTING.as_millis()).expect("a year fits");
     let shortest = u64::try_from(limits::SHORTEST_LEASE.as_millis()).expect("a second fits");
-    let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 10);
+    let lengths = vec((shortest..=longest).prop_map(Duration::from_millis), 12);
     let counts = vec(any::<u32>().prop_map(|count| count as usize), 7);
     let partitioner = prop::sample::select(vec![
         PartitionerKind::ConsistentHash,
@@ -381,6 +383,8 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
             churn_budget: counts[4] as u32,
             max_ranges_per_owner: counts[5] as u32,
             imbalance: counts[6] as u32,
+            death_window: lengths[10],
+            quarantine: lengths[11],
         },
     )
 }

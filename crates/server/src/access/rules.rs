@@ -31,12 +31,14 @@ pub(crate) fn gate(path: &str) -> Option<Gate> {
         "/centrifuge.v1.Admin/ListNamespaces"
         | "/centrifuge.v1.Admin/ListOwners"
         | "/centrifuge.v1.Admin/ListLeases"
+        | "/centrifuge.v1.Admin/ListQuarantines"
         | "/centrifuge.v1.Admin/History" => somewhere(View),
         "/centrifuge.v1.Admin/Freeze"
         | "/centrifuge.v1.Admin/Unfreeze"
         | "/centrifuge.v1.Admin/Move"
         | "/centrifuge.v1.Admin/Drain"
-        | "/centrifuge.v1.Admin/Undrain" => somewhere(Operate),
+        | "/centrifuge.v1.Admin/Undrain"
+        | "/centrifuge.v1.Admin/ReleaseQuarantine" => somewhere(Operate),
         "/centrifuge.v1.Admin/CreateNamespace"
         | "/centrifuge.v1.Admin/ConfigureNamespace"
         | "/centrifuge.v1.Admin/DeleteNamespace"
@@ -64,8 +66,8 @@ macro_rules! guarded {
 
 guarded! {
     Lookup: WatchRequest;
-    View: ListOwnersRequest, ListLeasesRequest;
-    Operate: FreezeRequest, UnfreezeRequest, MoveRequest, DrainRequest, UndrainRequest;
+    View: ListOwnersRequest, ListLeasesRequest, ListQuarantinesRequest;
+    Operate: FreezeRequest, UnfreezeRequest, MoveRequest, DrainRequest, UndrainRequest, ReleaseQuarantineRequest;
     Administer: CreateNamespaceRequest, ConfigureNamespaceRequest, DeleteNamespaceRequest, EvictRequest;
 }
 

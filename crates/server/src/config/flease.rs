@@ -322,14 +322,27 @@ mod tests {
 
     #[test]
     fn a_namespace_that_cannot_be_is_refused_by_name_and_setting() {
-        let checked =
-            |text: &str| super::super::namespaces::check(toml::from_str(text).expect("understood"), &[]);
+        use super::super::namespaces::{self, NamespaceArgs};
+        use std::collections::BTreeMap;
+        let checked = |text: &str| namespaces::check(toml::from_str(text).expect("understood"), &[]);
         let error = |text: &str| checked(text).expect_err("refused").to_string();
         assert!(error("[presence]\nlease = '60'").contains("namespaces.presence: lease"));
         assert!(error("[presence]\nlease = '70s'").contains("hold must exceed lease"));
         assert!(error("[presence]\npartitioner = 'mine'").contains("partitioner"));
         assert!(error("[Presence]").contains("namespaces.Presence"));
+        let unknown = error("[presence]\npartitioner = 'roulette'");
+        assert!(unknown.contains("roulette") && unknown.contains("trim"), "{unknown}");
+        let unequal = error("[presence]\npartitioner = 'trim'\nimbalance = 1000");
+        assert!(unequal.contains("imbalance must be at least 1010"), "{unequal}");
+        let negative = toml::from_str::<BTreeMap<String, NamespaceArgs>>("[presence]\nchurn_budget = -1");
+        let negative = negative.expect_err("refused").to_string();
+        assert!(negative.contains("churn_budget") && negative.contains("-1"), "{negative}");
         assert!(error("[presence]\nvirtual_nodes = 100000").contains("virtual_nodes"));
+        assert!(error("[feeds]\nmode = 'shared'").contains("namespaces.feeds: mode"));
+        assert!(error("[feeds]\nmode = 'affinity'\nhold = '70s'").contains("hold must not be set"));
+        let declared = checked("[feeds]\nmode = 'affinity'\nlease = '70s'\n[presence]").expect("they can be");
+        let modes: Vec<&str> = declared.values().map(|space| space.kind.mode.as_str()).collect();
+        assert_eq!(modes, ["affinity", "exclusive"]);
         assert!(error("[users]\nkeys = 'sorted'").contains("keys: \"sorted\" is neither hashed nor ordered"));
         assert!(error("[users]\nkey_prefix = 'user/'").contains("set keys = \"ordered\" too"));
         assert!(error("[users]\nkeys = 'ordered'\nkey_prefix = '\\q'").contains("key_prefix"));

@@ -70,6 +70,10 @@ pub struct NamespaceArgs {
     pub log_span: Option<String>,
     /// How often Lookups hear from the Manager when nothing changes.
     pub heartbeat: Option<String>,
+    /// An Owner that dies within this time of getting a range counts against the range; 0s counts nothing.
+    pub death_window: Option<String>,
+    /// How long a range is granted to nobody after Owners that got it died, one after the other.
+    pub quarantine: Option<String>,
 }
 
 /// Checks the namespaces of a file, and adds those that flags name, with default settings.
@@ -94,8 +98,7 @@ impl NamespaceArgs {
         let kind = self.kind()?;
         let settings =
             read_settings(&self.wire()?, &kind.usual_settings()).map_err(|error| error.to_string())?;
-        let checked = settings.check(Drift::default()).and_then(|()| kind.check(&settings));
-        checked.map_err(|error| error.to_string())?;
+        kind.check(&settings, Drift::default()).map_err(|error| error.to_string())?;
         Ok(DeclaredNamespace { kind, settings: Arc::new(settings) })
     }
 
@@ -110,10 +113,8 @@ impl NamespaceArgs {
                 return Err("key_prefix is for ordered keys alone: set keys = \"ordered\" too".to_owned());
             }
         };
-        match label::<Mode>("mode", &self.mode)?.unwrap_or_default() {
-            Mode::Exclusive => Ok(NamespaceKind { keys, mode: Mode::Exclusive }),
-            Mode::Affinity => Err("mode: affinity is not supported yet".to_owned()),
-        }
+        let mode = label::<Mode>("mode", &self.mode)?.unwrap_or_default();
+        Ok(NamespaceKind { keys, mode })
     }
 
     /// What an operator would send to set the same.
@@ -139,6 +140,8 @@ impl NamespaceArgs {
             imbalance: self.imbalance,
             log_span_ms: millis("log_span", &self.log_span)?,
             heartbeat_ms: millis("heartbeat", &self.heartbeat)?,
+            death_window_ms: millis("death_window", &self.death_window)?,
+            quarantine_ms: millis("quarantine", &self.quarantine)?,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The kinds of metric: plain ones, and families by labels whose names are given once.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -26,6 +28,9 @@ pub(crate) struct Described {
 pub(crate) type CounterBy<const N: usize> = By<Counter, N>;
 /// Gauges by the values of `N` labels.
 pub(crate) type GaugeBy<const N: usize> = By<Gauge, N>;
+
+/// Gauges of parts and ratios by the values of `N` labels.
+pub(crate) type RatioBy<const N: usize> = By<Gauge<f64, AtomicU64>, N>;
 
 /// A metric by the values of `N` labels.
 #[derive(Clone, Debug)]
@@ -130,6 +135,19 @@ impl<const N: usize> Kind for CounterBy<N> {
 }
 
 impl<const N: usize> Kind for GaugeBy<N> {
+    const NAME: &'static str = Gauge::NAME;
+
+    fn registered(
+        registry: &mut Registry,
+        name: &'static str,
+        labels: &[&'static str],
+        help: &'static str,
+    ) -> Self {
+        by(registry, name, labels, help)
+    }
+}
+
+impl<const N: usize> Kind for RatioBy<N> {
     const NAME: &'static str = Gauge::NAME;
 
     fn registered(

@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 use centrifuge_core::id::{LoadDimension, Namespace};
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerEvent};
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::clock;
 use centrifuge_net::convert::{
     ConvertError, HistoryQuery, LeaseQuery, admin_status, configure_command, named, not_leader_status,
-    read_namespace, write_lease, write_namespace_status, write_owner_status,
+    read_namespace, write_lease, write_namespace_status, write_owner_status, write_quarantine,
 };
 use centrifuge_net::proto::v1;
 use centrifuge_net::proto::v1::admin_server::{Admin, AdminServer};
@@ -277,6 +278,7 @@ impl Asker {
         | AdminCommand::Move { why, .. }
         | AdminCommand::Drain { why, .. }
         | AdminCommand::Undrain { why, .. }
+        | AdminCommand::Unquarantine { why, .. }
         | AdminCommand::Evict { why, .. } = &mut command
         {
             *why = if why.is_empty() { format!("by {name}") } else { format!("{why} (by {name})") }.into();
@@ -297,6 +299,11 @@ impl Drop for Forget<'_> {
     }
 }
 
+/// The mode of a namespace, with which every answer about its leases is marked.
+fn mode(stored: &NamespaceState) -> Option<i32> {
+    Some(v1::Mode::from(stored.kind.mode).into())
+}
+
 fn stored<'a>(group: &'a ManagerState, namespace: &Namespace) -> Result<&'a NamespaceState, Status> {
     group
         .namespaces
@@ -311,7 +318,11 @@ impl Admin for AdminService {
         let shared = &self.shared;
         let role = shared.view.role();
         let store = shared.view.store();
-        let namespaces = shared.view.group().map(|group| group.namespaces.len());
+        let group = shared.view.group();
+        let namespaces = group.as_ref().map(|group| group.namespaces.len());
+        let affinity = group.as_ref().map_or(0, |group| {
+            group.namespaces.values().filter(|stored| stored.kind.mode == Mode::Affinity).count()
+        });
         Ok(Response::new(v1::StatusReply {
             manager: shared.manager.clone(),
             role: v1::Role::from(role.role).into(),
@@ -327,6 +338,7 @@ impl Admin for AdminService {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             managers: store.managers,
             election: store.election.to_owned(),
+            affinity_namespaces: (affinity > 0).then(|| u32::try_from(affinity).unwrap_or(u32::MAX)),
         }))
     }
 
@@ -341,8 +353,7 @@ impl Admin for AdminService {
         let overview = self.shared.view.overview();
         let now = clock::now();
         let write = |name: &Namespace, stored: &NamespaceState| {
-            let rebuilding = overview.namespaces.get(name).and_then(|space| space.rebuilding);
-            write_namespace_status(name, stored, rebuilding.map(|rebuild| (rebuild, now)))
+            write_namespace_status(name, stored, overview.namespaces.get(name), now)
         };
         let namespaces = match only {
             Some(name) => vec![write(&name, stored(&group, &name)?)],
@@ -402,7 +413,7 @@ impl Admin for AdminService {
             })
             .collect();
         owners.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Response::new(v1::ListOwnersReply { owners }))
+        Ok(Response::new(v1::ListOwnersReply { owners, mode: mode(stored) }))
     }
 
     async fn list_leases(
@@ -428,7 +439,34 @@ impl Admin for AdminService {
             .filter(|(_, entry)| session.is_none_or(|session| entry.owner == Some(session)))
             .map(|(range, entry)| write_lease(range, entry, stored))
             .collect();
-        Ok(Response::new(v1::ListLeasesReply { leases }))
+        Ok(Response::new(v1::ListLeasesReply { leases, mode: mode(stored) }))
+    }
+
+    async fn list_quarantines(
+        &self,
+        request: Request<v1::ListQuarantinesRequest>,
+    ) -> Result<Response<v1::ListQuarantinesReply>, Status> {
+        let Admitted { message, _room, .. } = self.admit(request)?;
+        let group = self.group()?;
+        let namespace = read_namespace("namespace", &message.namespace)?;
+        let stored = stored(&group, &namespace)?;
+        let overview = self.shared.view.overview();
+        let seen = overview.namespaces.get(&namespace);
+        let since = |range| seen.and_then(|seen| seen.quarantines.get(range));
+        let (now, lasts) = (clock::now(), stored.settings.quarantine);
+        let quarantines = stored
+            .quarantines
+            .iter()
+            .map(|known| write_quarantine(known, since(&known.range).map(|since| now.since(*since)), lasts));
+        Ok(Response::new(v1::ListQuarantinesReply { quarantines: quarantines.collect() }))
+    }
+
+    async fn release_quarantine(
+        &self,
+        request: Request<v1::ReleaseQuarantineRequest>,
+    ) -> Result<Response<v1::ReleaseQuarantineReply>, Status> {
+        self.perform(request).await?;
+        Ok(Response::new(v1::ReleaseQuarantineReply {}))
     }
 
     async fn history(
@@ -437,14 +475,19 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::HistoryReply>, Status> {
         let Admitted { message, asker, _room } = self.admit(request)?;
         let query = HistoryQuery::try_from(message)?;
-        self.group()?;
+        let group = self.group()?;
         // Decisions about the Managers themselves are for those who may see everything.
         let everything = Access::Everywhere(Permission::View);
         let sees_all = self.shared.authority.decide(asker.who.as_deref(), &everything).is_ok();
         let shown = |decision: &v1::Decision| {
             sees_all || decision.namespace.as_ref().is_some_and(|namespace| self.shows(&asker, namespace))
         };
-        Ok(Response::new(v1::HistoryReply { decisions: self.shared.history.find(&query, shown) }))
+        let mut decisions = self.shared.history.find(&query, shown);
+        for decision in &mut decisions {
+            let namespace = decision.namespace.as_deref().and_then(|name| Namespace::new(name).ok());
+            decision.mode = namespace.and_then(|name| group.namespaces.get(&name)).and_then(mode);
+        }
+        Ok(Response::new(v1::HistoryReply { decisions }))
     }
 
     async fn freeze(&self, request: Request<v1::FreezeRequest>) -> Result<Response<v1::FreezeReply>, Status> {

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::LoadPolicyKind;
-use centrifuge_core::manager_state::{ManagerState, NamespaceState};
+use centrifuge_core::manager_state::{ManagerState, NamespaceState, Quarantine};
 use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::range_map::RangeMap;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_core::table::{Entry, Recall, Table};
 use centrifuge_net::proto::store::v1 as stored;
@@ -132,6 +132,29 @@ fn change(kind: ChangeKind) -> Decoded<Change> {
             range: range(pin.range, "pinned.range")?,
             to: pin.to.as_deref().map(owner_name).transpose()?,
         },
+        ChangeKind::Quarantined(stored) => {
+            let Quarantine { range, evidence } = quarantine(stored)?;
+            Change::Quarantined { range, evidence }
+        }
+        ChangeKind::Unquarantined(keys) => {
+            Change::Unquarantined { range: range(Some(keys), "unquarantined")? }
+        }
+    })
+}
+
+fn quarantine(stored: stored::Quarantine) -> Decoded<Quarantine> {
+    let death = |death: stored::Death| -> Decoded<DeathEvidence> {
+        Ok(DeathEvidence {
+            name: owner_name(&death.name)?,
+            session: session(death.session, "death.session")?,
+            generation: Generation(death.generation),
+            held: duration(death.held, "death.held")?,
+            ago: duration(death.ago, "death.ago")?,
+        })
+    };
+    Ok(Quarantine {
+        range: range(stored.range, "quarantine.range")?,
+        evidence: stored.deaths.into_iter().map(death).collect::<Decoded<_>>()?,
     })
 }
 
@@ -161,6 +184,8 @@ fn reason(reason: stored::Reason) -> Decoded<Reason> {
         Ok(Kind::TimePassed) => Reason::TimePassed,
         Ok(Kind::Claimed) => Reason::Claimed,
         Ok(Kind::Neighbours) => Reason::Neighbours,
+        Ok(Kind::KilledOwners) => Reason::KilledOwners,
+        Ok(Kind::Suspected) => Reason::Suspected,
     })
 }
 
@@ -177,6 +202,11 @@ fn namespace(from: stored::Namespace) -> Decoded<NamespaceState> {
         let to = required(pin.to, "pins.to")?;
         pins.insert(range(pin.range, "pins.range")?, owner_name(&to)?);
     }
+    let quarantines: Vec<Quarantine> =
+        from.quarantines.into_iter().map(quarantine).collect::<Decoded<_>>()?;
+    if !quarantines.is_sorted_by_key(|known| known.range) {
+        return Err(DecodeError::OutOfBounds("quarantines"));
+    }
     Ok(NamespaceState {
         kind: from.kind.map(namespace_kind).transpose()?.unwrap_or_default(),
         log: nonce(from.log, "log")?,
@@ -185,7 +215,7 @@ fn namespace(from: stored::Namespace) -> Decoded<NamespaceState> {
         longest_hold: duration(from.longest_hold, "longest_hold")?,
         last_generation: Generation(from.last_generation),
         sessions,
-        table: table(from.table, &from.name)?,
+        table: table(from.table, &from.name, &quarantines)?,
         frozen: from.frozen,
         pins,
         evicted: from
@@ -193,6 +223,7 @@ fn namespace(from: stored::Namespace) -> Decoded<NamespaceState> {
             .into_iter()
             .map(|gone| session(Some(gone), "evicted"))
             .collect::<Decoded<_>>()?,
+        quarantines,
     })
 }
 
@@ -211,8 +242,8 @@ fn namespace_kind(from: stored::NamespaceKind) -> Decoded<NamespaceKind> {
     Ok(NamespaceKind { keys, mode })
 }
 
-/// Entries that follow one another from the lowest key to the highest: a hole cannot be said.
-fn table(entries: Vec<stored::TableEntry>, name: &str) -> Decoded<Table> {
+/// Entries that follow one another from the lowest key to the highest: a hole cannot be said. What is in quarantine is marked.
+fn table(entries: Vec<stored::TableEntry>, name: &str, quarantines: &[Quarantine]) -> Decoded<Table> {
     let mut table = Table::default();
     let mut next = Some(Key::MIN);
     for stored in entries {
@@ -220,6 +251,11 @@ fn table(entries: Vec<stored::TableEntry>, name: &str) -> Decoded<Table> {
         let range = range.ok_or_else(|| DecodeError::TableNotWhole(name.to_owned()))?;
         next = range.last().next();
         table.set(range, table_entry(stored)?);
+    }
+    for Quarantine { range, .. } in quarantines {
+        let parts = table.overlapping(*range).filter(|(_, entry)| entry.owner.is_none());
+        let parts: Vec<_> = parts.map(|(part, entry)| (part, *entry)).collect();
+        parts.into_iter().for_each(|(part, entry)| table.set(part, Entry { quarantined: true, ..entry }));
     }
     match next {
         None => Ok(table),
@@ -238,6 +274,7 @@ fn table_entry(entry: stored::TableEntry) -> Decoded<Entry> {
         source: entry.source.map(Generation),
         recall: entry.recall.map(recall).transpose()?,
         merge: entry.merge.map(Generation),
+        quarantined: false,
     })
 }
 
@@ -258,7 +295,12 @@ fn settings(from: stored::Settings) -> Decoded<Settings> {
         }
     };
     // A store that an earlier version wrote has none of these.
-    let Settings { churn_budget, max_ranges_per_owner, imbalance, .. } = Settings::default();
+    let Settings { churn_budget, max_ranges_per_owner, imbalance, death_window, quarantine, .. } =
+        Settings::default();
+    let time = |stored: Option<stored::Duration>, usual, field| match stored {
+        Some(stored) => duration(Some(stored), field),
+        None => Ok(usual),
+    };
     Ok(Settings {
         lease: duration(from.lease, "lease")?,
         hold: duration(from.hold, "hold")?,
@@ -280,6 +322,8 @@ fn settings(from: stored::Settings) -> Decoded<Settings> {
         churn_budget: from.churn_budget.unwrap_or(churn_budget),
         max_ranges_per_owner: from.max_ranges_per_owner.unwrap_or(max_ranges_per_owner),
         imbalance: from.imbalance.unwrap_or(imbalance),
+        death_window: time(from.death_window, death_window, "death_window")?,
+        quarantine: time(from.quarantine, quarantine, "quarantine")?,
     })
 }
 

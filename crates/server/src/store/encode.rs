@@ -8,7 +8,7 @@ use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::{ManagerState, NamespaceState};
 use centrifuge_core::namespace_kind::{Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_core::table::Entry;
 use centrifuge_net::proto::store::v1 as stored;
@@ -107,6 +107,8 @@ fn change(change: &Change) -> ChangeKind {
         Change::Frozen => ChangeKind::Frozen(stored::Nothing {}),
         Change::Unfrozen => ChangeKind::Unfrozen(stored::Nothing {}),
         Change::Pinned { range, to } => ChangeKind::Pinned(pin(*range, to.as_ref())),
+        Change::Quarantined { range, evidence } => ChangeKind::Quarantined(quarantine(*range, evidence)),
+        Change::Unquarantined { range: keys } => ChangeKind::Unquarantined(range(*keys)),
     }
 }
 
@@ -138,6 +140,8 @@ fn reason(reason: &Reason) -> stored::Reason {
         Reason::TimePassed => Kind::TimePassed,
         Reason::Claimed => Kind::Claimed,
         Reason::Neighbours => Kind::Neighbours,
+        Reason::KilledOwners => Kind::KilledOwners,
+        Reason::Suspected => Kind::Suspected,
     };
     stored::Reason { kind: kind.into(), words: String::new() }
 }
@@ -156,6 +160,7 @@ fn namespace(name: &Namespace, from: &NamespaceState) -> stored::Namespace {
         pins: from.pins.iter().map(|(range, to)| pin(range, Some(to))).collect(),
         evicted: from.evicted.iter().map(|session| nonce(session.0)).collect(),
         kind: namespace_kind(&from.kind),
+        quarantines: from.quarantines.iter().map(|known| quarantine(known.range, &known.evidence)).collect(),
     }
 }
 
@@ -175,6 +180,17 @@ fn namespace_kind(kind: &NamespaceKind) -> Option<stored::NamespaceKind> {
         key_prefix,
         mode: mode.into(),
     })
+}
+
+fn quarantine(keys: KeyRange, evidence: &[DeathEvidence]) -> stored::Quarantine {
+    let death = |death: &DeathEvidence| stored::Death {
+        name: death.name.as_str().to_owned(),
+        session: Some(nonce(death.session.0)),
+        generation: death.generation.0,
+        held: some(death.held),
+        ago: some(death.ago),
+    };
+    stored::Quarantine { range: Some(range(keys)), deaths: evidence.iter().map(death).collect() }
 }
 
 fn removed(name: &Namespace, last: Generation) -> stored::RemovedNamespace {
@@ -206,6 +222,7 @@ fn settings(from: &Settings) -> stored::Settings {
     // As an earlier version would write it, where that says the same.
     let usual = Settings::default();
     let unless = |value: u32, usual: u32| (value != usual).then_some(value);
+    let time = |value: Duration, usual: Duration| some(value).filter(|_| value != usual);
     stored::Settings {
         lease: some(from.lease),
         hold: some(from.hold),
@@ -227,6 +244,8 @@ fn settings(from: &Settings) -> stored::Settings {
         churn_budget: unless(from.churn_budget, usual.churn_budget),
         max_ranges_per_owner: unless(from.max_ranges_per_owner, usual.max_ranges_per_owner),
         imbalance: unless(from.imbalance, usual.imbalance),
+        death_window: time(from.death_window, usual.death_window),
+        quarantine: time(from.quarantine, usual.quarantine),
     }
 }
 

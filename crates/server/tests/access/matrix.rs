@@ -71,6 +71,13 @@ pub(crate) fn request(path: &str, namespace: &str) -> (Vec<u8>, Needs) {
         "/centrifuge.v1.Admin/ListLeases" => {
             (v1::ListLeasesRequest { namespace, ..Default::default() }.encode_to_vec(), Needs::In(View))
         }
+        "/centrifuge.v1.Admin/ListQuarantines" => {
+            (v1::ListQuarantinesRequest { namespace }.encode_to_vec(), Needs::In(View))
+        }
+        "/centrifuge.v1.Admin/ReleaseQuarantine" => {
+            let request = v1::ReleaseQuarantineRequest { namespace, range: all, why };
+            (request.encode_to_vec(), Needs::In(Operate))
+        }
         "/centrifuge.v1.Admin/History" => {
             let request = v1::HistoryRequest { namespace: Some(namespace), ..Default::default() };
             (request.encode_to_vec(), Needs::In(View))

@@ -87,6 +87,7 @@ impl Claimant {
             imports: Vec::new(),
             loads: Vec::new(),
             load_dimension: Default::default(),
+            load_span: Duration::ZERO,
             weight: 100,
             draining: false,
             leaving: false,

@@ -37,6 +37,7 @@ fn every_version_of_everything_stored_is_read() {
     check_batch(&mut golden, "batch", &values::batch());
     check_snapshot(&mut golden, "snapshot", &values::group());
     check_snapshot(&mut golden, "snapshot-of-kinds", &values::group_of_kinds());
+    check_snapshot(&mut golden, "snapshot-quarantined", &values::quarantined_group());
     check_standing(&mut golden);
     check_backup(&mut golden);
     check_items(&mut golden);

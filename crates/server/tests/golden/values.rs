@@ -9,7 +9,7 @@ use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 
 /// When the backup was taken.
@@ -51,7 +51,7 @@ pub(super) fn batch() -> Batch {
 }
 
 /// What the batch does not contain: the end, what is in no store, and what is younger than the batch's file.
-const AFTER: [&str; 10] = [
+const AFTER: [&str; 14] = [
     "created-ordered",
     "leader-resigned",
     "removed",
@@ -62,6 +62,10 @@ const AFTER: [&str; 10] = [
     "granted-of-one-age",
     "session-changed-evicted",
     "session-changed-drain-ordered",
+    "quarantined",
+    "unquarantined",
+    "configured-death",
+    "granted-suspected",
 ];
 
 /// Every record, with a name of its own.
@@ -119,6 +123,9 @@ pub(super) fn records() -> Vec<(&'static str, Record)> {
         floor: Generation::ZERO,
     };
     records.push(("created-ordered", about("users", created, Reason::Operator("created".into()))));
+    records.extend(
+        quarantines().into_iter().map(|(name, change, reason)| (name, about("presence", change, reason))),
+    );
     records.push(("removed", about("gone", Change::Removed, Reason::Operator("no longer used".into()))));
     records
 }
@@ -147,7 +154,9 @@ fn settings() -> Settings {
         heartbeat: Duration::from_secs(10),
         churn_budget: 100,
         max_ranges_per_owner: 64,
-        imbalance: 1_080,
+        imbalance: 1_050,
+        death_window: Duration::from_secs(30),
+        quarantine: Duration::from_secs(3_600),
     }
 }
 
@@ -233,6 +242,48 @@ fn operator_changes() -> Vec<Named> {
         ("pinned", Change::Pinned { range: range(0, 99), to }, words("")),
         ("unpinned", Change::Pinned { range: range(50, 99), to: None }, words("as before")),
     ]
+}
+
+/// What came with keys of death.
+fn quarantines() -> Vec<Named> {
+    let death = |number: u128| DeathEvidence {
+        name: info(&format!("server-{number}"), false).name,
+        session: session(number),
+        generation: Generation(10 + number as u64),
+        held: Duration::from_millis(1_500),
+        ago: Duration::new(66, 7),
+    };
+    let evidence = (1..=4).map(death).collect();
+    let suspected = Change::Granted {
+        range: range(200, 299),
+        generation: Generation(15),
+        session: session(1),
+        source: None,
+        state_since: None,
+    };
+    let settings =
+        Settings { death_window: Duration::ZERO, quarantine: Duration::from_secs(60), ..settings() };
+    vec![
+        ("quarantined", Change::Quarantined { range: range(100, 199), evidence }, Reason::KilledOwners),
+        ("unquarantined", Change::Unquarantined { range: range(150, 150) }, Reason::TimePassed),
+        ("granted-suspected", suspected, Reason::Suspected),
+        (
+            "configured-death",
+            Change::Configured { settings: Arc::new(settings) },
+            Reason::Operator("configured".into()),
+        ),
+    ]
+}
+
+/// The group with a range in quarantine, and settings of its own about that.
+pub(super) fn quarantined_group() -> ManagerState {
+    let mut group = group();
+    let records = quarantines().into_iter().filter(|(name, ..)| *name != "unquarantined");
+    let records = records.map(|(_, change, reason)| about("presence", change, reason)).collect();
+    group.apply(&Batch { term: Term(12), records });
+    let stored = group.namespaces.values().next().expect("a namespace");
+    assert!(stored.table.iter().any(|(keys, entry)| entry.quarantined && keys == range(100, 199)));
+    group
 }
 
 fn about(namespace: &str, change: Change, reason: Reason) -> Record {

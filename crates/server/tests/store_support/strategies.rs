@@ -9,7 +9,7 @@ use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use proptest::collection::vec;
 use proptest::option;
@@ -105,10 +105,22 @@ pub fn change() -> impl Strategy<Value = Change> {
         2 => Change::MergeBegun { range, generation },
         _ => Change::Merged { range, generation },
     });
+    let quarantined = prop_oneof![
+        (range(), vec(death(), 0..6))
+            .prop_map(|(range, deaths)| Change::Quarantined { range, evidence: deaths.into() }),
+        range().prop_map(|range| Change::Unquarantined { range }),
+    ];
     // Boxed, because strategies are values, and one of all of these would not fit on a test's stack.
     let (few, sessions, granted) = (few.boxed(), sessions.boxed(), granted.boxed());
     let (claimed, recalled, of_lease) = (claimed.boxed(), recalled.boxed(), of_lease.boxed());
-    prop_oneof![5 => few, 3 => sessions, 6 => granted, 1 => claimed, 1 => recalled, 4 => of_lease].boxed()
+    let all = prop_oneof![5 => few, 3 => sessions, 6 => granted, 1 => claimed, 1 => recalled, 4 => of_lease];
+    prop_oneof![20 => all.boxed(), 2 => quarantined.boxed()].boxed()
+}
+
+fn death() -> impl Strategy<Value = DeathEvidence> {
+    (owner(), session(), generation(), duration(), duration()).prop_map(
+        |(name, session, generation, held, ago)| DeathEvidence { name, session, generation, held, ago },
+    )
 }
 
 pub fn reason() -> impl Strategy<Value = Reason> {
@@ -132,6 +144,8 @@ pub fn reason() -> impl Strategy<Value = Reason> {
         Reason::TimePassed,
         Reason::Claimed,
         Reason::Neighbours,
+        Reason::KilledOwners,
+        Reason::Suspected,
     ];
     prop_oneof![
         4 => select(plain),
@@ -141,7 +155,7 @@ pub fn reason() -> impl Strategy<Value = Reason> {
 }
 
 pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
-    let durations = vec(duration(), 10);
+    let durations = vec(duration(), 12);
     let sizes = vec(any::<usize>(), 4);
     let counts = any::<[u32; 4]>();
     let partitioner =
@@ -169,6 +183,8 @@ pub fn settings() -> impl Strategy<Value = Arc<Settings>> {
             churn_budget: c[1],
             max_ranges_per_owner: c[2],
             imbalance: c[3],
+            death_window: d[10],
+            quarantine: d[11],
         })
     })
 }

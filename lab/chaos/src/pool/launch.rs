@@ -12,6 +12,7 @@ use std::time::Duration;
 use centrifuge_harness::process;
 use centrifuge_harness::signals::Signal;
 use centrifuge_harness::{Rng, StoreKind};
+use centrifuge_net::proto::v1;
 use centrifuge_server::store::etcd::DEFAULT_PREFIX;
 
 use super::addresses::{Addresses, Node, Part};
@@ -58,6 +59,8 @@ pub(crate) struct PoolPlan {
     pub(crate) is_direct: bool,
     /// How many Lookups each fleet has.
     pub(crate) lookups_each: u32,
+    /// The virtual nodes of an Owner.
+    pub(crate) virtual_nodes: u32,
     /// Whether nothing happens but planned operations.
     pub(crate) is_planned_only: bool,
     /// Whether Managers and clients use TLS.
@@ -83,6 +86,7 @@ impl PoolPlan {
             other_build: None,
             is_direct: false,
             lookups_each: 0,
+            virtual_nodes: 8,
             is_planned_only: false,
             is_secure: false,
         }
@@ -167,7 +171,9 @@ impl Pool {
             self.start_process(node)?;
         }
         if self.plan.store != StoreKind::None {
-            let (settings, operator) = (times.settings(), self.operator.clone());
+            let virtual_nodes = Some(self.plan.virtual_nodes);
+            let settings = v1::Settings { virtual_nodes, ..times.settings() };
+            let operator = self.operator.clone();
             let made = self.meanwhile_renewed(operator.create_namespace(&settings, START_TIMEOUT)).await?;
             made.map_err(io::Error::other)?;
         }
@@ -363,6 +369,20 @@ impl Pool {
             }
         }
         self.start_returned()
+    }
+
+    /// Notes processes that ended though nobody told them to, as they should here.
+    pub(crate) fn bury(&mut self) -> io::Result<Vec<Node>> {
+        let mut ended = Vec::new();
+        for (node, process) in &mut self.processes {
+            if process.ended()?.is_some() {
+                ended.push((*node, process.life));
+            }
+        }
+        for (node, life) in &ended {
+            self.note(HarnessLine::Killed { name: node.to_string(), life: *life, at: true_now() })?;
+        }
+        Ok(ended.into_iter().map(|(node, _)| node).collect())
     }
 
     pub(crate) fn note(&self, line: HarnessLine) -> io::Result<()> {

@@ -125,6 +125,32 @@ impl Operator {
         poll(POLL_INTERVAL, patience, rests).await.is_some()
     }
 
+    /// The ranges that are kept from everybody.
+    pub(crate) async fn quarantines(&self) -> Vec<v1::Quarantine> {
+        let request = v1::ListQuarantinesRequest { namespace: NAMESPACE.to_owned() };
+        for mut admin in self.admins() {
+            if let Ok(listed) = answer(admin.list_quarantines(request.clone())).await {
+                return listed.quarantines;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Ends them all.
+    pub(crate) async fn release_quarantines(&self) -> Result<(), String> {
+        let range = Some(v1::KeyRange { first: 0, last: u64::MAX });
+        let (namespace, why) = (NAMESPACE.to_owned(), "it is fixed".to_owned());
+        let request = v1::ReleaseQuarantineRequest { namespace, range, why };
+        let mut last = String::from("nobody was asked");
+        for mut admin in self.admins() {
+            match answer(admin.release_quarantine(request.clone())).await {
+                Ok(_) => return Ok(()),
+                Err(status) => last = status.to_string(),
+            }
+        }
+        Err(format!("no Manager ended the quarantine: {last}"))
+    }
+
     async fn is_at_rest(&self, owners: u8) -> bool {
         let request = v1::ListNamespacesRequest { namespace: Some(NAMESPACE.to_owned()) };
         for mut admin in self.admins() {

@@ -10,7 +10,7 @@ mod stretch;
 mod wire;
 
 pub(crate) use stretch::LONGEST_PAUSE;
-pub(crate) use wire::{read_name, set_weight};
+pub(crate) use wire::{abort_server, read_name, set_weight};
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -144,6 +144,12 @@ impl Server {
         loop {
             let response = match wire::receive(&mut stream).await? {
                 Request::Add { key } => self.answer(key)?,
+                Request::Abort { key } => {
+                    if self.owner.check_lease_now(Key::of(key_name(key).as_bytes())).is_ok() {
+                        std::process::abort();
+                    }
+                    Response::NotOwner
+                }
                 Request::Transfer(bytes) => {
                     Response::Transferred(self.states.handle(&self.owner, &bytes).await)
                 }

@@ -20,6 +20,8 @@ pub(super) enum Request {
     Transfer(Vec<u8>),
     /// Carry so much, in percent of the usual.
     Weigh { percent: u32 },
+    /// Whoever serves the key dies of this.
+    Abort { key: u32 },
 }
 
 /// What it answers.
@@ -40,6 +42,15 @@ pub(crate) async fn set_weight(owner: SocketAddr, percent: u32) -> io::Result<()
     let mut stream = connect("operator", &owner.to_string()).await?;
     match ask(&mut stream, &Request::Weigh { percent }).await? {
         Response::Weighed => Ok(()),
+        _ => Err(unreadable()),
+    }
+}
+
+/// Sends a server a request that it dies of if it serves the key. It answers only if it does not.
+pub(crate) async fn abort_server(owner: SocketAddr, key: u32) -> io::Result<()> {
+    let mut stream = connect("operator", &owner.to_string()).await?;
+    match ask(&mut stream, &Request::Abort { key }).await? {
+        Response::NotOwner => Ok(()),
         _ => Err(unreadable()),
     }
 }

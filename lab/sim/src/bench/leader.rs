@@ -139,6 +139,7 @@ impl Leader {
             imports: Vec::new(),
             loads: Vec::new(),
             load_dimension: Default::default(),
+            load_span: Duration::ZERO,
             weight: 100,
             draining: false,
             leaving: false,

@@ -88,7 +88,7 @@ fn measure(memory: &mut TrimMemory, now: Instant, owners: &[TrimOwner<'_>], rang
 }
 
 fn owner<'a>(place: u64, name: &'a OwnerName, now: Instant, loads: &'a [RangeLoad]) -> TrimOwner<'a> {
-    let report = Some(TrimReport { at: now, loads });
+    let report = Some(TrimReport { at: now, loads, span: Duration::ZERO });
     TrimOwner { session: session(place), name, weight: 100, is_eligible: true, report }
 }
 

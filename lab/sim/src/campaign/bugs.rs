@@ -28,6 +28,10 @@ const BOUNDS: &[(Bug, u64)] = &[
     (Bug::DrainedWithItsWord, 1_500),
     (Bug::MoveRepeatedAfterLapse, 1_000),
     (Bug::GrantedBeforeTakenBack, 2_000),
+    (Bug::QuarantinesInMassDeath, 100),
+    (Bug::QuarantinesTooMuch, 100),
+    (Bug::QuarantinedGranted, 100),
+    (Bug::QuarantineUntold, 100),
 ];
 
 /// Faults that seeds do not find, and the small worlds whose exhaustion does.

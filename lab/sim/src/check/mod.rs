@@ -90,14 +90,22 @@ fn all() -> impl Iterator<Item = Small> {
     managers.chain(flease::all().into_iter().map(Small::Flease))
 }
 
-/// The models of these names; all of them unless some are named.
-fn chosen(names: &[String]) -> impl Iterator<Item = Small> {
-    all().filter(|model| names.is_empty() || names.iter().any(|name| name == model.name()))
+fn long() -> impl Iterator<Item = Small> {
+    models::long().into_iter().map(|scenario| Small::Managers(Box::new(scenario)))
+}
+
+/// The models of these names; all of them unless some are named, but for those that take minutes.
+fn chosen(names: &[String], with_long: bool) -> impl Iterator<Item = Small> {
+    let usual = all().map(|model| (model, true)).chain(long().map(move |model| (model, with_long)));
+    let is_chosen = move |(model, is_usual): &(Small, bool)| {
+        if names.is_empty() { *is_usual } else { names.iter().any(|name| name == model.name()) }
+    };
+    usual.filter(is_chosen).map(|(model, _)| model)
 }
 
 /// The names of the models.
 pub fn names() -> Vec<&'static str> {
-    all().map(|model| model.name()).collect()
+    all().chain(long()).map(|model| model.name()).collect()
 }
 
 /// The shortest way in which a model shows an injected bug, if it does: the sentence that is broken, and the steps.
@@ -110,15 +118,15 @@ pub fn shortest_breach(bug: Bug, model: &str) -> Option<(&'static str, usize)> {
 /// Exhausts the chosen models, or, with an injected bug, looks for one among them that finds it.
 ///
 /// Fails if a model is not what it should be or is not exhausted; with an injected bug, if no model finds it.
-pub fn run(json: bool, bug: Option<Bug>, names: &[String]) -> bool {
+pub fn run(json: bool, bug: Option<Bug>, names: &[String], with_long: bool) -> bool {
     match bug {
-        None => check(json, names),
+        None => check(json, names, with_long),
         Some(bug) => find(json, bug, names),
     }
 }
 
-fn check(json: bool, names: &[String]) -> bool {
-    let models = chosen(names).collect();
+fn check(json: bool, names: &[String], with_long: bool) -> bool {
+    let models = chosen(names, with_long).collect();
     let findings = for_all(models, |model| model.explore(Until::Exhausted), |found| progress(json, found));
     let well = findings.iter().all(Findings::as_expected);
     if json {
@@ -132,7 +140,7 @@ fn check(json: bool, names: &[String]) -> bool {
 }
 
 fn find(json: bool, bug: Bug, names: &[String]) -> bool {
-    let models = chosen(names).filter(|model| model.can_show(bug));
+    let models = chosen(names, false).filter(|model| model.can_show(bug));
     let planted = models.map(|model| model.bug(bug)).collect();
     let findings = for_all(planted, |model| model.explore(Until::Broken), |found| progress(json, found));
     let shortest =

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use centrifuge_core::id::{Generation, Term};
+use centrifuge_core::key::KeyRange;
 use centrifuge_core::manager::MessageSkip;
 use centrifuge_core::owner::Renumbered;
 use centrifuge_core::record::Change;
+use centrifuge_core::table::Entry;
 use centrifuge_core::time::Instant;
 use stateright::Property;
 
@@ -203,6 +205,23 @@ pub(super) const SEEN_MERGED: Milestone =
 /// The same, but the state was lost since the Lookup looked before.
 pub(super) const SEEN_LOST_AND_MERGED: Milestone =
     ("a Lookup sees a merge and a loss at once", |_, state| state.lookups.met.loss_and_merge);
+
+/// A range was split, and a part of it moved with its state; its neighbour has the number that both had.
+pub(super) const SPLIT: Milestone =
+    ("a part of a range has moved, and the rest kept its number", |_, state| has_split(state));
+
+/// Whether some lease came with its state from one that its neighbour goes on with.
+fn has_split(state: &State) -> bool {
+    let Some(stored) = state.store.group.namespaces.get(&namespace()) else { return false };
+    let entries: Vec<_> = stored.table.iter().collect();
+    let is_split = |pair: &[(KeyRange, &Entry)]| {
+        let (one, other) = (pair[0].1, pair[1].1);
+        let from =
+            |moved: &Entry, kept: &Entry| moved.source == Some(kept.generation) && moved.owner != kept.owner;
+        from(one, other) || from(other, one)
+    };
+    entries.windows(2).any(is_split)
+}
 
 /// Whether the second place holds the highest key under a lease that came with its state.
 fn is_held_clean(state: &State) -> bool {

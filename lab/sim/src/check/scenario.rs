@@ -6,7 +6,7 @@ use std::time::Duration;
 use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::injected_bug::Bug;
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::LoadPolicyKind;
+use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
 use centrifuge_core::manager::{AdminCommand, ManagerConfig};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent};
 use centrifuge_core::partition::PartitionerKind;
@@ -57,6 +57,8 @@ pub(super) struct Scenario {
     pub(super) commands: Vec<Command>,
     /// What applications tell their Owners, each at any time and once at most.
     pub(super) wishes: Vec<(usize, OwnerEvent)>,
+    /// What every process at a place counts as its load.
+    pub(super) loads: Vec<(usize, Vec<RangeLoad>)>,
     /// The namespace's settings.
     pub(super) settings: Settings,
     /// Whether the store takes time: then a batch waits until the store is done with it.
@@ -259,6 +261,7 @@ fn settings() -> Settings {
         load_policy: LoadPolicyKind::TenPercent,
         load_interval: out_of_the_way,
         heartbeat: out_of_the_way,
+        death_window: Duration::ZERO,
         ..Settings::default()
     }
 }
@@ -298,6 +301,12 @@ pub(super) fn move_range(first: Key, last: Key, to: &str) -> Command {
     let (namespace, to, why) = (namespace(), Some(owner_name(to)), by_hand());
     let range = KeyRange::new(first, last).expect("ranges begin before they end");
     Command::Admin(AdminCommand::Move { namespace, range, to, why })
+}
+
+/// An operator's wish that no key be anywhere in particular.
+pub(super) fn unpin_all() -> Command {
+    let (namespace, why) = (namespace(), by_hand());
+    Command::Admin(AdminCommand::Move { namespace, range: KeyRange::ALL, to: None, why })
 }
 
 /// An operator's wish that an Owner give everything back and go.

@@ -166,6 +166,10 @@ impl<'a> Step<'a> {
         self.state.owners[slot] = Slot { life, process: Some(node), kept: None };
         self.look(slot);
         self.owner(slot, OwnerEvent::Start);
+        let loads = self.stage.scenario.loads.iter().find(|(place, _)| *place == slot);
+        if let Some((_, loads)) = loads {
+            self.owner(slot, OwnerEvent::Load(loads.clone().into()));
+        }
     }
 
     /// The process sees that its stream broke, whichever Manager it goes to.

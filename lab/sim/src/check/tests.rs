@@ -86,6 +86,14 @@ fn a_stale_lookup_that_misses_a_loss_is_found() {
 }
 
 #[test]
+fn what_is_wrong_with_splits_and_merges_under_trim_is_found() {
+    let planted = |name, bug| hunt(Scenario { bug: Some(bug), ..model(name) }).broken;
+    assert_eq!(planted("trimmed", Bug::MergeRaisesLoss), ["S4"]);
+    assert_eq!(planted("trim-led", Bug::SplitRenumbers), ["S4"]);
+    assert_eq!(planted("trim-lost", Bug::LossKeepsStateSince), ["S4"]);
+}
+
+#[test]
 fn a_restored_process_that_goes_on_as_the_same_session_is_found() {
     let restored = Scenario { bug: Some(Bug::JumpKeepsSession), ..model("restored") };
     let Example { sentence, story, .. } = hunt(restored).example.expect("a way to break it");

@@ -18,7 +18,7 @@ use centrifuge_core::message::{
 };
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::record::{Batch, Record};
-use centrifuge_core::table::PublishedEntry;
+use centrifuge_core::table::{Entry, PublishedEntry};
 
 use super::committed::rows_in;
 use super::{At, Facts, Ledger, Row, Seen, Verdict, Violation, first_difference, slot};
@@ -219,6 +219,7 @@ fn row_of(entry: &PublishedEntry) -> Row {
         owner: entry.owner.as_ref().map(|owner| owner.session),
         generation: entry.generation,
         state_since: entry.state_since,
+        quarantined: entry.quarantined,
     }
 }
 
@@ -239,8 +240,8 @@ fn lacks(stored: &NamespaceState, required: Position, ledger: &Ledger, is_latest
         return Some(format!("it has LSN {} that is not committed", stored.lsn));
     };
     let loaded = stored.table.iter().map(|(range, entry)| {
-        let row = Row { owner: entry.owner, generation: entry.generation, state_since: entry.state_since };
-        (range, row)
+        let Entry { owner, generation, state_since, quarantined, .. } = *entry;
+        (range, Row { owner, generation, state_since, quarantined })
     });
     if let Some(key) = first_difference(loaded, version.rows.iter().copied()) {
         return Some(format!("the entry of key {key} at LSN {}", stored.lsn));
@@ -304,7 +305,8 @@ mod tests {
             session: session(owner),
             url: format!("url-{owner}").as_str().into(),
         });
-        PublishedEntry { range, owner, generation: generation(number), state_since: generation(number) }
+        let (generation, state_since) = (generation(number), generation(number));
+        PublishedEntry { range, owner, generation, state_since, quarantined: false }
     }
 
     fn update(body: UpdateBody) -> Update {

@@ -4,6 +4,8 @@
 //! that came to hold these keys last before. A belief lasts until its end even if its process is paused: whoever asks
 //! it is answered by the clock. Applications show the same from outside: no operation is served under a lease lower
 //! than one under which the key was served before.
+//!
+//! Owners in affinity mode do not believe that nobody else has their keys, so two of them may meet. Nobody may meet an Owner that does.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +43,7 @@ impl AtMostOneOwner {
             Seen::Served { namespace, key, generation, session, .. } => {
                 let by = Served { generation: *generation, session: *session };
                 let space = facts.spaces.find(namespace);
+                let space = space.filter(|space| !facts.is_affinity(*space));
                 space.map_or(Ok(()), |space| self.judge_service(space, *key, by, facts))
             }
             _ => Ok(()),
@@ -66,8 +69,11 @@ impl AtMostOneOwner {
 }
 
 fn judge_gain(change: &HoldChange, facts: At) -> Verdict {
+    let may_meet = |other| facts.in_affinity.contains(&change.session) && facts.in_affinity.contains(&other);
     let both = |meeting: &&Meeting| {
-        meeting.other != change.session && meeting.other_until.0 > facts.now.0.saturating_add(TOLERANCE_NANOS)
+        meeting.other != change.session
+            && !may_meet(meeting.other)
+            && meeting.other_until.0 > facts.now.0.saturating_add(TOLERANCE_NANOS)
     };
     let Some(meeting) = change.meetings.iter().find(both) else { return Ok(()) };
     let HoldChange { session, space, .. } = change;
@@ -109,6 +115,21 @@ mod tests {
             "{}",
             violation.what
         );
+    }
+
+    #[test]
+    fn only_owners_that_both_expect_a_rival_may_meet() {
+        let meet = |in_affinity: &[u64]| {
+            let mut scene = Scene::new();
+            scene.facts.in_affinity = in_affinity.iter().map(|number| session(*number)).collect();
+            scene.start_owner(0, 1);
+            scene.start_owner(1, 2);
+            scene.hold(at(10), 0, &[(range(0, 9), 3)], at(60));
+            scene.hold(at(50), 1, &[(range(5, 9), 4)], at(110));
+            judge(at(50), &scene)
+        };
+        assert_eq!(meet(&[1, 2]), Ok(()));
+        assert!(meet(&[1]).is_err() && meet(&[2]).is_err() && meet(&[]).is_err());
     }
 
     #[test]

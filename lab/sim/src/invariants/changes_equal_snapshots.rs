@@ -97,7 +97,8 @@ impl ChangesEqualSnapshots {
 fn rows_of(machine: &LookupMachine) -> impl Iterator<Item = (KeyRange, Row)> {
     machine.table().into_iter().flat_map(|table| table.iter()).map(|(range, row)| {
         let owner = row.owner.as_ref().map(|owner| owner.session);
-        (range, Row { owner, generation: row.generation, state_since: row.state_since })
+        let (generation, state_since, quarantined) = (row.generation, row.state_since, row.quarantined);
+        (range, Row { owner, generation, state_since, quarantined })
     })
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use centrifuge_core::id::{Generation, Lsn, Nonce, SessionId, Url};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::Position;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::range_set::RangeSet;
-use centrifuge_core::record::{Batch, Change, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 
 use super::{Spaces, TrueTime, slot};
@@ -23,6 +24,8 @@ pub struct Row {
     pub generation: Generation,
     /// The lease at which its state last began empty.
     pub state_since: Generation,
+    /// It is granted to nobody, because Owners that got it died.
+    pub quarantined: bool,
 }
 
 /// Every batch so far, summed up namespace by namespace.
@@ -58,6 +61,8 @@ pub enum How {
     Claimed,
     /// Its holder took another number.
     Merged,
+    /// It is granted to nobody any more, or may be again.
+    Quarantined,
 }
 
 /// One namespace.
@@ -67,18 +72,25 @@ pub struct Ledger {
     pub exists: bool,
     /// When its present life began.
     pub began: Option<TrueTime>,
+    /// What its leases promise.
+    pub mode: Mode,
     /// Its settings now.
     pub settings: Arc<Settings>,
     /// The longest hold of any settings that it had.
     pub longest_hold: Duration,
+    /// How much sooner than its leases end a session may be taken for silent, under any settings that it had.
+    pub impatience: Duration,
     /// Whether an operator stopped its moves.
     pub frozen: bool,
     /// The sessions that are part of it now.
     pub sessions: BTreeMap<SessionId, SessionInfo>,
     /// Its table now.
     pub rows: RangeMap<Row>,
+    /// The ranges that are granted to nobody, and who died of each.
+    pub quarantines: BTreeMap<KeyRange, Arc<[DeathEvidence]>>,
     /// The change logs of all its lives, the present one last.
     logs: Vec<Log>,
+    longest_lease: Duration,
     /// Every grant there ever was.
     grants: BTreeMap<Generation, Granting>,
     /// Where sessions are reached, also of those that are over.
@@ -149,7 +161,8 @@ impl Committed {
 impl Ledger {
     fn apply(&mut self, now: TrueTime, space: usize, change: &Change, changes: &mut Vec<RowChange>) {
         match change {
-            Change::Created { log, floor, settings, .. } => {
+            Change::Created { kind, log, floor, settings } => {
+                self.mode = kind.mode;
                 self.create(now, *log, *floor);
                 self.configure(settings);
             }
@@ -165,8 +178,12 @@ impl Ledger {
             Change::Granted { range, generation, session, source, state_since } => {
                 let from = changes.len();
                 let empty_since = state_since.unwrap_or(*generation);
-                let granted =
-                    Row { owner: Some(*session), generation: *generation, state_since: empty_since };
+                let granted = Row {
+                    owner: Some(*session),
+                    generation: *generation,
+                    state_since: empty_since,
+                    quarantined: false,
+                };
                 self.change((space, *range), How::Granted(*source), changes, |before| {
                     let kept = source.map(|_| before.state_since);
                     Some(Row { state_since: kept.unwrap_or(granted.state_since), ..granted })
@@ -174,7 +191,8 @@ impl Ledger {
                 self.note_grant(*generation, *session, &changes[from..]);
             }
             Change::Claimed { range, generation, state_since, session } => {
-                let after = Row { owner: Some(*session), generation: *generation, state_since: *state_since };
+                let (owner, generation, state_since) = (Some(*session), *generation, *state_since);
+                let after = Row { owner, generation, state_since, quarantined: false };
                 self.change((space, *range), How::Claimed, changes, |_| Some(after));
             }
             Change::Released { range, generation } => {
@@ -192,6 +210,17 @@ impl Ledger {
                     is_it.then_some(Row { generation: *generation, ..before })
                 });
             }
+            Change::Quarantined { range, evidence } => {
+                self.quarantines.insert(*range, Arc::clone(evidence));
+                self.quarantine((space, *range), true, changes);
+            }
+            Change::Unquarantined { range } => {
+                let ended = self.quarantines.keys().copied().filter(|known| known.overlaps(*range));
+                for range in ended.collect::<Vec<_>>() {
+                    self.quarantines.remove(&range);
+                    self.quarantine((space, range), false, changes);
+                }
+            }
             Change::Frozen => self.frozen = true,
             Change::Unfrozen => self.frozen = false,
             Change::Configured { settings } => self.configure(settings),
@@ -202,8 +231,22 @@ impl Ledger {
         }
     }
 
+    fn quarantine(&mut self, keys: (usize, KeyRange), quarantined: bool, changes: &mut Vec<RowChange>) {
+        self.change(keys, How::Quarantined, changes, |before| {
+            before.owner.is_none().then_some(Row { quarantined, ..before })
+        });
+    }
+
     fn configure(&mut self, settings: &Arc<Settings>) {
-        self.longest_hold = self.longest_hold.max(settings.hold);
+        let silence = settings.renewal * 2 + settings.answer_allowance;
+        let hold = if self.mode == Mode::Affinity { silence } else { settings.hold };
+        self.longest_hold = self.longest_hold.max(hold);
+        if self.mode == Mode::Affinity {
+            // A session under a longer lease of earlier settings may be judged by a shorter silence of later ones.
+            self.longest_lease = self.longest_lease.max(settings.lease);
+            let by_a_fast_clock = silence * 60 / 65;
+            self.impatience = self.impatience.max(self.longest_lease.saturating_sub(by_a_fast_clock));
+        }
         self.settings = Arc::clone(settings);
     }
 
@@ -213,8 +256,10 @@ impl Ledger {
         self.began = Some(now);
         self.frozen = false;
         self.sessions.clear();
+        self.quarantines.clear();
         self.rows = RangeMap::new();
-        self.rows.insert(KeyRange::ALL, Row { owner: None, generation: floor, state_since: floor });
+        let nobody = Row { generation: floor, state_since: floor, ..Row::default() };
+        self.rows.insert(KeyRange::ALL, nobody);
         self.logs.push(Log { id: log, versions: Vec::new() });
         self.publish(now);
     }
@@ -362,10 +407,11 @@ fn beyond(range: KeyRange, other: KeyRange) -> Option<KeyRange> {
 mod tests {
     use super::*;
     use crate::invariants::testing::{
-        Scene, at, clean_grant, create, generation, grant, log_position, range, release, remove, session,
-        start_session,
+        Scene, at, clean_grant, create, generation, grant, log_position, quarantine, range, release, remove,
+        session, start_session, unquarantine,
     };
     use centrifuge_core::manager_state::ManagerState;
+    use centrifuge_core::table::Entry;
 
     #[test]
     fn every_change_of_the_table_is_one_position() {
@@ -382,7 +428,7 @@ mod tests {
         let rows = &ledger.version(log_position(1, 2)).unwrap().rows;
         assert_eq!(
             rows[0],
-            (range(0, 4), Row { owner: None, generation: generation(1), state_since: generation(1) })
+            (range(0, 4), Row { generation: generation(1), state_since: generation(1), ..Row::default() })
         );
         assert_eq!(rows[1].1.owner, Some(session(1)));
         assert!(ledger.version(log_position(1, 3)).is_none());
@@ -397,15 +443,16 @@ mod tests {
             vec![clean_grant(50, 99, 3, 2, 1), release(150, 160, 2)],
             vec![grant(90, 155, 4, 1)],
             vec![clean_grant(60, 120, 5, 2, 4)],
+            vec![release(60, 120, 5), quarantine(70, 80, &[1, 2]), quarantine(100, 110, &[1, 2])],
+            vec![unquarantine(75, 77), grant(60, 90, 6, 1)],
         ];
         for changes in batches {
             let batch = scene.commit(at(1), changes);
             group.apply(&batch);
             let stored = group.namespaces.values().next().unwrap();
             let theirs = stored.table.iter().map(|(range, entry)| {
-                let row =
-                    Row { owner: entry.owner, generation: entry.generation, state_since: entry.state_since };
-                (range, row)
+                let Entry { owner, generation, state_since, quarantined, .. } = *entry;
+                (range, Row { owner, generation, state_since, quarantined })
             });
             let ledger = scene.facts.committed.ledger(0).unwrap();
             let ours = ledger.version(Position { log: stored.log, lsn: stored.lsn }).unwrap();
@@ -441,8 +488,11 @@ mod tests {
 
     #[test]
     fn tables_that_are_cut_differently_are_the_same() {
-        let row =
-            |number| Row { owner: None, generation: generation(number), state_since: generation(number) };
+        let row = |number| Row {
+            generation: generation(number),
+            state_since: generation(number),
+            ..Row::default()
+        };
         let whole = [(range(0, 9), row(1)), (range(10, 19), row(2))];
         let cut = [(range(0, 3), row(1)), (range(4, 9), row(1)), (range(10, 19), row(2))];
         assert_eq!(first_difference(whole, cut), None);

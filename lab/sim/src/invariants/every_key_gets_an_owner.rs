@@ -1,4 +1,4 @@
-//! L1: after faults end, every key gets an owner within a bounded time, and every Lookup converges.
+//! L1: after faults end, every key gets an owner within a bounded time, unless it is in quarantine, and every Lookup converges.
 //!
 //! The bound is that of the guide's guarantees (`Limits::owned_within`), and is judged for each time that a key has no
 //! owner. The rest is judged at the end of the run, if the faults ended long enough before. What happens to be on its way at that very
@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use centrifuge_core::key::Key;
+use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::message::{OwnerToManager, Position, RefusedReason};
 use centrifuge_core::owner::OwnerAction;
 use centrifuge_core::record::Record;
 
 use super::holdings::Belief;
 use super::ownerless::{Gap, Ownerless};
-use super::{At, Facts, HoldChange, Ledger, Seen, TrueTime, Verdict, earlier, later, slot};
+use super::{At, Facts, HoldChange, How, Ledger, Seen, TrueTime, Verdict, earlier, later, slot};
 
 /// How many messages, one after the other, it may take from a release to the new owner.
 const MESSAGES_OF_A_MOVE: u32 = 12;
@@ -34,6 +34,8 @@ pub struct EveryKeyGetsAnOwner {
     last_leader: TrueTime,
     /// When somebody could last not have owned the keys of a namespace.
     nobody_could: Vec<TrueTime>,
+    /// By namespace: the ranges that were put into quarantine or came out of it, and when.
+    quarantined: Vec<Vec<(KeyRange, TrueTime)>>,
 }
 
 impl EveryKeyGetsAnOwner {
@@ -58,6 +60,9 @@ impl EveryKeyGetsAnOwner {
                     self.last_leader = facts.now;
                 }
                 self.note_who_could(facts);
+                for change in facts.committed.changes().iter().filter(|it| it.how == How::Quarantined) {
+                    slot(&mut self.quarantined, change.space).push((change.range, facts.now));
+                }
             }
             Seen::LookupStarted { node, .. } => *slot(&mut self.positions, *node) = None,
             Seen::LookupStepped { node, machine, .. } => {
@@ -78,7 +83,8 @@ impl EveryKeyGetsAnOwner {
             OwnerAction::ToManager { message: OwnerToManager::Report(report), .. } => {
                 report.draining || report.leaving
             }
-            OwnerAction::Left | OwnerAction::JoinRefused(RefusedReason::Evicted) => true,
+            OwnerAction::Left => true,
+            OwnerAction::JoinRefused(RefusedReason::Evicted | RefusedReason::WrongMode) => true,
             _ => return,
         };
         *slot(&mut self.declines, node) = declines;
@@ -114,8 +120,14 @@ impl EveryKeyGetsAnOwner {
         let ledger =
             facts.committed.ledger(gap.space).filter(|ledger| self.may_own(gap.space, ledger, &facts));
         let (Some(quiet), Some(ledger)) = (facts.quiet_since(), ledger) else { return Ok(()) };
+        if is_quarantined(ledger, gap.key) {
+            return Ok(());
+        }
         let nobody = self.nobody_could.get(gap.space).copied().unwrap_or_default();
-        let faults = [gap.since, quiet, self.last_end, self.last_leader, nobody];
+        let quarantines = self.quarantined.get(gap.space).into_iter().flatten();
+        let ended = quarantines.filter(|(range, _)| range.contains(gap.key)).map(|(_, at)| *at).max();
+        let ended = ended.unwrap_or_default();
+        let faults = [gap.since, quiet, self.last_end, self.last_leader, nobody, ended];
         let since = faults.into_iter().max().unwrap_or_default();
         let bound = facts.limits.owned_within(ledger);
         if later(since, bound) >= facts.now {
@@ -133,7 +145,7 @@ impl EveryKeyGetsAnOwner {
             if !self.may_own(space, ledger, &facts) {
                 continue;
             }
-            for key in keys {
+            for key in keys.iter().filter(|key| !is_quarantined(ledger, **key)) {
                 self.judge_key(space, *key, facts)?;
             }
         }
@@ -196,6 +208,11 @@ impl EveryKeyGetsAnOwner {
         }
         Ok(())
     }
+}
+
+/// Whether a key is kept from everybody, because Owners that got it died.
+fn is_quarantined(ledger: &Ledger, key: Key) -> bool {
+    ledger.rows.get(key).is_some_and(|(_, row)| row.quarantined)
 }
 
 fn has_lost(change: &HoldChange, key: Key) -> bool {

@@ -97,7 +97,8 @@ impl Granted {
 
 fn judge_rise(change: &RowChange, facts: At) -> Verdict {
     let RowChange { space, range, before, after, how } = *change;
-    if matches!(how, How::Released | How::Claimed) || after.generation > before.generation {
+    if matches!(how, How::Released | How::Claimed | How::Quarantined) || after.generation > before.generation
+    {
         return Ok(());
     }
     let what = format!("{range} was granted as lease {} after lease {}", after.generation, before.generation);
@@ -130,6 +131,10 @@ fn judge_gain(change: &HoldChange, facts: At) -> Verdict {
             || meeting.generation == meeting.other_generation && !is_same_node(meeting, change, &facts)
     };
     let Some(meeting) = change.meetings.iter().find(not_above) else { return Ok(()) };
+    if facts.is_affinity(change.space) {
+        // Its grant was on its way while it counted as silent.
+        return Ok(());
+    }
     let what = format!(
         "{} came to hold {} under lease {} after {} held it under lease {}",
         change.session, meeting.range, meeting.generation, meeting.other, meeting.other_generation,

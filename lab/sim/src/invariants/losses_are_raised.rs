@@ -60,7 +60,8 @@ impl LossesAreRaised {
                 self.judge_drops(batch, facts)?;
             }
             Seen::Served { .. } => {
-                if let Some(service) = Service::of(seen, &facts) {
+                // Two Owners that serve a key in affinity mode do not know of each other's state.
+                if let Some(service) = Service::of(seen, &facts).filter(|by| !facts.is_affinity(by.space)) {
                     self.serve(service, facts)?;
                 }
             }
@@ -211,7 +212,7 @@ fn lost_keys(change: &RowChange, facts: &Facts) -> Vec<KeyRange> {
     }
     match how {
         How::Granted(_) if after.state_since > before.generation => vec![range],
-        How::Granted(_) | How::Claimed | How::Merged => Vec::new(),
+        How::Granted(_) | How::Claimed | How::Merged | How::Quarantined => Vec::new(),
         How::Released => {
             let Some(ledger) = facts.committed.ledger(space) else { return Vec::new() };
             let rows = ledger.rows.overlapping(range);

@@ -3,12 +3,15 @@
 pub mod answers_are_committed;
 pub mod at_most_one_holder;
 pub mod at_most_one_owner;
+pub mod balance_comes_to_rest;
+pub mod balance_keeps_its_bounds;
 pub mod changes_equal_snapshots;
 pub mod continuous_means_continuous;
 pub mod epochs_rise;
 pub mod every_key_gets_an_owner;
 pub mod free_cells_are_acquired;
 pub mod generations_rise;
+pub mod keys_of_death;
 pub mod losses_are_raised;
 pub mod namespaces_share_nothing;
 pub mod one_manager_writes;
@@ -24,12 +27,13 @@ pub mod pending_losses;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Namespace, SessionId};
 use centrifuge_core::key::Key;
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::owner::{OwnerAction, OwnerMachine, Renumbered};
 
 use crate::clock::Clock;
@@ -53,6 +57,8 @@ pub struct Facts {
     pub committed: Committed,
     /// What Owners believe.
     pub holdings: Holdings,
+    /// The sessions that do not take their leases for exclusive.
+    pub in_affinity: BTreeSet<SessionId>,
     /// The Lookups, by node.
     pub lookups: Vec<Option<Listener>>,
     /// When the faults ended, if they have.
@@ -80,6 +86,7 @@ impl Facts {
             spaces: Spaces { spaces: probes.into_iter().collect() },
             committed: Committed::default(),
             holdings: Holdings::default(),
+            in_affinity: BTreeSet::new(),
             lookups: Vec::new(),
             faults_ended: None,
         }
@@ -113,6 +120,7 @@ impl Facts {
             Seen::ManagerStepped { .. }
             | Seen::LookupStepped { .. }
             | Seen::OwnerLeaves { .. }
+            | Seen::KilledByKey { .. }
             | Seen::TransferTroubled { .. }
             | Seen::Disturbed { .. }
             | Seen::Served { .. }
@@ -134,8 +142,16 @@ impl Facts {
             _ => &[],
         });
         let renumbered: Vec<Renumbered> = renumbered.copied().collect();
+        if machine.mode() == Mode::Affinity {
+            self.in_affinity.insert(machine.session());
+        }
         let end = || belief_ends(machine, clock);
         self.holdings.step(now, node, machine.expiry(), leases, &renumbered, end);
+    }
+
+    /// Whether a namespace is in affinity mode.
+    pub fn is_affinity(&self, space: usize) -> bool {
+        self.committed.ledger(space).is_some_and(|ledger| ledger.mode == Mode::Affinity)
     }
 
     /// The Lookup process on a node, if one runs.

@@ -2,8 +2,8 @@
 //!
 //! For every key the oracle knows who has its state: the session that holds the lease and, once that session moved the
 //! state, the session that imported it. A table that gives such state up needs a cause at one of the two: its process
-//! died or left without draining, was suspended, was out of contact for a whole lease, was evicted, or cannot move
-//! state; or the migration was held up by the application or by a disturbance until it timed out. Drains, moves,
+//! died or left without draining, was suspended, was out of contact for a whole lease (in affinity mode: was silent), was
+//! evicted, or cannot move state; or the migration was held up by the application or by a disturbance until it timed out. Drains, moves,
 //! weights, freezes, joins, settings, resignations, leader crashes, broken streams and lost messages are no causes.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ enum Cause {
     Left,
     /// Its machine was suspended.
     Suspended,
-    /// It was out of contact for a whole lease.
+    /// It was out of contact for a whole lease, or in affinity mode for as long as silence takes.
     OutOfContact,
     /// An operator evicted it.
     Evicted,
@@ -166,7 +166,12 @@ impl PlannedChangesLoseNothing {
             match machine.expiry() {
                 Instant::ZERO => {}
                 Instant::NEVER => process.in_contact_until = NEVER,
-                expiry => process.in_contact_until = clock.when(expiry),
+                expiry => {
+                    let ledger = facts.committed.ledger(process.space);
+                    let impatience = ledger.map_or(Duration::ZERO, |ledger| ledger.impatience).as_nanos();
+                    let contact = expiry.0.saturating_sub(u64::try_from(impatience).unwrap_or(u64::MAX));
+                    process.in_contact_until = clock.when(Instant(contact));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use centrifuge_core::id::{Generation, Lsn, Namespace, Nonce, OwnerName, SessionI
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::Position;
-use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
+use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
 use centrifuge_core::time::Instant;
 
@@ -43,6 +43,7 @@ impl Scene {
             clocks_within_bound: true,
             check_s1: true,
             diskless: false,
+            balanced_for: None,
         };
         let facts = Facts::new(BTreeMap::from([(space_name(), vec![Key(5)])]), limits);
         Scene { facts, group: ManagerState::default() }
@@ -192,4 +193,20 @@ pub(crate) fn clean_grant(first: u64, last: u64, number: u64, to: u64, source: u
 
 pub(crate) fn release(first: u64, last: u64, number: u64) -> Change {
     Change::Released { range: range(first, last), generation: generation(number) }
+}
+
+/// A range is granted to nobody any more, because these sessions died of it.
+pub(crate) fn quarantine(first: u64, last: u64, died: &[u64]) -> Change {
+    let death = |number: &u64| DeathEvidence {
+        name: OwnerName::new(&format!("owner-{number}")).unwrap(),
+        session: session(*number),
+        generation: generation(*number),
+        held: Duration::from_secs(1),
+        ago: Duration::from_secs(60),
+    };
+    Change::Quarantined { range: range(first, last), evidence: died.iter().map(death).collect() }
+}
+
+pub(crate) fn unquarantine(first: u64, last: u64) -> Change {
+    Change::Unquarantined { range: range(first, last) }
 }

@@ -113,8 +113,8 @@ const FLASH: (usize, f64) = (5, 0.02);
 const SWING: f64 = 0.3;
 /// How long the wave takes, in seconds.
 const WAVE_PERIOD: f64 = 8.0 * 3_600.0;
-/// How often the wave goes on: it moves by a thousandth of the key space each time.
-const WAVE_STEP: u64 = 30 * SECOND;
+/// How often the wave goes on: it moves by half a thousandth of the key space each time.
+const WAVE_STEP: u64 = 15 * SECOND;
 /// The wave's width and height.
 const WAVE: (f64, f64) = (0.05, 5.0);
 /// After the time that does not count, each kind of disturbance begins so many seconds later.

@@ -32,11 +32,48 @@ pub(super) struct Counted {
     pub(super) quantiles: Vec<Key>,
 }
 
-/// What is counted up to `to` of ranges that one Owner has, each from when.
-pub(super) fn count(history: &LoadHistory, seed: u64, ranges: &[(KeyRange, u64)], to: u64) -> Vec<Counted> {
+/// What an Owner has counted since its last measurement.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counters {
+    counted: Vec<Counted>,
+    requests: Requests,
+}
+
+impl Counters {
+    /// Counts on up to `to`, of ranges that the Owner has now, each from when.
+    pub(super) fn count(&mut self, history: &LoadHistory, seed: u64, ranges: &[(KeyRange, u64)], to: u64) {
+        let before = std::mem::take(&mut self.counted);
+        self.counted = count(&mut self.requests, history, seed, ranges, to);
+        for Counted { range, count, .. } in before {
+            // What was counted of a range that is gone, or was cut, stays with whoever has its first key.
+            if let Some(now) = self.counted.iter_mut().find(|now| now.range.contains(range.first())) {
+                now.count += count;
+            }
+        }
+    }
+
+    /// The count of every range.
+    pub(super) fn counts(&self) -> Vec<(KeyRange, u64)> {
+        self.counted.iter().map(|counted| (counted.range, counted.count)).collect()
+    }
+
+    /// What was counted, with the heavy keys; begins anew.
+    pub(super) fn take(&mut self) -> Vec<Counted> {
+        let Counters { mut counted, requests } = std::mem::take(self);
+        requests.note_heavy(&mut counted);
+        counted
+    }
+}
+
+fn count(
+    requests: &mut Requests,
+    history: &LoadHistory,
+    seed: u64,
+    ranges: &[(KeyRange, u64)],
+    to: u64,
+) -> Vec<Counted> {
     let expected: Vec<f64> = ranges.iter().map(|(range, from)| history.expected(*range, *from, to)).collect();
     let total = expected.iter().sum::<f64>();
-    let mut requests = Requests::default();
     let mut counted = Vec::with_capacity(ranges.len());
     for ((range, from), expected) in ranges.iter().zip(expected) {
         let (mut rest, mut count) = (expected, 0);
@@ -58,7 +95,6 @@ pub(super) fn count(history: &LoadHistory, seed: u64, ranges: &[(KeyRange, u64)]
             quantiles: Vec::new(),
         });
     }
-    requests.note_heavy(&mut counted);
     counted
 }
 
@@ -78,7 +114,7 @@ pub(super) fn note_quantiles(counted: &mut [Counted], history: &LoadHistory, see
 }
 
 /// The requests that the sketch of an Owner sees.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Requests {
     /// Those for keys that are hot, by key.
     of_hot: Vec<(Key, u64)>,
@@ -101,6 +137,7 @@ impl Requests {
     /// Runs everything through the sketch, and notes the heavy keys at their ranges.
     fn note_heavy(&self, counted: &mut [Counted]) {
         let total: u64 = counted.iter().map(|counted| counted.count).sum();
+        // What was asked of ranges that went meanwhile is in the sketch and in no count.
         let named = self.of_hot.iter().map(|(_, drawn)| drawn).sum::<u64>() + self.of_others.len() as u64;
         let mut sketch = SpaceSaving::new(COUNTERS);
         for turn in 0..TURNS {
@@ -109,7 +146,7 @@ impl Requests {
             self.of_hot.iter().for_each(|(key, drawn)| sketch.add(*key, part(*drawn)));
             let [from, to] = [turn, turn + 1].map(|turn| until(self.of_others.len() as u64, turn) as usize);
             self.of_others[from..to].iter().for_each(|key| sketch.add(*key, 1));
-            sketch.add_others(part(total - named));
+            sketch.add_others(part(total.saturating_sub(named)));
         }
         for (key, bound) in sketch.at_least(total.div_ceil(HEAVY_PART)) {
             if let Some(counted) = counted.iter_mut().find(|counted| counted.range.contains(key)) {
@@ -128,6 +165,12 @@ mod tests {
     use super::super::load::{Load, Shape};
     use super::*;
     use crate::world::rng::Rng;
+
+    fn count(history: &LoadHistory, seed: u64, ranges: &[(KeyRange, u64)], to: u64) -> Vec<Counted> {
+        let mut counters = Counters::default();
+        counters.count(history, seed, ranges, to);
+        counters.take()
+    }
 
     fn history(total: f64) -> LoadHistory {
         let mut rng = Rng::new(4);

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::RangeLoad;
+use centrifuge_core::load::{LoadMeasurement, RangeLoad};
+use centrifuge_core::namespace_kind::Mode;
 use centrifuge_core::owner::{Grant, OwnerEvent, TransferId};
 use centrifuge_core::range_map::RangeMap;
 
 use crate::seen::Value;
 
-use super::{Event, SECOND, Seen, World};
+use super::{Event, Rng, SECOND, Seen, World};
 
 /// Something an application planned for itself.
 #[derive(Clone, Copy, Debug)]
@@ -304,32 +305,56 @@ impl World {
         let now = host.clock.read(self.now);
         let is_current = |lease| process.machine.check_lease_continuous(now, key, lease);
         let (before, after) = process.app.operate(probe, generation, self.lineages, is_current);
-        let session = process.machine.session();
+        let (session, mode) = (process.machine.session(), process.machine.mode());
+        let token = process.machine.fencing_token(now, key);
         let text =
             format_args!("    Owner({owner}) serves {key} under {generation}: {before:?} -> {after:?}");
         self.trace.line(self.now, text);
         let namespace = &namespace.name;
         let served = Seen::Served { session, namespace, key, generation, before, after };
         self.witness.see(self.now, &served);
+        self.present(owner, (key, mode), token);
+    }
+
+    /// What an answer changes elsewhere is fenced there: the receiver takes a number that is not below the highest it has seen. No answer
+    /// of an Owner that may have a rival brings one.
+    fn present(&mut self, owner: usize, (key, mode): (Key, Mode), token: Option<Generation>) {
+        let Some(token) = token else { return };
+        let highest = self.fences.entry((self.plan.owners[owner].namespace, key)).or_default();
+        let accepted = token >= *highest;
+        *highest = token.max(*highest);
+        if accepted && mode == Mode::Affinity {
+            let what = format!("a receiver took {token} for key {key} from an Owner in affinity mode");
+            self.witness.accuse(self.now, "S1", what);
+        }
     }
 
     /// Every application tells its library how loaded its ranges are; some keys are far hotter than others.
     pub(super) fn measure_load(&mut self, namespace: usize) {
+        if let Some(loads) = self.true_loads() {
+            return self.measure_true_load(namespace, loads);
+        }
         self.queue.push(self.now.0 + 20 * SECOND, Event::MeasureLoad { namespace });
+        self.tell_loads(namespace, |range, rng| RangeLoad {
+            range,
+            load: rng.spread(1, 1_000),
+            heavy: Vec::new(),
+            quantiles: Vec::new(),
+        });
+    }
+
+    /// Tells the library of every application of a namespace what the load of its ranges is.
+    pub(super) fn tell_loads(&mut self, namespace: usize, load: impl Fn(KeyRange, &mut Rng) -> RangeLoad) {
         for owner in 0..self.owners.len() {
             if self.plan.owners[owner].namespace != namespace || !self.owners[owner].is_running() {
                 continue;
             }
             let Some(process) = &self.owners[owner].process else { continue };
             let rng = &mut self.rng;
-            let load = |(range, _)| RangeLoad {
-                range,
-                load: rng.spread(1, 1_000),
-                heavy: Vec::new(),
-                quantiles: Vec::new(),
-            };
-            let loads = process.machine.leases().iter().map(load).collect();
-            self.feed_owner(owner, OwnerEvent::Load(loads));
+            let loads = process.machine.leases().iter().map(|(range, _)| load(range, rng)).collect();
+            let is_urgent = rng.chance(250);
+            let measured = LoadMeasurement { loads, is_urgent, ..Default::default() };
+            self.feed_owner(owner, OwnerEvent::Load(measured));
         }
     }
 }

@@ -11,7 +11,7 @@ use centrifuge_core::manager::{DeclaredNamespace, ManagerConfig};
 use centrifuge_core::settings::{Drift, Settings};
 
 use super::draw::{
-    Clocks, OTHER_TIMES, USUAL_TIMES, Whose, batch_beside, draw_races, pause_beside, shortest_lease,
+    Clocks, OTHER_TIMES, USUAL_TIMES, Whose, batch_beside, draw_races, fit, pause_beside, shortest_lease,
     with_times,
 };
 use super::election_node::election_config;
@@ -48,7 +48,7 @@ impl Plan {
         let mut plan = Plan::draw(rng);
         for namespace in &mut plan.namespaces {
             let times = if rng.chance(250) { USUAL_TIMES } else { rng.pick(&OTHER_TIMES) };
-            namespace.settings = vec![Arc::new(with_times(&namespace.settings[0], times))];
+            namespace.settings = vec![fit(namespace.kind(), &with_times(&namespace.settings[0], times))];
         }
         let count = rng.weighted(&[(3, 8), (5, 1), (1, 1)]);
         let flease = draw_flease(rng, count);
@@ -156,9 +156,8 @@ fn configured(
     settings: impl Fn(&Arc<Settings>) -> Arc<Settings>,
 ) -> Arc<BTreeMap<Namespace, DeclaredNamespace>> {
     let declared = |space: &NamespacePlan| {
-        let declared =
-            DeclaredNamespace { kind: space.kinds[0].clone(), settings: settings(&space.settings[0]) };
-        (space.name.clone(), declared)
+        let (kind, settings) = (space.kind().clone(), settings(&space.settings[0]));
+        (space.name.clone(), DeclaredNamespace { kind, settings })
     };
     Arc::new(namespaces.iter().map(declared).collect())
 }

@@ -8,12 +8,13 @@ use centrifuge_core::key::Key;
 use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::lookup::LookupConfig;
 use centrifuge_core::manager::{MAX_BATCH, ManagerConfig};
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
 
-use super::kinds::{add_misfits, foreign_keys, kinds_of, suit};
+use super::kinds::{add_misfits, divider, foreign_keys, kinds_of, suit};
 use super::plan::{AppPlan, LookupPlan, OwnerPlan};
 use super::{
     Fault, FaultPlan, MILLISECOND, ManagerPlan, NamespacePlan, Part, Plan, Profile, Rng, SECOND, StorePlan,
@@ -30,7 +31,7 @@ impl Plan {
             managers.iter().map(|manager| manager.config.id.clone()).collect();
         let count = if rng.chance(750) { 1 } else { 2 };
         let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(rng, number, races_only)).collect();
-        let mut owners = draw_owners(rng, clocks, count, races_only);
+        let mut owners = draw_owners(rng, clocks, &namespaces, races_only);
         add_misfits(&mut owners, &namespaces);
         let lookups = draw_lookups(rng, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(rng, clocks, &managers, races_only);
@@ -59,6 +60,8 @@ impl Plan {
             convergence,
             races_only,
             diskless: None,
+            load: None,
+            death: None,
         }
     }
 }
@@ -141,9 +144,28 @@ fn draw_namespace(rng: &mut Rng, number: usize, races_only: bool) -> NamespacePl
     keys.sort_unstable();
     let busiest = rng.below(keys.len() as u64) as usize;
     let busy = rng.pick(&[0, 300, 700]);
-    let settings = suit(draw_settings(rng, races_only), &keys);
-    let (kinds, foreign_keys) = (kinds_of(&keys), foreign_keys(&keys));
+    let kinds = kinds_of(&keys, mode_beside(number, &keys));
+    let settings = suit(draw_settings(rng, races_only), &keys, divider(&keys));
+    let settings = settings.iter().map(|settings| fit(&kinds[0], settings)).collect();
+    let foreign_keys = foreign_keys(&keys);
     NamespacePlan { name, kinds, keys, foreign_keys, busiest, busy, settings }
+}
+
+/// Every other second namespace is in affinity mode, beside one whose leases are exclusive.
+fn mode_beside(number: usize, keys: &[Key]) -> Mode {
+    let is_drawn = keys.iter().map(|key| key.0.count_ones()).sum::<u32>().is_multiple_of(2);
+    if number == 1 && is_drawn { Mode::Affinity } else { Mode::Exclusive }
+}
+
+/// The settings as a namespace of this kind can have them: no hold can be set in affinity mode.
+pub(super) fn fit(kind: &NamespaceKind, settings: &Settings) -> Arc<Settings> {
+    let hold = match kind.mode {
+        Mode::Exclusive => settings.hold,
+        Mode::Affinity => Settings::default().hold,
+    };
+    let settings = Settings { hold, ..settings.clone() };
+    kind.check(&settings, Drift::default()).expect("the drawn settings are valid");
+    Arc::new(settings)
 }
 
 /// Lease, hold, renewal and answer allowance in seconds.
@@ -172,6 +194,8 @@ fn draw_settings(rng: &mut Rng, races_only: bool) -> Vec<Arc<Settings>> {
         load_interval: Duration::from_secs(rng.between(20, 60)),
         log_span: Duration::from_secs(rng.pick(&[20, 120, 300])),
         heartbeat: Duration::from_secs(rng.between(8, 30)),
+        // Most worlds have no key of death, and plan as they did before there was one.
+        death_window: Duration::ZERO,
         ..Settings::default()
     };
     let other = if usual { rng.pick(&[(24, 26, 6, 4), (40, 44, 10, 8)]) } else { USUAL_TIMES };
@@ -192,10 +216,15 @@ pub(super) fn with_times(settings: &Settings, (lease, hold, renewal, allowance):
     settings
 }
 
-fn draw_owners(rng: &mut Rng, clocks: Clocks, namespaces: usize, races_only: bool) -> Vec<OwnerPlan> {
+fn draw_owners(
+    rng: &mut Rng,
+    clocks: Clocks,
+    namespaces: &[NamespacePlan],
+    races_only: bool,
+) -> Vec<OwnerPlan> {
     let mut owners = Vec::new();
-    for namespace in 0..namespaces {
-        let most = if rng.chance(30) { 10 } else { 8 - 2 * namespaces as u64 };
+    for (namespace, space) in namespaces.iter().enumerate() {
+        let most = if rng.chance(30) { 10 } else { 8 - 2 * namespaces.len() as u64 };
         let regular = rng.between(2, most) as usize;
         let first = owners.len();
         for _ in 0..regular {
@@ -206,6 +235,11 @@ fn draw_owners(rng: &mut Rng, clocks: Clocks, namespaces: usize, races_only: boo
         let mut second = draw_owner(rng, clocks, owners.len(), namespace, Part::Second { of });
         second.name = owners[of].name.clone();
         owners.push(second);
+        owners[first..].iter_mut().for_each(|owner| owner.mode = space.kind().mode);
+        // If there are enough of them, the last one was built for exclusive leases, whatever its namespace is.
+        if regular > 2 {
+            owners[first + regular - 1].mode = Mode::Exclusive;
+        }
     }
     owners.iter_mut().for_each(|owner| owner.migrates |= races_only);
     owners
@@ -227,6 +261,7 @@ fn draw_owner(rng: &mut Rng, clocks: Clocks, number: usize, namespace: usize, pa
         url: format!("node-{number}").as_str().into(),
         weight: rng.pick(&[100, 100, 100, 50, 200]),
         migrates: !rng.chance(60),
+        mode: Mode::Exclusive,
         clock: clocks.clock(rng, Whose::Relying),
         part,
     }
@@ -248,7 +283,7 @@ fn draw_lookups(
                 contact_timeout: Duration::from_secs(contact_timeout),
                 unowned_delay: Duration::from_secs(rng.between(5, 40)),
                 silence: Duration::from_secs(rng.between(3, 8)),
-                expects: plan.kinds[0].expected(),
+                expects: plan.kind().expected(),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
             let election =
@@ -439,6 +474,19 @@ mod tests {
             assert!(plan.clocks_within_bound());
             assert!(plan.layout().places() <= 64);
         }
+    }
+
+    #[test]
+    fn affinity_is_beside_an_exclusive_namespace_and_somebody_is_built_for_the_other() {
+        let plans: Vec<Plan> = (0..200).map(|seed| Plan::draw(&mut Rng::new(seed))).collect();
+        let is_affinity = |space: &NamespacePlan| space.kind().mode == Mode::Affinity;
+        let with: Vec<&Plan> = plans.iter().filter(|plan| plan.namespaces.iter().any(is_affinity)).collect();
+        assert!(with.len() > 10, "{} of 200", with.len());
+        assert!(plans.iter().all(|plan| !is_affinity(&plan.namespaces[0])));
+        let stray = |plan: &&Plan| {
+            plan.owners.iter().any(|owner| owner.namespace == 1 && owner.mode == Mode::Exclusive)
+        };
+        assert!(with.iter().any(stray) && with.iter().any(|plan| !stray(plan)));
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl World {
             Fault::LeaderTwice => self.strike_two_leaders(),
             Fault::MoveStranded => self.await_move(),
             Fault::LossUnseen => self.hide_loss(namespace),
+            Fault::Release => self.release_quarantines(namespace),
             Fault::CutPeers => self.cut_peers(),
             Fault::LeaderDies => self.strike_leader_alone(),
             _ => unreachable!("{fault:?} happens to packets and timers, not by plan"),
@@ -291,6 +292,7 @@ impl World {
                     self.tally.count(Fault::Resign);
                 }
             }
+            Undo::Poison => self.poison(),
             Undo::KillLeaders { until } => self.kill_leaders(until),
             Undo::CutOff { owner, length } => self.cut_owner_off(owner, length),
             Undo::Unfreeze { namespace } => {

@@ -33,13 +33,13 @@ fn drawn(keys: &[Key]) -> Drawn {
 }
 
 /// What a namespace with these keys is, at first and if it is created again.
-pub(super) fn kinds_of(keys: &[Key]) -> [NamespaceKind; 2] {
+pub(super) fn kinds_of(keys: &[Key], mode: Mode) -> [NamespaceKind; 2] {
     let ordered = |prefix: &[u8]| {
         let prefix = KeyPrefix::new(prefix).expect("a short prefix");
-        NamespaceKind { keys: Keys::Ordered(prefix), mode: Mode::Exclusive }
+        NamespaceKind { keys: Keys::Ordered(prefix), mode }
     };
     match drawn(keys) {
-        Drawn::Plain | Drawn::Mistaken => Default::default(),
+        Drawn::Plain | Drawn::Mistaken => [0, 1].map(|_| NamespaceKind { keys: Keys::Hashed, mode }),
         Drawn::Ordered => [ordered(PREFIX), ordered(b"account/")],
     }
 }
@@ -58,9 +58,13 @@ pub(super) fn foreign_keys(keys: &[Key]) -> Vec<Key> {
     keys.iter().map(foreign).collect()
 }
 
-/// Ordered keys are not divided by a hash.
-pub(super) fn suit(settings: Vec<Arc<Settings>>, keys: &[Key]) -> Vec<Arc<Settings>> {
-    let other = if keys[2].0.is_multiple_of(2) { PartitionerKind::Trim } else { PartitionerKind::Fixed };
+/// What divides ordered keys.
+pub(super) fn divider(keys: &[Key]) -> PartitionerKind {
+    if keys[2].0.is_multiple_of(2) { PartitionerKind::Trim } else { PartitionerKind::Fixed }
+}
+
+/// Ordered keys are not divided by a hash, but by this other one.
+pub(super) fn suit(settings: Vec<Arc<Settings>>, keys: &[Key], other: PartitionerKind) -> Vec<Arc<Settings>> {
     let suited = |settings: Arc<Settings>| match settings.partitioner {
         PartitionerKind::ConsistentHash if drawn(keys) == Drawn::Ordered => {
             Arc::new(Settings { partitioner: other, ..(*settings).clone() })
@@ -84,6 +88,7 @@ pub(super) fn add_misfits(owners: &mut Vec<OwnerPlan>, namespaces: &[NamespacePl
             url: format!("node-{number}").as_str().into(),
             weight: 100,
             migrates: true,
+            mode: plan.kind().mode,
             clock: Clocks::draw(&mut rng).clock(&mut rng, Whose::Relying),
             part: Part::Misfit,
         });

@@ -7,6 +7,7 @@ use centrifuge_core::manager::{
     ManagerAction, ManagerEvent, ManagerMachine, StoreCommand, StoreEvent, StreamId,
 };
 use centrifuge_core::message::LookupRequest;
+use centrifuge_core::record::{Change, Record};
 
 use super::election_node::ElectionPart;
 use super::store::Append;
@@ -166,7 +167,8 @@ impl World {
             ManagerAction::Committed { .. }
             | ManagerAction::AdminReply { .. }
             | ManagerAction::RoleChanged(_)
-            | ManagerAction::Skip(_) => {}
+            | ManagerAction::Skip(_)
+            | ManagerAction::Trimmed(_) => {}
         }
     }
 
@@ -198,6 +200,8 @@ impl World {
         let handled = self.store.handle(self.now, manager, request);
         if let Some((index, batch)) = handled.committed {
             self.witness.see(self.now, &Seen::Committed { index, batch: &batch, by: manager });
+            let quarantines = batch.records.iter().filter(|record| is_quarantine(record)).count();
+            (0..quarantines).for_each(|_| self.tally.count(Fault::Quarantined));
             self.spring(Moment::Commit, Node::Manager(manager));
             if batch.term < self.store.term() {
                 let (of, begun) = (batch.term, self.store.term());
@@ -263,4 +267,8 @@ impl World {
             host.is_running() && host.process.as_ref().is_some_and(leads)
         })
     }
+}
+
+fn is_quarantine(record: &Record) -> bool {
+    matches!(record, Record::Namespace { change: Change::Quarantined { .. }, .. })
 }

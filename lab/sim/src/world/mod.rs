@@ -5,6 +5,7 @@ mod ambush;
 mod app;
 mod crowds;
 mod cuts;
+mod death;
 mod diskless;
 mod draw;
 mod drift;
@@ -23,12 +24,15 @@ mod rack;
 pub(crate) mod rng;
 mod store;
 mod tally;
+mod trim;
 mod witness;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use centrifuge_core::id::Generation;
 use centrifuge_core::injected_bug::{Bug, inject};
+use centrifuge_core::key::Key;
 use centrifuge_core::machine::Output;
 use centrifuge_core::random::Random;
 
@@ -79,6 +83,10 @@ pub enum Size {
     Rack,
     /// A handful of Owners, and Managers that have no store (ADR 15).
     Diskless,
+    /// A handful of Owners, and load that Trim balances (ADR 23).
+    Trim,
+    /// A dozen Owners, and a key that kills whoever has it (ADR 24).
+    Death,
 }
 
 /// What became of a run.
@@ -143,6 +151,8 @@ pub struct World {
     /// When the leader last changed on purpose.
     leader_changed: u64,
     lineages: u64,
+    /// By namespace and key: the highest number that a receiver of answers has seen.
+    fences: BTreeMap<(usize, Key), Generation>,
     requests: u64,
     events: u64,
     at_once: u32,
@@ -154,9 +164,15 @@ impl World {
     pub fn new(seed: u64, options: Options) -> World {
         let mut rng = Rng::new(mix(seed));
         let plan = match options.size {
-            Size::Usual => Plan::draw(&mut rng),
+            Size::Usual => {
+                let mut plan = Plan::draw(&mut rng);
+                plan.draw_death_beside(&mut Rng::new(mix(!seed)));
+                plan
+            }
+            Size::Death => Plan::draw_death(&mut rng),
             Size::Rack => Plan::draw_rack(&mut rng),
             Size::Diskless => Plan::draw_diskless(&mut rng),
+            Size::Trim => Plan::draw_trim(&mut rng),
         };
         World::from_plan(seed, plan, rng, options)
     }
@@ -192,6 +208,7 @@ impl World {
             kept: Vec::new(),
             leader_changed: 0,
             lineages: 0,
+            fences: BTreeMap::new(),
             requests: 0,
             events: 0,
             at_once: 0,
@@ -236,13 +253,14 @@ impl World {
         }
         for namespace in 0..self.plan.namespaces.len() {
             self.queue.push(20 * SECOND, Event::Operation { namespace });
-            if self.plan.apps.loads {
+            if self.plan.apps.loads || self.plan.load.is_some() {
                 self.queue.push(40 * SECOND, Event::MeasureLoad { namespace });
             }
         }
         if self.plan.diskless.is_some() {
             self.queue.push(0, Event::Turn);
         }
+        self.begin_death();
         self.queue.push(SECOND, Event::Tend);
         self.queue.push(15 * SECOND, Event::WakeEarly);
         self.queue.push(self.plan.faults.first, Event::NextFault);

@@ -55,6 +55,7 @@ impl World {
         if frozen {
             self.unfreeze(number);
         }
+        self.unpin(number);
         if !self.somebody_can_own(number) {
             for owner in self.running_owners(number) {
                 self.kill(Node::Owner(owner), true);
@@ -74,12 +75,14 @@ impl World {
     /// Whether some running Owner of a namespace is not about to be emptied, as far as is stored.
     fn somebody_can_own(&self, number: usize) -> bool {
         let Some(stored) = self.stored(&self.plan.namespaces[number].name) else { return true };
-        self.owners.iter().zip(&self.plan.owners).any(|(host, plan)| {
+        let kind = self.plan.namespaces[number].kind();
+        self.owners.iter().zip(&self.plan.owners).enumerate().any(|(owner, (host, plan))| {
             let willing = host.process.as_ref().is_some_and(|process| {
                 let known = stored.sessions.get(&process.machine.session());
                 !process.leaving && known.is_none_or(|info| !info.is_draining() && !info.evicted)
             });
-            plan.namespace == number && plan.part != Part::Misfit && willing
+            let fits = self.plan.expected_by(owner) == kind.expected();
+            plan.namespace == number && willing && fits
         })
     }
 

@@ -135,6 +135,11 @@ impl World {
                     self.send_to_manager(number, to, message);
                 }
             }
+            OwnerAction::Granted(grants)
+                if self.dies_at_once(number, grants.iter().map(|grant| grant.range)) =>
+            {
+                self.die_of_key(number);
+            }
             OwnerAction::Granted(grants) => self.with_app(number, |app, keys| {
                 grants.iter().for_each(|grant| app.granted(keys, grant));
             }),
@@ -194,7 +199,11 @@ impl World {
             let other = 1 - self.plan.owners[number].namespace;
             let mut message = message.clone();
             match &mut message {
-                OwnerToManager::Hello(hello) => hello.namespace = self.plan.namespaces[other].name.clone(),
+                OwnerToManager::Hello(hello) => {
+                    hello.namespace = self.plan.namespaces[other].name.clone();
+                    // Refused for what it is built for, it would stop for good.
+                    hello.expects = self.plan.namespaces[other].kind().expected();
+                }
                 OwnerToManager::Report(report) => {
                     report.namespace = self.plan.namespaces[other].name.clone();
                     // The codes of its warrants are not right for that namespace.

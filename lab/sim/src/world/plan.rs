@@ -8,12 +8,14 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupConfig;
 use centrifuge_core::manager::ManagerConfig;
-use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, NamespaceKind};
-use centrifuge_core::settings::Settings;
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, Mode, NamespaceKind};
+use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
 
+use super::death::DeathPlan;
 use super::network::Layout;
+use super::trim::LoadPlan;
 use super::{Fault, Profile};
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
@@ -45,6 +47,10 @@ pub(crate) struct Plan {
     pub(crate) races_only: bool,
     /// How Managers that have no store find their leader; `None`: they have one.
     pub(crate) diskless: Option<DisklessPlan>,
+    /// The load of every key, where Trim balances it; `None`: applications make loads up.
+    pub(crate) load: Option<LoadPlan>,
+    /// The key that kills whoever has it, if one does.
+    pub(crate) death: Option<DeathPlan>,
 }
 
 /// The peers of Flease that Managers without disk are.
@@ -91,6 +97,8 @@ pub(crate) struct OwnerPlan {
     pub(crate) url: Url,
     pub(crate) weight: u32,
     pub(crate) migrates: bool,
+    /// What it takes its leases for. Where that is not what the namespace is, it is refused.
+    pub(crate) mode: Mode,
     pub(crate) clock: Clock,
     pub(crate) part: Part,
 }
@@ -164,6 +172,13 @@ pub(crate) struct AppPlan {
     pub(crate) loads: bool,
 }
 
+impl NamespacePlan {
+    /// What it is at first. Only the prefix of its keys may be another later.
+    pub(crate) fn kind(&self) -> &NamespaceKind {
+        &self.kinds[0]
+    }
+}
+
 impl Plan {
     /// The keys that an Owner makes of the application keys of its namespace.
     pub(crate) fn keys_of(&self, owner: usize) -> &[Key] {
@@ -174,8 +189,8 @@ impl Plan {
 
     /// The kind of namespace that an Owner is built for.
     pub(crate) fn expected_by(&self, owner: usize) -> ExpectedKind {
-        let OwnerPlan { namespace, part, .. } = self.owners[owner];
-        let ExpectedKind { keys, mode } = self.namespaces[namespace].kinds[0].expected();
+        let OwnerPlan { namespace, part, mode, .. } = self.owners[owner];
+        let keys = self.namespaces[namespace].kind().keys.kind();
         let other = if keys == KeyKind::Hashed { KeyKind::Ordered } else { KeyKind::Hashed };
         ExpectedKind { keys: if part == Part::Misfit { other } else { keys }, mode }
     }
@@ -201,9 +216,13 @@ impl Plan {
     }
 }
 
+/// Without a store, claims are waited for until every lease has ended, whatever the mode.
 fn longest_hold(namespaces: &[NamespacePlan]) -> Duration {
-    let settings = namespaces.iter().flat_map(|namespace| &namespace.settings);
-    settings.map(|settings| settings.hold).max().unwrap_or_default()
+    let hold = |kind: &NamespaceKind, settings: &Settings| {
+        kind.hold(settings).max(Drift::default().hold_for(settings.lease))
+    };
+    let holds = namespaces.iter().flat_map(|space| space.settings.iter().map(|of| hold(space.kind(), of)));
+    holds.max().unwrap_or_default()
 }
 
 pub(crate) fn longest_leader_hold(managers: &[ManagerPlan]) -> Duration {

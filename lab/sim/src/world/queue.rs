@@ -139,6 +139,8 @@ pub(crate) enum Undo {
     CutOff { owner: usize, length: u64 },
     /// One leader after the other is killed.
     KillLeaders { until: u64 },
+    /// A request comes for the key that kills.
+    Poison,
 }
 
 /// The planned events. A slab holds them, so that the heap moves small entries only.

@@ -131,6 +131,12 @@ faults! {
     LossUnseen = "loss_unseen",
     /// The leader dies where nothing else fails, which must cost no lease.
     LeaderDies = "leader_dies_alone",
+    /// An operator ends quarantines.
+    Release = "operator_release",
+    /// An Owner died of a key.
+    KeyOfDeath = "killed_by_key",
+    /// A range was put into quarantine.
+    Quarantined = "quarantined",
     /// Nothing gets between two Managers, one way or both.
     CutPeers = "cut_managers",
     /// A synchronised clock turned.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::oracle::{Limits, Oracle};
 use crate::seen::Violation;
 
+use super::trim::at_rest_for;
 use super::{Failure, Plan, SECOND, Seen, TrueTime, longest_leader_hold};
 
 /// How often in a row a session's reports may cross the Manager's messages. Backoffs double with each race.
@@ -102,5 +103,6 @@ pub(crate) fn limits(plan: &Plan) -> Limits {
         clocks_within_bound: plan.clocks_within_bound(),
         check_s1: true,
         diskless: plan.diskless.is_some(),
+        balanced_for: at_rest_for(plan),
     }
 }

@@ -1,10 +1,11 @@
-//! Measures what a rolling restart and the death of a rack cost the users of a presence pool (PRS §7.2), with
+//! Measures what a rolling restart, the death of a rack (PRS §7.2) and a load shift cost the users of a presence pool, with
 //! real processes.
 
 mod load;
 mod rack;
 mod report;
 mod rolling;
+mod shift;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use centrifuge_examples::Result;
 use centrifuge_examples::presence::SERVICE;
 use centrifuge_examples::shared::call::duration;
 use centrifuge_harness::{Cluster, Service, StoreKind};
+use centrifuge_net::proto::v1;
 use centrifuge_server::descriptors::raise_limit;
 use clap::Args;
 
@@ -22,6 +24,7 @@ use crate::role;
 
 pub use self::rack::rack;
 pub use self::rolling::{RollingArgs, rolling};
+pub use self::shift::{ShiftArgs, shift};
 
 /// The papers saw four to five times as many frontends as servers.
 const FRONTENDS_PER_SERVER: usize = 4;
@@ -53,6 +56,9 @@ pub struct EvalArgs {
     /// End with one line of JSON
     #[arg(long)]
     pub json: bool,
+    /// The exponent of Zipf's law, if some users are asked for more often than others.
+    #[arg(skip)]
+    skew: Option<f64>,
 }
 
 /// A pool under load.
@@ -86,6 +92,16 @@ struct Tally {
 impl Bench {
     /// Starts everything, and the load.
     async fn start(args: &EvalArgs, usual_servers: usize, store: StoreKind) -> Result<Bench> {
+        Bench::start_with(args, usual_servers, store, None).await
+    }
+
+    /// The same with other settings of the namespace, which are made before the first server is there.
+    async fn start_with(
+        args: &EvalArgs,
+        usual_servers: usize,
+        store: StoreKind,
+        settings: Option<v1::Settings>,
+    ) -> Result<Bench> {
         let count = args.servers.unwrap_or(usual_servers);
         let frontends = args.frontends.unwrap_or(count * FRONTENDS_PER_SERVER);
         if count < 2 || frontends == 0 || args.rate == 0 {
@@ -94,6 +110,9 @@ impl Bench {
         raise_limit(frontends * count * 2);
         say(&format!("starting Managers and {count} servers"));
         let cluster = Cluster::start(role::program()?, store, &[SERVICE], args.lease).await?;
+        if let Some(settings) = settings {
+            cluster.configure(SERVICE, settings).await?;
+        }
         let mut servers = Vec::new();
         for number in 0..count {
             servers.push(serve(&cluster, &format!("presence-{number}")).await?);
@@ -101,7 +120,7 @@ impl Bench {
         at_rest(&cluster, count).await?;
         say(&format!("{} users sign in at {frontends} frontends", args.users));
         let rate = f64::from(args.rate) / frontends as f64;
-        let amount = Amount { frontends, users: args.users, rate, seed: args.seed };
+        let amount = Amount { frontends, users: args.users, rate, seed: args.seed, skew: args.skew };
         let mut load = Load::prepare(&cluster.caller()?, SERVICE, amount).await?;
         load.start();
         let setup = Setup {

@@ -117,7 +117,9 @@ fn ranges_of(lookup: &Lookup, urls: &BTreeSet<String>) -> RangeSet {
                 }
                 next = route.range().last().next();
             }
-            Err(centrifuge::NoOwner::Unowned { range, .. }) => next = range.last().next(),
+            Err(
+                centrifuge::NoOwner::Unowned { range, .. } | centrifuge::NoOwner::Quarantined { range, .. },
+            ) => next = range.last().next(),
             Err(centrifuge::NoOwner::NoTable | centrifuge::NoOwner::Replaced) => next = None,
         }
     }

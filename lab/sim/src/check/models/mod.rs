@@ -8,14 +8,21 @@ mod leaders;
 mod merges;
 mod time;
 mod transfers;
+mod trims;
 
 use super::scenario::{OwnerPlan, Prelude, Scenario, move_all, steady};
 
 /// All of them.
 pub(super) fn all() -> Vec<Scenario> {
     let models =
-        [conversation::ALL, time::ALL, leaders::ALL, transfers::ALL, merges::ALL, &[time::drift]].concat();
+        [conversation::ALL, time::ALL, leaders::ALL, transfers::ALL, merges::ALL, trims::ALL, &[time::drift]]
+            .concat();
     models.into_iter().map(|model| model()).collect()
+}
+
+/// Those that take minutes, which are exhausted only if somebody asks for it.
+pub(super) fn long() -> Vec<Scenario> {
+    trims::LONG.iter().map(|model| model()).collect()
 }
 
 /// How a world is made.

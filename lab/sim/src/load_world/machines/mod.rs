@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Index, ManagerId, Namespace, Nonce, SessionId, Term};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
+use centrifuge_core::load::{LoadMeasurement, LoadPolicyKind, RangeLoad};
 use centrifuge_core::machine::Machine;
 use centrifuge_core::manager::{
     ElectionCommand, ElectionEvent, ManagerAction, ManagerConfig, ManagerEvent, ManagerMachine, StoreCommand,
@@ -45,6 +45,10 @@ const COPYING: (u64, u64) = (SECOND, 15 * SECOND);
 const LAST_COPY: u64 = 200 * MILLISECOND;
 /// An Owner counts anew from when so much of the report interval is over.
 const MEASURE_AFTER: u64 = REPORT_INTERVAL - SECOND;
+/// How often an Owner looks whether its load has shifted.
+const GLANCE_INTERVAL: u64 = REPORT_INTERVAL / 6;
+/// How often an Owner reports at once between two reports that are due.
+const MAX_URGENT_REPORTS: u32 = 2;
 /// Load is told in requests per this many seconds.
 const PER_SECONDS: u128 = 1_000;
 
@@ -86,6 +90,8 @@ enum Event {
     Owner(usize, OwnerEvent),
     OwnerWake(usize, u64),
     OwnerStarts(usize),
+    /// An Owner looks whether its load has shifted.
+    OwnerGlances(usize),
     /// The last part of a copy reaches its destination.
     LastCopy {
         from: usize,
@@ -141,6 +147,7 @@ impl Machines {
                 }
             }
             Event::OwnerStarts(number) => self.start_owner(number, environment),
+            Event::OwnerGlances(number) => self.glance(number, environment),
             Event::LastCopy { from, to, transfer, range, source } => {
                 self.end_copy((from, transfer), to, (range, source), environment);
             }
@@ -200,6 +207,26 @@ impl Machines {
         }
         self.owners[number] = Some(node);
         self.feed_owner(number, Some(OwnerEvent::Start), environment);
+        self.queue.push(self.now + GLANCE_INTERVAL, Event::OwnerGlances(number));
+    }
+
+    fn glance(&mut self, number: usize, environment: &Environment) {
+        let now = self.now;
+        let Some(node) = self.owners[number].as_mut() else { return };
+        // What was just measured cannot have shifted yet.
+        let due = node.measured_at + GLANCE_INTERVAL;
+        let next = if due > now { due } else { now + GLANCE_INTERVAL };
+        self.queue.push(next, Event::OwnerGlances(number));
+        if due > now {
+            return;
+        }
+        count(node, now, environment);
+        let elapsed = Duration::from_nanos(now - node.measured_at);
+        if node.urgent_left > 0 && node.measured.is_outdated_by(&node.counters.counts(), elapsed) {
+            node.urgent_left -= 1;
+            let measured = measure(node, now, true, environment);
+            self.feed_owner(number, Some(OwnerEvent::Load(measured)), environment);
+        }
     }
 
     /// Feeds an event to an Owner, or wakes it, after what it counted if that is due; says whether it took a copy in.
@@ -207,8 +234,10 @@ impl Machines {
         let now = self.now;
         let Some(node) = self.owners.get_mut(number).and_then(Option::as_mut) else { return false };
         if now >= node.measured_at + MEASURE_AFTER {
-            let loads = measure(node, now, environment);
-            let output = node.machine.on_event(Instant(now), OwnerEvent::Load(loads));
+            count(node, now, environment);
+            node.urgent_left = MAX_URGENT_REPORTS;
+            let measured = measure(node, now, false, environment);
+            let output = node.machine.on_event(Instant(now), OwnerEvent::Load(measured));
             debug_assert!(output.actions.iter().all(|action| matches!(action, OwnerAction::Revoked(_))));
         }
         let output = match event {
@@ -357,18 +386,26 @@ fn stored(namespace: &Namespace, options: MachineOptions, kind: NamespaceKind) -
     group
 }
 
-/// What an Owner counted since it did so last.
-fn measure(node: &mut OwnerNode, now: u64, environment: &Environment) -> Vec<RangeLoad> {
-    let since = node.measured_at;
-    node.measured_at = now;
+/// An Owner counts up to now.
+fn count(node: &mut OwnerNode, now: u64, environment: &Environment) {
+    let since = node.counted_at;
+    node.counted_at = now;
     let from = |range: KeyRange| node.held.get(range.first()).map_or(now, |(_, at)| (*at).max(since));
     let ranges: Vec<(KeyRange, u64)> =
         node.machine.leases().iter().map(|(range, _)| (range, from(range))).collect();
-    let mut counted = observation::count(&environment.history, environment.seed, &ranges, now);
+    node.counters.count(&environment.history, environment.seed, &ranges, now);
+}
+
+/// What an Owner counted since it last told.
+fn measure(node: &mut OwnerNode, now: u64, is_urgent: bool, environment: &Environment) -> LoadMeasurement {
+    let elapsed = now - std::mem::replace(&mut node.measured_at, now);
+    let mut counted = node.counters.take();
     if environment.application_keys != ApplicationKeys::Hashed {
         observation::note_quantiles(&mut counted, &environment.history, mix(environment.seed ^ now));
     }
-    counted.into_iter().map(|counted| range_load(counted, now - since)).collect()
+    let loads = counted.into_iter().map(|counted| range_load(counted, elapsed)).collect();
+    node.measured = LoadMeasurement { loads, span: Duration::from_nanos(elapsed), is_urgent };
+    node.measured.clone()
 }
 
 /// What an Owner reports of a range. The only place that knows how heavy keys are told.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, Term};
+use centrifuge_core::load::LoadMeasurement;
 use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::{OwnerConfig, OwnerMachine, TransferId};
 use centrifuge_core::random::Random;
@@ -11,6 +12,7 @@ use centrifuge_core::range_map::RangeMap;
 use centrifuge_core::time::Instant;
 
 use crate::load_world::environment::Member;
+use crate::load_world::observation::Counters;
 
 /// An Owner that runs.
 pub(super) struct OwnerNode {
@@ -18,6 +20,13 @@ pub(super) struct OwnerNode {
     pub(super) timer: Timer,
     /// Until when it has told what it counted.
     pub(super) measured_at: u64,
+    /// Until when it has counted.
+    pub(super) counted_at: u64,
+    pub(super) counters: Counters,
+    /// What it measured last.
+    pub(super) measured: LoadMeasurement,
+    /// How often it may still report at once before its next report is due.
+    pub(super) urgent_left: u32,
     /// Since when it has each range.
     pub(super) held: RangeMap<u64>,
     /// The term of each transfer that has begun.
@@ -50,6 +59,10 @@ impl OwnerNode {
             machine: OwnerMachine::new(config, random),
             timer: Timer::default(),
             measured_at: now,
+            counted_at: now,
+            counters: Counters::default(),
+            measured: LoadMeasurement::default(),
+            urgent_left: 0,
             held: RangeMap::new(),
             terms: BTreeMap::new(),
         }

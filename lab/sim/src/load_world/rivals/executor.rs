@@ -10,7 +10,7 @@ use super::slicer::Slicer;
 use super::slices::{Pod, Slice, initial};
 use crate::load_world::environment::{Environment, Incident};
 use crate::load_world::metrics::Table;
-use crate::load_world::observation;
+use crate::load_world::observation::Counters;
 use crate::load_world::{Contender, REPORT_INTERVAL, SECOND};
 
 /// How long the ranges of a crashed pod wait.
@@ -89,8 +89,9 @@ impl Executor {
         for numbers in by_pod.into_values() {
             let ranges: Vec<(KeyRange, u64)> =
                 numbers.iter().map(|number| (self.slices[*number].range, from)).collect();
-            let counted = observation::count(&environment.history, environment.seed, &ranges, now);
-            for (number, counted) in numbers.into_iter().zip(counted) {
+            let mut counters = Counters::default();
+            counters.count(&environment.history, environment.seed, &ranges, now);
+            for (number, counted) in numbers.into_iter().zip(counters.take()) {
                 let heavy: Vec<(Key, f64)> =
                     counted.heavy.iter().map(|(key, count)| (*key, *count as f64 / seconds)).collect();
                 self.slices[number].learn(counted.count as f64 / seconds, &heavy, believed);

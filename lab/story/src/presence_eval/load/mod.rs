@@ -3,6 +3,7 @@
 
 mod measured;
 mod person;
+mod popularity;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use self::measured::{Counts, Measured, Reading, quantile_ms};
 pub(crate) use self::person::{Begun, Person};
+use self::popularity::Popularity;
 
 /// Longer than any measurement.
 const TTL: Duration = Duration::from_secs(24 * 3600);
@@ -34,6 +36,8 @@ pub(crate) struct Amount {
     pub(crate) rate: f64,
     /// Another one draws other users.
     pub(crate) seed: u64,
+    /// The exponent of Zipf's law, if some users are asked for more often than others. Then nobody signs in for the first time.
+    pub(crate) skew: Option<f64>,
 }
 
 /// What users do, in parts of a hundred: so many sign in for the first time; the rest are reads.
@@ -60,6 +64,8 @@ struct Shared {
     amount: Amount,
     phase: Mutex<Arc<Mutex<Measured>>>,
     stops: AtomicBool,
+    /// Who is asked for more often than others.
+    popularity: Option<Popularity>,
 }
 
 impl Load {
@@ -78,7 +84,10 @@ impl Load {
             signed_in??;
         }
         let (phase, stops) = Default::default();
-        let shared = Arc::new(Shared { amount, phase, stops });
+        stations.iter().for_each(|station| station.sort());
+        let most = amount.users.div_ceil(amount.frontends);
+        let popularity = amount.skew.map(|exponent| Popularity::new(most, exponent));
+        let shared = Arc::new(Shared { amount, phase, stops, popularity });
         Ok(Load { stations, shared, drivers: JoinSet::new() })
     }
 
@@ -94,6 +103,13 @@ impl Load {
         let measured: Arc<Mutex<Measured>> = Arc::default();
         *lock(&self.shared.phase) = Arc::clone(&measured);
         measured
+    }
+
+    /// The users behind this point of the key space are popular from now on.
+    pub(crate) fn shift_to(&self, hot: Key) {
+        if let Some(popularity) = &self.shared.popularity {
+            popularity.shift_to(hot);
+        }
     }
 
     /// The frontends.
@@ -152,8 +168,17 @@ impl Station {
         Ok(tries)
     }
 
-    fn person(&self, draw: u64) -> Option<Arc<Person>> {
+    /// Brings the users in the order of their keys.
+    fn sort(&self) {
+        lock(&self.people).sort_by_key(|person| person.key);
+    }
+
+    fn person(&self, draw: u64, popularity: Option<&Popularity>) -> Option<Arc<Person>> {
         let people = lock(&self.people);
+        if let Some(popularity) = popularity {
+            let behind = |hot: Key| people.partition_point(|person| person.key < hot);
+            return people.get(popularity.place(people.len(), behind, draw)?).cloned();
+        }
         let count = u64::try_from(people.len()).ok()?;
         let chosen = usize::try_from(draw.checked_rem(count)?).ok()?;
         people.get(chosen).cloned()
@@ -179,23 +204,27 @@ async fn drive(shared: Arc<Shared>, station: Arc<Station>) {
         if shared.stops.load(Ordering::Relaxed) {
             break;
         }
-        let (phase, station) = (lock(&shared.phase).clone(), Arc::clone(&station));
+        let (shared, station) = (Arc::clone(&shared), Arc::clone(&station));
         let draw = Key::of(format!("{} {} {number}", shared.amount.seed, station.number).as_bytes()).0;
-        under_way.spawn(operate(phase, station, number, draw, due));
+        under_way.spawn(operate(shared, station, number, draw, due));
         while under_way.try_join_next().is_some() {}
     }
     while under_way.join_next().await.is_some() {}
 }
 
-async fn operate(phase: Arc<Mutex<Measured>>, station: Arc<Station>, number: u64, draw: u64, due: Instant) {
+async fn operate(shared: Arc<Shared>, station: Arc<Station>, number: u64, draw: u64, due: Instant) {
+    let phase = lock(&shared.phase).clone();
+    let popularity = shared.popularity.as_ref();
     let (what, who) = (draw % 100, draw / 100);
-    if what < INSERTS {
+    if what < INSERTS && popularity.is_none() {
         let person = Person::new(format!("guest-{}-{number}", station.number));
         let inserted = station.insert(person).await;
         lock(&phase).note(due, inserted.as_ref().copied());
         return;
     }
-    let Some(person) = station.person(who) else { return };
+    // What chooses the user must not depend on what is done to it.
+    let who = if popularity.is_some() { Key::of(&draw.to_le_bytes()).0 } else { who };
+    let Some(person) = station.person(who, popularity) else { return };
     if what < INSERTS + UPDATES {
         let written = person.write(&station.frontend).await;
         lock(&phase).note(due, written.as_ref().copied());

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use centrifuge::Key;
 use centrifuge_examples::presence::Presence;
 use centrifuge_examples::presence::frontend::{Frontend, FrontendError};
 use centrifuge_examples::presence::republish::Standing;
@@ -19,6 +20,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) struct Person {
     /// The user's name.
     pub(crate) name: String,
+    /// Where that is in the key space.
+    pub(crate) key: Key,
     one_at_a_time: tokio::sync::Mutex<()>,
     written: AtomicU64,
     acknowledged: AtomicU64,
@@ -45,7 +48,8 @@ pub(crate) enum Seen {
 impl Person {
     /// Nobody has heard of this user yet.
     pub(crate) fn new(name: String) -> Person {
-        Person { name, one_at_a_time: Default::default(), written: 0.into(), acknowledged: 0.into() }
+        let (key, one_at_a_time) = (Key::of(name.as_bytes()), Default::default());
+        Person { name, key, one_at_a_time, written: 0.into(), acknowledged: 0.into() }
     }
 
     /// Publishes something new.

@@ -1,0 +1,116 @@
+//! A key that kills whoever has it takes down a few Owners of a pool, by each partitioner, with and without restarts (protocol
+//! §5.18, ADR 24). The bounds are those that the guide and the ADR name.
+
+mod support;
+
+use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::manager::AdminCommand;
+use centrifuge_core::manager_state::MAX_QUARANTINED_KEYS;
+use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::settings::Settings;
+use support::{Cluster, Node, Options, millis, pool, secs};
+
+/// How soon after an Owner has the key the request comes that it dies of.
+const LIVES: u64 = 900;
+
+/// A pool whose Owners have had their keys for longer than the window.
+fn cluster(partitioner: PartitionerKind, owners: usize) -> (Cluster, Vec<Node>) {
+    let settings = Settings { partitioner, min_owners: owners, ..Settings::default() };
+    let mut cluster = Cluster::with(Options { settings, ..Options::default() });
+    let nodes = (0..owners).map(|number| cluster.owner(&format!("server-{number}"))).collect();
+    cluster.run_for(secs(120));
+    (cluster, nodes)
+}
+
+/// Crashes whoever has the key, until it is in quarantine; says who that was. Whoever is wanted back starts again under its name.
+fn kill_holders(cluster: &mut Cluster, nodes: &mut Vec<Node>, key: Key, restarts: bool) -> usize {
+    let mut killed = 0;
+    for _ in 0..10_000 {
+        if cluster.entry(key).quarantined {
+            return killed;
+        }
+        let holder = nodes.iter().position(|node| cluster.check_now(*node, key).is_ok());
+        let Some(place) = holder else {
+            cluster.run_for(millis(500));
+            continue;
+        };
+        cluster.run_for(millis(LIVES));
+        if cluster.check_now(nodes[place], key).is_err() {
+            continue;
+        }
+        cluster.crash(nodes[place]);
+        killed += 1;
+        if restarts {
+            cluster.run_for(secs(2));
+            let name = format!("server-{place}");
+            nodes[place] = cluster.owner_with(&name, support::Clock::TRUE, |config| {
+                config.takes_over_previous = true;
+            });
+        } else {
+            nodes.remove(place);
+        }
+    }
+    panic!("the key is not found, and {killed} have died of it");
+}
+
+/// What is promised once the key is found.
+fn judge(cluster: &mut Cluster, key: Key) {
+    let stored = cluster.stored();
+    assert_eq!(stored.quarantines.len(), 1);
+    let quarantine = stored.quarantines[0].clone();
+    assert!(quarantine.range.contains(key));
+    assert!(quarantine.range.key_count() <= MAX_QUARANTINED_KEYS / 4);
+    assert!(quarantine.evidence.len() >= 4, "{:?}", quarantine.evidence);
+    let lookup = cluster.lookup();
+    cluster.run_for(secs(120));
+    let route = cluster.lookup_machine(lookup).lookup(key).expect("a table");
+    assert!(route.quarantined && route.owner.is_none() && route.range == quarantine.range);
+    let is_owned = |keys: KeyRange| keys == quarantine.range || cluster.entry(keys.first()).owner.is_some();
+    assert!(cluster.table().iter().all(|(keys, _)| is_owned(keys)), "everything else has an owner");
+    let (range, why) = (KeyRange::one(key), "fixed".into());
+    cluster.admin(AdminCommand::Unquarantine { namespace: pool(), range, why }).expect("it is in quarantine");
+    cluster.run_for(secs(30));
+    assert!(!cluster.owners_of(key).is_empty(), "somebody has it again");
+}
+
+#[test]
+fn with_consistent_hashing_five_of_twelve_die_at_most() {
+    for number in 0..4_u64 {
+        let key = Key::of(format!("key-{number}").as_bytes());
+        let (mut cluster, mut nodes) = cluster(PartitionerKind::ConsistentHash, 12);
+        let killed = kill_holders(&mut cluster, &mut nodes, key, false);
+        assert!(killed <= 5, "{killed} died of {key}");
+        assert_eq!(nodes.len() + killed, 12);
+        judge(&mut cluster, key);
+    }
+}
+
+#[test]
+fn with_trim_six_of_twelve_die_at_most() {
+    let key = Key::of(b"key-0");
+    let (mut cluster, mut nodes) = cluster(PartitionerKind::Trim, 12);
+    let killed = kill_holders(&mut cluster, &mut nodes, key, false);
+    assert!(killed <= 6, "{killed} died");
+    judge(&mut cluster, key);
+}
+
+/// A slice is a twelfth of the keys: it takes two cuts by eight to find a four-hundredth.
+#[test]
+fn with_large_slices_seven_of_twelve_die_at_most() {
+    let key = Key(0x1234_5678_9abc_def0);
+    let (mut cluster, mut nodes) = cluster(PartitionerKind::Fixed, 12);
+    let killed = kill_holders(&mut cluster, &mut nodes, key, false);
+    assert!(killed <= 7, "{killed} died");
+    judge(&mut cluster, key);
+}
+
+/// Three servers that restart under their names and take over. Three deaths share some twenty ranges, which three servers tell apart
+/// in three more, and two cuts are left.
+#[test]
+fn a_pool_of_three_that_is_restarted_finds_its_key_too() {
+    let key = Key::of(b"key-0");
+    let (mut cluster, mut nodes) = cluster(PartitionerKind::ConsistentHash, 3);
+    let killed = kill_holders(&mut cluster, &mut nodes, key, true);
+    assert!(killed <= 10, "{killed} died");
+    judge(&mut cluster, key);
+}

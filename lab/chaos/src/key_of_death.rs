@@ -31,8 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Leases so short that a death is soon noticed, and nothing that moves them.
 const TIMES: Times = Times {
-    lease: Duration::from_millis(2_000),
-    renewal: Duration::from_millis(400),
+    lease: Duration::from_millis(2_400),
+    renewal: Duration::from_millis(500),
     answer_allowance: Duration::from_millis(300),
     balances: false,
     ..Times::SHORT

@@ -33,6 +33,9 @@ fn exit_codes_mean_something() {
     assert_eq!(pool.exit_code(&["namespace", "create", "other"]), 0);
     assert_eq!(pool.exit_code(&["owners"]), 2, "there are two");
     assert_eq!(pool.exit_code(&["evict", "dev", "nobody"]), 4);
+    assert_eq!(pool.exit_code(&["quarantine", "list", "dev"]), 0);
+    assert_eq!(pool.exit_code(&["quarantine", "release", "dev", "--key", "alice"]), 4, "it is in none");
+    assert_eq!(pool.exit_code(&["quarantine", "release", "dev"]), 2, "which keys?");
     assert_eq!(pool.exit_code(&["no-such-command"]), 2);
     for args in [&["status"][..], &["owners", "dev"], &["watch", "dev"], &["drain", "dev", "a"]] {
         let args = [args, &["--managers", "127.0.0.1:1"]].concat();
@@ -59,6 +62,14 @@ fn refusals_and_empty_lists_say_what_they_are_about() {
     assert!(said(&["namespace", "show", "nowhere"]).contains("`nowhere`"));
     pool.ask(&["namespace", "create", "dev"]);
     assert!(said(&["evict", "dev", "nobody"]).contains("`nobody`"));
+    assert!(said(&["quarantine", "release", "--range", "all"]).contains("none of these keys of `dev`"));
+    let listed = pool.command(&["quarantine", "list"]).output().expect("it runs");
+    assert!(
+        String::from_utf8_lossy(&listed.stdout).contains("nothing of dev is in quarantine"),
+        "{listed:?}"
+    );
+    let refused = said(&["namespace", "configure", "dev", "--quarantine", "0s"]);
+    assert!(refused.contains("quarantine must not be zero"), "{refused}");
 }
 
 #[test]
@@ -103,7 +114,8 @@ fn a_watch_ends_with_its_reader_and_not_with_the_next_event() {
 fn json_is_the_same_as_output_json() {
     let pool = Pool::start();
     pool.ask(&["namespace", "create", "dev"]);
-    for args in [&["namespace", "show", "dev"][..], &["leases"], &["owners"], &["history"]] {
+    let quarantines = &["quarantine", "list"];
+    for args in [&["namespace", "show", "dev"][..], &["leases"], &["owners"], &["history"], quarantines] {
         let (short, long) = (pool.command(args).arg("--json").output(), pool.ask(args));
         let short: Value = serde_json::from_slice(&short.expect("it runs").stdout).expect("JSON");
         assert_eq!(short, long, "{args:?}");

@@ -167,6 +167,21 @@ impl Desired {
         true
     }
 
+    /// Where the partitioner wants keys, whatever else speaks for or against that; `None` where it wants them nowhere in particular.
+    pub(super) fn wishes(&self, range: KeyRange) -> Vec<(KeyRange, Option<SessionId>)> {
+        let mut wishes: RangeMap<SessionId> = match &self.partition {
+            Partition::Ring(ring) => ring.pieces(range).collect(),
+            Partition::Whole(whole) => whole.overlapping(range).map(|(piece, it)| (piece, *it)).collect(),
+            Partition::Standing => self.ranges.overlapping(range).map(|(piece, it)| (piece, *it)).collect(),
+        };
+        if matches!(self.partition, Partition::Standing) {
+            // Trim's own wish for these keys is not remembered.
+            self.probation.keys().intersect_range(range).iter().for_each(|piece| wishes.remove(piece));
+        }
+        let somewhere = wishes.iter().map(|(piece, session)| (piece, Some(*session)));
+        somewhere.chain(wishes.gaps(range).map(|piece| (piece, None))).collect()
+    }
+
     /// Whether keys are where they are because they may kill their Owners.
     pub(super) fn is_on_probation(&self, range: KeyRange) -> bool {
         self.probation.overlapping(range).next().is_some()

@@ -1,5 +1,6 @@
 //! Keys of death: deaths are noted, suspects are granted in parts, and the part that goes on killing is quarantined (ADR 24).
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::manager_state::{MAX_QUARANTINED_KEYS, Quarantine};
 use crate::range_map::RangeMap;
 use crate::range_set::RangeSet;
 use crate::record::{Change, Reason};
+use crate::table::Entry;
 use crate::time::Instant;
 
 use super::decide::Decision;
@@ -23,7 +25,7 @@ const MAX_KEYS: u128 = MAX_QUARANTINED_KEYS / 4;
 /// How many ranges of a namespace may be in quarantine.
 const MAX_QUARANTINES: usize = 64;
 
-/// Keys that nobody has and with which the same Owner died last.
+/// Keys that nobody has, with which the same Owner died last, and of which none explains all the deaths of the others.
 struct Suspect {
     /// The longest trail of all of them.
     trail: Trail,
@@ -32,21 +34,32 @@ struct Suspect {
     /// How many deaths speak against each of them at least.
     counted: usize,
     keys: RangeSet,
+    /// What died with the others, but not as often: they explain its deaths.
+    cleared: RangeSet,
 }
 
 impl Suspect {
-    fn new(trail: &Trail) -> Suspect {
-        let (dead, counted) = (BTreeSet::new(), trail.counted());
-        Suspect { trail: trail.clone(), dead, counted, keys: RangeSet::new() }
-    }
-
-    fn add(&mut self, piece: KeyRange, trail: &Trail) {
-        if trail.counted() > self.trail.counted() {
-            self.trail = trail.clone();
+    fn of(pieces: &[(KeyRange, &Trail)]) -> Option<Suspect> {
+        let (_, trail) = pieces.iter().max_by_key(|(_, trail)| trail.counted())?;
+        let longest: BTreeSet<SessionId> = trail.sessions().into_iter().collect();
+        let mut suspect = Suspect {
+            trail: (*trail).clone(),
+            dead: BTreeSet::new(),
+            counted: trail.counted(),
+            keys: RangeSet::new(),
+            cleared: RangeSet::new(),
+        };
+        for (piece, other) in pieces {
+            suspect.dead.extend(other.all());
+            let is_shorter = other.counted() < trail.counted();
+            if is_shorter && other.sessions().iter().all(|session| longest.contains(session)) {
+                suspect.cleared.insert(*piece);
+            } else {
+                suspect.keys.insert(*piece);
+                suspect.counted = suspect.counted.min(other.counted());
+            }
         }
-        self.dead.extend(trail.all());
-        self.counted = self.counted.min(trail.counted());
-        self.keys.insert(piece);
+        Some(suspect)
     }
 }
 
@@ -131,6 +144,7 @@ impl Decision<'_> {
         // Whose end did not fit into the batch has more keys, and nothing is granted before that is known.
         if !self.runtime.suspects.is_empty() && !self.unfinished {
             self.forget_outlived();
+            self.shun_the_dead();
             for suspect in self.suspects() {
                 self.judge(suspect);
             }
@@ -183,48 +197,101 @@ impl Decision<'_> {
         })
     }
 
-    /// What nobody has and Owners died with. What is suspected is told apart by who died last: the deaths must have nothing else in
-    /// common. The rest by all who died. An operator's wish stands, whatever its keys do.
+    /// Keys that have killed, but not enough to be suspected, go where the partitioner wants them, but not to an Owner of a name
+    /// that they have killed: a server that restarts would get them back and die alone, again and again.
+    fn shun_the_dead(&mut self) {
+        let places = self.places_for_shunned();
+        let trails = self.runtime.suspects.trails().filter(|(_, trail)| !trail.is_suspect());
+        let keys: Vec<KeyRange> = trails.map(|(range, _)| range).collect();
+        keys.into_iter().for_each(|range| self.runtime.suspects.probation.remove(range));
+        for (piece, session) in places {
+            self.runtime.suspects.probation.insert(piece, session);
+        }
+    }
+
+    fn places_for_shunned(&self) -> Vec<(KeyRange, SessionId)> {
+        let (stored, suspects) = (self.stored(), &self.runtime.suspects);
+        let Some(desired) = &self.runtime.placement.desired else { return Vec::new() };
+        let candidates = LazyCell::new(|| self.candidates());
+        let mut is_mass: BTreeMap<Vec<SessionId>, bool> = BTreeMap::new();
+        let mut places = Vec::new();
+        for (range, trail) in suspects.trails().filter(|(_, it)| it.counted() > 0 && !it.is_suspect()) {
+            let judged = is_mass.entry(trail.sessions());
+            if *judged.or_insert_with(|| self.is_mass_death(trail.all().collect())) {
+                continue;
+            }
+            for (part, entry) in stored.table.overlapping(range).filter(|(_, entry)| !entry.quarantined) {
+                let wishes = desired.wishes(part).into_iter();
+                for (piece, wish) in wishes.filter(|(_, wish)| self.is_shunned(*wish, entry, trail)) {
+                    let others = || trail.in_order(&candidates, piece.first());
+                    let place = self.place_for_shunned(piece, entry, others);
+                    places.extend(place.filter(|place| Some(*place) != wish).map(|place| (piece, place)));
+                }
+            }
+        }
+        places
+    }
+
+    /// Whether keys must not go where the partitioner wants them, or nobody says where that is.
+    fn is_shunned(&self, wish: Option<SessionId>, entry: &Entry, trail: &Trail) -> bool {
+        match wish.and_then(|wish| self.stored().sessions.get(&wish)) {
+            Some(info) => !trail.spares(&info.name),
+            None => entry.owner.is_none(),
+        }
+    }
+
+    /// Who has keys keeps them, if it may. What nobody has goes where it was to go before, or to the first of the others.
+    fn place_for_shunned(
+        &self,
+        piece: KeyRange,
+        entry: &Entry,
+        others: impl FnOnce() -> Vec<SessionId>,
+    ) -> Option<SessionId> {
+        let may_have = |session: &SessionId| self.stored().sessions.get(session).is_some_and(may_have_keys);
+        let is_there = |session: &SessionId| self.runtime.conversations.open.contains_key(session);
+        if entry.owner.is_some() {
+            return entry.owner.filter(may_have);
+        }
+        let before = self.runtime.suspects.probation.get(piece.first()).map(|(_, session)| *session);
+        before.filter(|it| may_have(it) && is_there(it)).or_else(|| others().first().copied())
+    }
+
+    /// What is suspected and nobody has, told apart by who died last: the deaths must have nothing else in common. An operator's wish
+    /// stands, whatever its keys do.
     fn suspects(&self) -> Vec<Suspect> {
         let (stored, suspects) = (self.stored(), &self.runtime.suspects);
         let pinned =
             self.runtime.placement.desired.as_ref().map(|desired| desired.pinned()).unwrap_or_default();
-        let mut by_deaths: BTreeMap<(bool, Vec<SessionId>, bool), Suspect> = BTreeMap::new();
-        for (range, trail) in suspects.trails().filter(|(_, trail)| trail.counted() > 0) {
-            let dead = match trail.is_suspect() {
-                true => trail.latest().into_iter().collect(),
-                false => trail.sessions(),
-            };
+        let mut by_death: BTreeMap<(SessionId, bool), Vec<(KeyRange, &Trail)>> = BTreeMap::new();
+        for (range, trail) in suspects.trails().filter(|(_, trail)| trail.is_suspect()) {
+            let Some(latest) = trail.latest() else { continue };
             let free = stored.table.overlapping(range).filter(|(_, entry)| entry.is_free());
             let free: RangeSet = free.map(|(piece, _)| piece).collect();
-            for piece in free.difference(&pinned).iter() {
-                let known = by_deaths.entry((trail.is_suspect(), dead.clone(), trail.is_news()));
-                known.or_insert_with(|| Suspect::new(trail)).add(piece, trail);
-            }
+            let pieces = by_death.entry((latest, trail.is_news())).or_default();
+            pieces.extend(free.difference(&pinned).iter().map(|piece| (piece, trail)));
         }
-        by_deaths.into_values().collect()
+        by_death.values().filter_map(|pieces| Suspect::of(pieces)).collect()
+    }
+
+    /// Whether so many others die that none of these deaths proves anything.
+    fn is_mass_death(&self, mut explained: BTreeSet<SessionId>) -> bool {
+        let quarantines = self.stored().quarantines.iter();
+        explained.extend(quarantines.flat_map(|known| known.evidence.iter()).map(|death| death.session));
+        self.runtime.suspects.is_mass_death(&explained, self.stored().sessions.len())
     }
 
     fn judge(&mut self, suspect: Suspect) {
-        let Suspect { trail, mut dead, counted, keys } = suspect;
-        let quarantines = self.stored().quarantines.iter();
-        dead.extend(quarantines.flat_map(|known| known.evidence.iter()).map(|death| death.session));
-        if self.runtime.suspects.is_mass_death(&dead, self.stored().sessions.len()) {
+        let Suspect { trail, dead, counted, keys, cleared } = suspect;
+        if self.is_mass_death(dead) {
             keys.iter().for_each(|range| self.runtime.suspects.probation.remove(range));
-            if trail.is_suspect() {
-                self.runtime.skips.push(Skip::ManyDeaths { namespace: self.namespace.clone() });
-            }
+            self.runtime.skips.push(Skip::ManyDeaths { namespace: self.namespace.clone() });
             return;
         }
+        cleared.iter().for_each(|range| self.runtime.suspects.acquit(range));
         if counted >= QUARANTINE_AFTER && trail.is_news() && self.quarantine(&keys) {
             return;
         }
-        let unplaced = self.unplaced(&keys);
-        let places = match trail.is_suspect() {
-            true => self.places_for_parts(&unplaced, &trail),
-            false => self.places_for_whole(&unplaced, &trail),
-        };
-        for (piece, session) in places {
+        for (piece, session) in self.places_for_parts(&self.unplaced(&keys), &trail) {
             self.runtime.suspects.place(piece, session);
         }
     }
@@ -262,23 +329,6 @@ impl Decision<'_> {
         let owners = trail.in_order(&self.candidates(), first.first());
         let parts = cut(keys, parts_of(keys, limit).min(owners.len())).into_iter().zip(owners);
         parts.flat_map(|(part, owner)| part.into_iter().map(move |piece| (piece, owner))).collect()
-    }
-
-    /// Keys go where the partitioner wants them, or to somebody else if they have killed an Owner of that name.
-    fn places_for_whole(&self, keys: &RangeSet, trail: &Trail) -> Vec<(KeyRange, SessionId)> {
-        let Some(desired) = &self.runtime.placement.desired else { return Vec::new() };
-        let candidates = self.candidates();
-        let spared: BTreeSet<SessionId> =
-            candidates.iter().filter(|it| trail.spares(it.name)).map(|it| it.session).collect();
-        let wishes = keys.iter().flat_map(|range| {
-            let wishes = desired.ranges().overlapping(range).map(|(piece, session)| (piece, Some(*session)));
-            wishes.chain(desired.ranges().gaps(range).map(|piece| (piece, None)))
-        });
-        let other = |piece: KeyRange| trail.in_order(&candidates, piece.first()).first().copied();
-        let place = |(piece, wish): (KeyRange, Option<SessionId>)| {
-            Some((piece, wish.filter(|wish| spared.contains(wish)).or_else(|| other(piece))?))
-        };
-        wishes.filter_map(place).collect()
     }
 
     /// Those of some keys that have nowhere to go yet.

@@ -1,5 +1,7 @@
 //! Relieves Owners that have too much, the fullest first.
 
+use std::cmp::Reverse;
+
 use crate::key::KeyRange;
 use crate::trim::board::{Board, part_of};
 use crate::trim::budget::Bucket;
@@ -121,12 +123,20 @@ impl Board {
         part_of(self.owners[owner].goal, u64::from(self.thresholds.stop))
     }
 
-    /// The roomiest Owner that could hold a key of that load beside its own largest key.
+    /// The roomiest Owner that could hold a key of that load beside its own largest key. If there is none, the one whose largest key
+    /// is least, and at most half of that load: it has to leave, and must be easier to place than the key that comes.
     fn swap_partner(&self, from: usize, load: u64) -> Option<usize> {
-        let others = (0..self.owners.len()).filter(|&owner| owner != from && self.owners[owner].is_eligible);
-        let mut others: Vec<usize> = others.collect();
-        others.sort_by_key(|&owner| (std::cmp::Reverse(self.room(owner)), owner));
+        let could_hold = |&owner: &usize| {
+            let state = &self.owners[owner];
+            owner != from && state.is_eligible && state.big_key.is_none() && load <= state.fill
+        };
+        let mut others: Vec<usize> = (0..self.owners.len()).filter(could_hold).collect();
+        others.sort_by_key(|&owner| (Reverse(self.room(owner)), owner));
         let fits = |&owner: &usize| self.largest_key(owner).saturating_add(load) <= self.owners[owner].fill;
-        others.into_iter().take(SWAP_PARTNERS).find(fits)
+        let roomiest = others.iter().copied().take(SWAP_PARTNERS).find(fits);
+        roomiest.or_else(|| {
+            let least = others.into_iter().min_by_key(|&owner| self.largest_key(owner))?;
+            (self.largest_key(least) <= load / 2).then_some(least)
+        })
     }
 }

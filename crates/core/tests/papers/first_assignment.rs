@@ -6,9 +6,7 @@ use centrifuge_core::settings::Settings;
 use crate::support::{Cluster, Options, millis, secs};
 
 fn cluster() -> Cluster {
-    // What a dead Owner had would be on probation with the next.
-    let death_window = secs(0);
-    let settings = Settings { settle: secs(10), virtual_nodes: 4, death_window, ..Settings::default() };
+    let settings = Settings { settle: secs(10), virtual_nodes: 4, ..Settings::default() };
     Cluster::with(Options { settings, arrival_pause: millis(250), ..Options::default() })
 }
 

@@ -18,7 +18,7 @@ use centrifuge_core::settings::Settings;
 /// PRS §2.
 #[test]
 fn prs_2_the_whole_key_space_is_assigned() {
-    // Owners that die one after the other would bring some keys into quarantine.
+    // Four that die one after the other, each seconds after it got the keys of the one before, would be a key of death.
     let settings = Settings { death_window: secs(0), ..Settings::default() };
     let mut cluster = Cluster::with(Options { settings, ..Options::default() });
     let mut owners = Vec::new();

@@ -78,6 +78,19 @@ fn two_keys_larger_than_a_share_get_an_owner_each() {
     assert_ne!(holders(&world)[0], holders(&world)[1]);
 }
 
+#[test]
+fn two_keys_that_fill_a_share_part_even_if_nobody_has_room_for_one() {
+    let mut world = World::settled(6, 12);
+    let full = world.keys.iter().map(|(_, load)| load).sum::<u64>() * 97 / 1_006;
+    // Everybody else has a key that is too large to stand beside one of these.
+    let session = world.owners[5].session;
+    let held = world.table.iter().filter(|lease| lease.holder == Some(session));
+    let keys = held.filter_map(|lease| world_keys(&world, lease.range).last().copied());
+    keys.take(2).collect::<Vec<_>>().into_iter().for_each(|place| world.keys[place].1 = full);
+    world.run(8);
+    assert!(world.peak() < 1_100, "peak {}", world.peak());
+}
+
 /// The places of the keys that lie in a range.
 fn world_keys(world: &World, range: KeyRange) -> Vec<usize> {
     (0..world.keys.len()).filter(|&place| range.contains(world.keys[place].0)).collect()

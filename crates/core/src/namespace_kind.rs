@@ -79,7 +79,7 @@ impl NamespaceKind {
     /// In what a client that expects this cannot use the namespace, if it cannot.
     #[must_use]
     pub fn mismatch(&self, expected: ExpectedKind) -> Option<KindMismatch> {
-        if self.keys.kind() != expected.keys {
+        if self.keys.kind() != expected.keys && !injected(Bug::AcceptsOtherKeys) {
             return Some(KindMismatch::Keys);
         }
         let differs = self.mode != expected.mode && !injected(Bug::AcceptsOtherMode);

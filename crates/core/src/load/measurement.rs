@@ -116,6 +116,7 @@ mod tests {
             range: range(number as u64),
             load: rate * 1_000,
             heavy: Vec::new(),
+            quantiles: Vec::new(),
         };
         LoadMeasurement {
             loads: rates.iter().enumerate().map(load).collect(),

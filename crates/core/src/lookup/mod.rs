@@ -348,8 +348,10 @@ impl LookupMachine {
                     Err(dropped) => self.counters.count(dropped),
                 }
             }
-            ManagerToLookup::WrongKind { term, lookup, echo, why } => {
-                match self.check_envelope(lookup, echo, term) {
+            ManagerToLookup::WrongKind { term, lookup, echo, why, namespace } => {
+                let is_other = namespace.is_some_and(|namespace| namespace != self.config.namespace);
+                let checked = self.check_envelope(lookup, echo, term);
+                match checked.and(if is_other { Err(Dropped::OtherNamespace) } else { Ok(()) }) {
                     Ok(()) => self.on_wrong_kind(why, actions),
                     Err(dropped) => self.counters.count(dropped),
                 }

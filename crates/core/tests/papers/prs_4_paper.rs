@@ -475,7 +475,7 @@ fn prs_4_5_a_virtual_node_moves_no_key_of_third_parties() {
         let share = |range: KeyRange| ((u128::from(load) * range.key_count()) >> 54) as u64;
         let loads: Vec<RangeLoad> = keys
             .into_iter()
-            .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new() })
+            .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new(), quantiles: Vec::new() })
             .collect();
         cluster.tell(owner, OwnerEvent::Load(loads.into()));
     }

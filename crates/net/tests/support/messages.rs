@@ -180,7 +180,7 @@ fn load() -> impl Strategy<Value = RangeLoad> {
     let heavy = btree_map(any::<u64>().prop_map(Key), any::<u64>(), 0..4);
     let load = |(range, load, heavy): (KeyRange, u64, BTreeMap<Key, u64>)| {
         let heavy = heavy.into_iter().collect();
-        RangeLoad { range, load, heavy }
+        RangeLoad { range, load, heavy, quantiles: Vec::new() }
     };
     (range(), any::<u64>(), heavy).prop_map(load)
 }
@@ -233,12 +233,8 @@ fn refused() -> impl Strategy<Value = Refused> {
         RefusedReason::WrongKeys,
         RefusedReason::WrongMode,
     ]);
-    (session(), any::<u64>(), term(), why).prop_map(|(session, number, term, why)| Refused {
-        session,
-        number,
-        term,
-        why,
-    })
+    (session(), any::<u64>(), term(), why, of(namespace()))
+        .prop_map(|(session, number, term, why, namespace)| Refused { session, number, term, why, namespace })
 }
 
 fn assign() -> impl Strategy<Value = Assign> {
@@ -308,8 +304,8 @@ pub(crate) fn manager_to_lookup() -> impl Strategy<Value = ManagerToLookup> {
         1 => of(manager()).prop_map(|leader| ManagerToLookup::NotLeader { leader }),
         1 => (term(), nonce(), seq())
             .prop_map(|(term, lookup, echo)| ManagerToLookup::UnknownNamespace { term, lookup, echo }),
-        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)])
-            .prop_map(|(term, lookup, echo, why)| ManagerToLookup::WrongKind { term, lookup, echo, why }),
+        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)], of(namespace()))
+            .prop_map(|(term, lookup, echo, why, namespace)| ManagerToLookup::WrongKind { term, lookup, echo, why, namespace }),
     ]
 }
 

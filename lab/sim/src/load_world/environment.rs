@@ -9,6 +9,7 @@ use crate::world::rng::{Rng, mix};
 
 use super::keys::{Keys, Popularity};
 use super::load::{Load, LoadHistory, Shape, Wave};
+use super::ordered::ApplicationKeys;
 use super::{SECOND, WARM_UP};
 
 /// Which disturbances happen.
@@ -45,6 +46,8 @@ pub(super) struct Size {
     pub(super) zipf: f64,
     /// Requests per second and unit of weight.
     pub(super) rate: f64,
+    /// What the application calls its keys.
+    pub(super) application_keys: ApplicationKeys,
 }
 
 /// Something that a partitioner, or the time to recover, has to do with.
@@ -127,6 +130,7 @@ pub(super) struct Environment {
     pub(super) seed: u64,
     pub(super) history: LoadHistory,
     pub(super) members: Vec<Member>,
+    pub(super) application_keys: ApplicationKeys,
     scenario: Scenario,
     keys: Rc<Keys>,
     popularity: Popularity,
@@ -142,8 +146,8 @@ pub(super) struct Environment {
 impl Environment {
     pub(super) fn new(seed: u64, scenario: Scenario, size: Size) -> Environment {
         let mut rng = Rng::new(mix(seed ^ 0x10ad));
-        let keys = Rc::new(Keys::new(size.keys, &mut rng));
-        let popularity = Popularity::new(keys.len(), size.zipf, &mut rng);
+        let keys = Rc::new(size.application_keys.keys(size.keys, &mut rng));
+        let popularity = size.application_keys.popularity(keys.len(), size.zipf, &mut rng);
         let members: Vec<Member> = (0..size.owners).map(Member::new).collect();
         let weight: f64 = members.iter().map(Member::weight).sum();
         let usual = weight * size.rate;
@@ -153,6 +157,7 @@ impl Environment {
             seed: rng.next(),
             history: LoadHistory::new(Rc::clone(&keys), load),
             members,
+            application_keys: size.application_keys,
             scenario,
             keys,
             popularity,
@@ -173,7 +178,12 @@ impl Environment {
             incidents.push(Incident::LoadChanged);
         }
         let waves = self.scenario.has(Scenario::Wave) && now.is_multiple_of(WAVE_STEP);
-        if load_changed || waves {
+        let moved_on = self.application_keys.at(now);
+        let moves_on = moved_on.is_some();
+        if let Some(popularity) = moved_on {
+            self.popularity = popularity;
+        }
+        if load_changed || waves || moves_on {
             let shape = shape_at(self.scenario, second, self.usual, &self.flash);
             let load = Load::new(&self.keys, &self.popularity, &shape, self.weight);
             self.history.push(now, Rc::new(load));
@@ -187,7 +197,10 @@ impl Environment {
     fn disturb_load(&mut self, second: u64) -> bool {
         let swaps = self.scenario.has(Scenario::Hot) && is_due(second, HOT_EVERY);
         if swaps {
-            self.popularity.swap_hottest(SWAPPED, &mut self.rng);
+            match self.application_keys.disturbed(self.keys.len(), &mut self.rng) {
+                Some(other) => self.popularity = other,
+                None => self.popularity.swap_hottest(SWAPPED, &mut self.rng),
+            }
         }
         let flashes = self.scenario.has(Scenario::Flash) && is_due(second, FLASH_EVERY);
         let ends = !self.flash.is_empty() && is_due(second - FLASH_LENGTH, FLASH_EVERY);
@@ -248,7 +261,8 @@ fn shape_at(scenario: Scenario, second: u64, usual: f64, flash: &[(usize, f64)])
 mod tests {
     use super::*;
 
-    const SMALL: Size = Size { keys: 2_000, owners: 8, zipf: 0.99, rate: 100.0 };
+    const SMALL: Size =
+        Size { keys: 2_000, owners: 8, zipf: 0.99, rate: 100.0, application_keys: ApplicationKeys::Hashed };
 
     /// What happens in the first simulated hour after the time that does not count.
     fn incidents(scenario: Scenario) -> Vec<(u64, Incident)> {

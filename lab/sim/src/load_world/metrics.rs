@@ -164,7 +164,7 @@ impl Recorder {
 }
 
 /// The peak over the floor. Ranges whose Owner crashed wait for its hold, whatever the partitioner does: they are left out.
-fn peak(environment: &Environment, table: &Table) -> f64 {
+pub(super) fn peak(environment: &Environment, table: &Table) -> f64 {
     let (history, members) = (&environment.history, &environment.members);
     let load = history.now();
     let carried = |weight| Carried { weight, ..Carried::default() };

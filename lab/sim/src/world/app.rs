@@ -273,7 +273,7 @@ impl World {
 
     /// The first of the four steps (Centrifuge figure 10): is the key ours now? The rest may come later.
     fn begin_operation(&mut self, owner: usize, probe: usize) {
-        let key = self.plan.namespaces[self.plan.owners[owner].namespace].keys[probe];
+        let key = self.plan.keys_of(owner)[probe];
         let host = &mut self.owners[owner];
         let Some(process) = &mut host.process else { return };
         let Ok(generation) = process.machine.check_lease_now(host.clock.read(self.now), key) else { return };
@@ -295,7 +295,7 @@ impl World {
     /// The other three: discard stale state, operate, and answer only if the key has been ours throughout.
     fn finish_operation(&mut self, owner: usize, probe: usize, generation: Generation) {
         let namespace = &self.plan.namespaces[self.plan.owners[owner].namespace];
-        let key = namespace.keys[probe];
+        let key = self.plan.keys_of(owner)[probe];
         let host = &mut self.owners[owner];
         let Some(process) = &mut host.process else { return };
         if !process.machine.check_lease_continuous(host.clock.read(self.now), key, generation) {
@@ -339,6 +339,7 @@ impl World {
             range,
             load: rng.spread(1, 1_000),
             heavy: Vec::new(),
+            quantiles: Vec::new(),
         });
     }
 

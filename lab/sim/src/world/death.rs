@@ -9,6 +9,7 @@ use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
 
 use super::draw::{OTHER_TIMES, more_owners, with_times};
+use super::kinds::suit;
 use super::{Event, Fault, FaultPlan, MILLISECOND, Node, Plan, Rng, SECOND, Seen, Undo, World, convergence};
 
 /// A key of a namespace that kills whoever serves it.
@@ -67,7 +68,7 @@ impl Plan {
         // Weights of 50 to 200 would make some of them much larger than others.
         plan.owners.iter_mut().for_each(|owner| owner.weight = 100);
         let settings = draw_settings(rng, &plan.namespaces[0].settings[0], alone);
-        plan.namespaces[0].settings = settings;
+        plan.namespaces[0].settings = suit(settings, &plan.namespaces[0].keys, PartitionerKind::Trim);
         plan.faults = draw_faults(rng, alone, &plan.faults);
         if alone {
             plan.network = super::Profile::reliable(MILLISECOND, 50 * MILLISECOND);

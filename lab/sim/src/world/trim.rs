@@ -9,6 +9,7 @@ use centrifuge_core::manager::AdminCommand;
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
 
+use super::kinds::suit;
 use super::{Event, Fault, Plan, Rng, SECOND, World};
 
 /// What an Owner of weight 100 would have if all were even, in requests per 1,000 s: 1,000 requests a second.
@@ -59,7 +60,8 @@ impl Plan {
         let other =
             rng.pick(&[PartitionerKind::Trim, PartitionerKind::Trim, PartitionerKind::ConsistentHash]);
         let other = Settings { partitioner: other, ..trim.clone() };
-        plan.namespaces[0].settings = vec![Arc::new(trim), Arc::new(other)];
+        let settings = vec![Arc::new(trim), Arc::new(other)];
+        plan.namespaces[0].settings = suit(settings, &plan.namespaces[0].keys, PartitionerKind::Trim);
         plan.faults.mix.extend(BALANCE_MIX);
         plan.faults.interval = rng.pick(&[8, 20, 40]) * SECOND;
         plan.convergence += RESTING;
@@ -95,7 +97,12 @@ impl LoadPlan {
         let heavy: Vec<(Key, u64)> =
             self.hot.iter().copied().filter(|(key, _)| range.contains(*key)).collect();
         let hot: u64 = heavy.iter().map(|(_, load)| load).sum();
-        RangeLoad { range, load: u64::try_from(spread).unwrap_or(u64::MAX) + hot, heavy }
+        RangeLoad {
+            range,
+            load: u64::try_from(spread).unwrap_or(u64::MAX) + hot,
+            heavy,
+            quantiles: Vec::new(),
+        }
     }
 }
 

@@ -304,11 +304,11 @@ mod tests {
         assert!(greatest <= 120 && least >= -250 && mean <= 60 && !is_missing, "{greatest} {least} {mean}");
     }
 
-    /// The only range of a namespace with ordered keys.
-    fn ordered() -> Pool {
+    /// So many ranges of a namespace with ordered keys.
+    fn ordered(ranges: u32) -> Pool {
         let prefix = KeyPrefix::new(b"user/").expect("short");
         let kind = NamespaceKind { keys: Keys::Ordered(prefix), mode: Mode::Exclusive };
-        let hot = HotLeases::evenly(1, Duration::from_secs(1_000_000));
+        let hot = HotLeases::evenly(ranges, Duration::from_secs(1_000_000));
         let snapshot = hot.snapshot();
         let leases: Vec<_> = snapshot.table.leases().map(|lease| (*lease, false)).collect();
         let table = Arc::new(LeaseTable::new(&leases).with_space(KeySpace::of(Some(&kind))));
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn where_ordered_keys_have_their_load_is_told_in_sixteen_parts() {
-        let mut pool = ordered();
+        let mut pool = ordered(1);
         // Names as an application has them: all of them are close together among numbers of 64 bits.
         let key = |number: u64| Key::in_order(format!("{number:05}").as_bytes());
         (0..50_000).for_each(|number| {
@@ -335,9 +335,28 @@ mod tests {
         assert_eq!(pool.measure()[0].quantiles, [], "samples serve one measurement");
     }
 
+    /// However many ranges there are and however much is asked for by however many threads: eight samples for each quantile.
+    #[test]
+    fn quantiles_add_little_to_a_report() {
+        let mut pool = ordered(200);
+        let hot = &pool.hot.clone();
+        std::thread::scope(|scope| {
+            for thread in 0..12 {
+                scope.spawn(move || {
+                    (0..20_000).for_each(|number| {
+                        hot.check_lease_now(Key(drawn(number * 12 + thread) << 11)).expect("held");
+                    });
+                });
+            }
+        });
+        let loads = pool.measure();
+        let quantiles: usize = loads.iter().map(|load| load.quantiles.len()).sum();
+        assert!((1..=1_024).contains(&quantiles), "{quantiles} of {} ranges", loads.len());
+    }
+
     #[test]
     fn heavy_keys_are_no_part_of_the_rest() {
-        let mut pool = ordered();
+        let mut pool = ordered(1);
         check_half(&pool.hot, Key(1 << 60), 20_000);
         let [load] = pool.measure().try_into().expect("one range");
         assert_eq!(load.heavy.len(), 1);

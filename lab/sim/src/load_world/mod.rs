@@ -249,4 +249,6 @@ fn watch(mut environment: Environment, contender: &mut dyn Contender, end: u64) 
 }
 
 #[cfg(test)]
+mod ordered_tests;
+#[cfg(test)]
 mod tests;

@@ -33,8 +33,8 @@ pub struct RangeLoad {
     /// The keys with a great part of their Owner's load, in key order, each with load that it surely had.
     #[cfg_attr(feature = "serde", serde(default))]
     pub heavy: Vec<(Key, u64)>,
-    /// Keys that cut the rest of the load into equal parts, in key order; each is the first of its part. None: nothing is known of where it
-    /// lies, which is good enough where keys are hashed.
+    /// Keys between which the rest of the load lies in equal parts, in key order: each but the last is the first of a part, and the last is
+    /// where the load ends. None: nothing is known of where it lies, which is good enough where keys are hashed.
     #[cfg_attr(feature = "serde", serde(default))]
     pub quantiles: Vec<Key>,
 }

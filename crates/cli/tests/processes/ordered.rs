@@ -87,9 +87,25 @@ fn commands_that_take_application_keys_ask_the_namespace_what_they_are() {
     let (code, why) = said(&pool, &["history", "--key", "user/Ada"]);
     assert!(code == 2 && why.contains("they do not make keys in the same way"), "{why}");
 
-    let watch = pool.run(&["watch", "users", "--json"]);
-    watch.await_line("\"event\":\"change\"");
-    drop(watch);
+    let (code, why) = said(&pool, &["quarantine", "release", "users", "--key", "account/1"]);
+    assert!(code == 2 && why.contains("does not begin with 'user/'"), "{why}");
     let (code, why) = said(&pool, &["dev", "server", "--name", "a", "--namespace", "users"]);
     assert!(code == 1 && why.contains("users does not have hashed keys"), "{why}");
+}
+
+/// A Lookup of each of the four kinds; the first line says that nobody has anything.
+#[test]
+fn namespaces_of_every_kind_are_watched() {
+    let pool = Pool::start();
+    for (name, keys, mode) in [
+        ("a", "hashed", "exclusive"),
+        ("b", "hashed", "affinity"),
+        ("c", "ordered", "exclusive"),
+        ("d", "ordered", "affinity"),
+    ] {
+        pool.ask(&["namespace", "create", name, "--keys", keys, "--mode", mode]);
+        let watch = pool.run(&["watch", name, "--json"]);
+        watch.await_line(&format!("\"mode\":\"{mode}\""));
+        drop(watch);
+    }
 }

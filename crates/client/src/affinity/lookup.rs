@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use centrifuge_core::id::{Namespace, SessionId};
 use centrifuge_core::key::KeyRange;
 use centrifuge_core::message::Position;
 
-use crate::hot::{NoOwner, Route};
-use crate::keys::{Hashed, KeyOrder, KeyPrefix, NoKey, Ordered, OrderedKey};
+use crate::hot::{NoOwner, Route, Slice};
+use crate::keys::{Hashed, Interval, KeyOrder, KeyPrefix, NoKey, Ordered, OrderedKey};
 use crate::lookup::{ConnectError, Lookup, LookupBuilder, Loss, Losses, Positions};
 use crate::managers::Managers;
-use crate::router::{Refusal, Router, RouterError};
+use crate::router::{Refusal, Router, RouterError, VisitError};
 
 /// A copy of the whole table of a namespace in affinity mode. Cheap to clone.
 ///
@@ -92,6 +93,15 @@ impl AffinityLookup<Ordered> {
         self.lookup.key_of(application_key)
     }
 
+    /// The preferred owners of an interval of application keys, in their order; see [`Lookup::scan`].
+    pub fn scan<B: AsRef<[u8]>>(&self, bounds: impl RangeBounds<B>) -> Result<Vec<AffinitySlice>, NoKey> {
+        let slice = |Slice { interval, range, owner }| {
+            let owner = owner.map(|route| AffinityRoute { route }).map_err(NoRoute::of);
+            AffinitySlice { interval, range, owner }
+        };
+        Ok(self.lookup.scan(bounds)?.into_iter().map(slice).collect())
+    }
+
     /// What all application keys begin with. [`KeyPrefix::interval_of`] says which of them a range has.
     #[must_use]
     pub fn prefix(&self) -> Option<KeyPrefix> {
@@ -105,10 +115,7 @@ impl<K: KeyOrder> AffinityLookup<K> {
     pub fn lookup(&self, key: K::Key) -> Result<AffinityRoute, NoRoute> {
         match self.lookup.lookup(key) {
             Ok(route) => Ok(AffinityRoute { route }),
-            Err(NoOwner::Unowned { range, .. }) => Err(NoRoute::Unowned { range }),
-            Err(NoOwner::Quarantined { range, .. }) => Err(NoRoute::Quarantined { range }),
-            Err(NoOwner::NoTable) => Err(NoRoute::NoTable),
-            Err(NoOwner::Replaced) => Err(NoRoute::Replaced),
+            Err(why) => Err(NoRoute::of(why)),
         }
     }
 
@@ -181,6 +188,17 @@ impl fmt::Debug for AffinityRoute {
     }
 }
 
+/// A part of an interval of ordered keys that has one preferred owner, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AffinitySlice {
+    /// The application keys.
+    pub interval: Interval,
+    /// Their keys. Those of the first and the last may also be the keys of neighbours outside of the interval.
+    pub range: KeyRange,
+    /// Where their preferred owner is, or why they have none.
+    pub owner: Result<AffinityRoute, NoRoute>,
+}
+
 /// Why a key has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoRoute {
@@ -202,6 +220,17 @@ pub enum NoRoute {
     /// Another namespace has the name now, whose keys begin with another prefix.
     #[error("the key was made for an earlier namespace of this name: make it anew with `key_of`")]
     Replaced,
+}
+
+impl NoRoute {
+    fn of(why: NoOwner) -> NoRoute {
+        match why {
+            NoOwner::Unowned { range, .. } => NoRoute::Unowned { range },
+            NoOwner::Quarantined { range, .. } => NoRoute::Quarantined { range },
+            NoOwner::NoTable => NoRoute::NoTable,
+            NoOwner::Replaced => NoRoute::Replaced,
+        }
+    }
 }
 
 /// Sends requests to where the preferred owner is, and retries as a [`Router`] does.
@@ -230,9 +259,35 @@ impl<K: KeyOrder> AffinityRouter<K> {
         R: Future<Output = Result<T, Refusal<E>>>,
     {
         let sent = self.router.send(key, |route| attempt(AffinityRoute { route })).await;
-        sent.map_err(|error| match error {
-            RouterError::NoOwner { attempts, .. } => RouterError::NoPreferredOwner { attempts },
-            error => error,
+        sent.map_err(without_numbers)
+    }
+}
+
+impl AffinityRouter<Ordered> {
+    /// Asks the preferred owners of an interval of application keys, in the order of the keys; see [`Router::visit`].
+    pub async fn visit<B, T, E, F, R>(
+        &self,
+        bounds: impl RangeBounds<B>,
+        mut attempt: F,
+    ) -> Result<Vec<T>, VisitError<E>>
+    where
+        B: AsRef<[u8]>,
+        F: FnMut(AffinityRoute, Interval) -> R,
+        R: Future<Output = Result<T, Refusal<E>>>,
+    {
+        let visited = self.router.visit(bounds, |route, part| attempt(AffinityRoute { route }, part)).await;
+        visited.map_err(|error| match error {
+            VisitError::Owner(error) => VisitError::Owner(without_numbers(error)),
+            VisitError::Key(error) => VisitError::Key(error),
         })
+    }
+}
+
+/// That nobody owns a key is told without the number of the last lease.
+fn without_numbers<E>(error: RouterError<E>) -> RouterError<E> {
+    match error {
+        error @ RouterError::NoOwner { why: NoOwner::Replaced, .. } => error,
+        RouterError::NoOwner { attempts, .. } => RouterError::NoPreferredOwner { attempts },
+        error => error,
     }
 }

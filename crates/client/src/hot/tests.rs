@@ -10,7 +10,7 @@ use centrifuge_core::namespace_kind::{Keys, Mode, NamespaceKind};
 use centrifuge_core::table::PublishedOwner;
 use centrifuge_net::clock;
 
-use super::{HotLeases, HotRoutes, Lease, LeaseTable, NoOwner, NotOwner, Validity};
+use super::{HotLeases, HotRoutes, Lease, LeaseTable, NoOwner, NotOwner, Route, Validity};
 use crate::keys::{KeyPrefix, KeySpace, NoKey};
 
 fn row(owner: Option<&str>, generation: u64) -> Row {
@@ -113,4 +113,22 @@ fn an_ordered_key_counts_only_among_the_keys_that_it_was_made_for() {
     assert_eq!(routes.lookup_ordered(key), Err(NoOwner::Replaced));
     routes.clear();
     assert_eq!(routes.lookup_ordered(key), Err(NoOwner::NoTable));
+}
+
+#[test]
+fn a_scan_says_why_a_part_has_no_owner() {
+    let range = |first, last| KeyRange::new(Key(first), Key(last)).expect("in order");
+    let (low, middle, high) = (range(0, 0x40 << 56), range((0x40 << 56) + 1, 0x80 << 56), (0x80 << 56) + 1);
+    let high = range(high, u64::MAX);
+    let quarantined = Row { quarantined: true, ..row(None, 5) };
+    let rows = [(low, row(Some("http://a"), 3)), (middle, row(None, 4)), (high, quarantined)];
+    let routes = HotRoutes::new();
+    routes.publish_ordered(rows.iter().map(|(range, row)| (*range, row)), space(b"user/"));
+    let slices = routes.scan::<&str>(&..).expect("the prefix is known");
+    let owners: Vec<_> =
+        slices.iter().map(|slice| slice.owner.as_ref().map(Route::url).map_err(|why| *why)).collect();
+    let unowned = NoOwner::Unowned { range: middle, generation: Generation(4) };
+    let quarantined = NoOwner::Quarantined { range: high, generation: Generation(5) };
+    assert_eq!(owners, [Ok("http://a"), Err(unowned), Err(quarantined)]);
+    assert_eq!(slices.iter().map(|slice| slice.range).collect::<Vec<_>>(), [low, middle, high]);
 }

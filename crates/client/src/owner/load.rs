@@ -304,11 +304,11 @@ mod tests {
         assert!(greatest <= 120 && least >= -250 && mean <= 60 && !is_missing, "{greatest} {least} {mean}");
     }
 
-    /// The only range of a namespace with ordered keys.
-    fn ordered() -> Pool {
+    /// So many ranges of a namespace with ordered keys.
+    fn ordered(ranges: u32) -> Pool {
         let prefix = KeyPrefix::new(b"user/").expect("short");
         let kind = NamespaceKind { keys: Keys::Ordered(prefix), mode: Mode::Exclusive };
-        let hot = HotLeases::evenly(1, Duration::from_secs(1_000_000));
+        let hot = HotLeases::evenly(ranges, Duration::from_secs(1_000_000));
         let snapshot = hot.snapshot();
         let leases: Vec<_> = snapshot.table.leases().map(|lease| (*lease, false)).collect();
         let table = Arc::new(LeaseTable::new(&leases).with_space(KeySpace::of(Some(&kind))));
@@ -319,29 +319,48 @@ mod tests {
 
     #[test]
     fn where_ordered_keys_have_their_load_is_told_in_sixteen_parts() {
-        let mut pool = ordered();
+        let mut pool = ordered(1);
         // Names as an application has them: all of them are close together among numbers of 64 bits.
         let key = |number: u64| Key::in_order(format!("{number:05}").as_bytes());
         (0..50_000).for_each(|number| {
             pool.hot.check_lease_now(key(number % 25_000)).expect("held");
         });
         let [load] = pool.measure().try_into().expect("one range");
-        assert_eq!((load.load, load.heavy.len(), load.quantiles.len()), (50_000, 0, 15));
-        for (part, quantile) in (1..).zip(&load.quantiles) {
-            let truth = 25_000 * part / 16;
-            let (least, most) = (key(truth - 1_200), key(truth + 1_200));
+        assert_eq!((load.load, load.heavy.len(), load.quantiles.len()), (50_000, 0, 17));
+        for (part, quantile) in (0..).zip(&load.quantiles) {
+            let truth: u64 = 25_000 * part / 16;
+            let (least, most) = (key(truth.saturating_sub(1_200)), key(truth + 1_200));
             assert!((least..=most).contains(quantile), "part {part}: {quantile} is not near {truth}");
         }
         assert_eq!(pool.measure()[0].quantiles, [], "samples serve one measurement");
     }
 
+    /// However many ranges there are and however much is asked for by however many threads: eight samples for each part.
+    #[test]
+    fn quantiles_add_little_to_a_report() {
+        let mut pool = ordered(200);
+        let hot = &pool.hot.clone();
+        std::thread::scope(|scope| {
+            for thread in 0..12 {
+                scope.spawn(move || {
+                    (0..20_000).for_each(|number| {
+                        hot.check_lease_now(Key(drawn(number * 12 + thread) << 11)).expect("held");
+                    });
+                });
+            }
+        });
+        let loads = pool.measure();
+        let quantiles: usize = loads.iter().map(|load| load.quantiles.len()).sum();
+        assert!((1..=2_048).contains(&quantiles), "{quantiles} of {} ranges", loads.len());
+    }
+
     #[test]
     fn heavy_keys_are_no_part_of_the_rest() {
-        let mut pool = ordered();
+        let mut pool = ordered(1);
         check_half(&pool.hot, Key(1 << 60), 20_000);
         let [load] = pool.measure().try_into().expect("one range");
         assert_eq!(load.heavy.len(), 1);
-        assert_eq!(load.quantiles.len(), 15);
+        assert_eq!(load.quantiles.len(), 17);
         assert!(load.quantiles.iter().all(|key| key.0 < 5_000), "{:?}", load.quantiles);
     }
 

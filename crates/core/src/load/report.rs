@@ -13,8 +13,8 @@ pub const HEAVY_PER_MILLE: u64 = 3;
 /// bytes, so that all of them have less than 8 KiB.
 pub const MAX_HEAVY_KEYS: usize = 333;
 
-/// The most quantiles of a range: they cut its load into sixteen parts.
-pub const MAX_QUANTILES: usize = 15;
+/// The most quantiles of a range: they enclose sixteen parts of its load.
+pub const MAX_QUANTILES: usize = 17;
 
 /// The most quantiles that count in one report: eight bytes each, 16 KiB in all.
 pub const MAX_QUANTILES_IN_ALL: usize = 2_048;
@@ -24,21 +24,23 @@ const _: () = assert!(MAX_HEAVY_KEYS as u64 == 1_000 / HEAVY_PER_MILLE);
 /// Fewer samples than this in each part say little about where it ends.
 const SAMPLES_PER_PART: usize = 8;
 
-/// What cuts the load of a range into equal parts, by samples of its keys in key order, each with the load that it stands for. Few samples cut
-/// it into few parts, or not at all.
+/// Where the load of a range begins, what cuts it into equal parts, and where it ends, by samples of its keys in key order, each with the
+/// load that it stands for. Few samples make few parts, or none.
 #[must_use]
 pub fn quantiles(samples: &[(Key, u64)]) -> Vec<Key> {
-    let parts = (samples.len() / SAMPLES_PER_PART).min(MAX_QUANTILES + 1) as u128;
+    let parts = (samples.len() / SAMPLES_PER_PART).min(MAX_QUANTILES - 1) as u128;
+    let (Some((last, _)), 1..) = (samples.last(), parts) else { return Vec::new() };
     let total: u128 = samples.iter().map(|(_, load)| u128::from(*load)).sum();
     let mut quantiles = Vec::new();
     let mut before = 0_u128;
     for (key, load) in samples {
         // The key with which the next part begins.
-        while quantiles.len() as u128 + 1 < parts && before * parts >= total * (quantiles.len() as u128 + 1) {
+        while (quantiles.len() as u128) < parts && before * parts >= total * quantiles.len() as u128 {
             quantiles.push(*key);
         }
         before += u128::from(*load);
     }
+    quantiles.push(*last);
     quantiles
 }
 
@@ -57,7 +59,7 @@ impl RangeLoad {
         let RangeLoad { range, load, heavy, quantiles } = self;
         quantiles.retain(|key| range.contains(*key));
         quantiles.sort_unstable();
-        // Of too many those that are left would not cut the load into equal parts.
+        // Of too many those that are left would not enclose equal parts.
         if quantiles.len() > MAX_QUANTILES {
             quantiles.clear();
         }
@@ -180,12 +182,14 @@ mod tests {
     #[test]
     fn samples_cut_load_into_as_many_parts_as_they_can_tell() {
         let samples: Vec<(Key, u64)> = (0..160).map(|key| (Key(key), 7)).collect();
-        assert_eq!(quantiles(&samples), (1..16).map(|part| Key(part * 10)).collect::<Vec<_>>());
-        assert_eq!(quantiles(&samples[..24]), [Key(8), Key(16)]);
-        assert_eq!(quantiles(&samples[..15]), []);
+        let sixteenths: Vec<Key> = (0..16).map(|part| Key(part * 10)).chain([Key(159)]).collect();
+        assert_eq!(quantiles(&samples), sixteenths);
+        assert_eq!(quantiles(&samples[..24]), [Key(0), Key(8), Key(16), Key(23)]);
+        assert_eq!(quantiles(&samples[..15]), [Key(0), Key(14)], "one part, which begins and ends somewhere");
+        assert_eq!(quantiles(&samples[..7]), []);
         assert_eq!(quantiles(&[]), []);
         let uneven: Vec<(Key, u64)> = (0..32).map(|key| (Key(key), if key < 16 { 1 } else { 3 })).collect();
-        assert_eq!(quantiles(&uneven), [Key(16), Key(22), Key(27)]);
+        assert_eq!(quantiles(&uneven), [Key(0), Key(16), Key(22), Key(27), Key(31)]);
     }
 
     #[test]
@@ -197,16 +201,16 @@ mod tests {
         let of = |load: &RangeLoad| load.quantiles.iter().map(|key| key.0).collect::<Vec<u64>>();
         assert_eq!(of(&quantiles(range(10, 19), &[15, 12, 9, 20, 15]).bounded()), [12, 15, 15]);
         assert_eq!(
-            of(&quantiles(range(0, 99), &[7; 16]).bounded()),
+            of(&quantiles(range(0, 99), &[7; 18]).bounded()),
             [0; 0],
             "too many cut it into nobody knows what"
         );
         let mut loads: Vec<RangeLoad> = (0..200)
-            .map(|number| quantiles(range(number * 10, number * 10 + 9), &[number * 10; 15]))
+            .map(|number| quantiles(range(number * 10, number * 10 + 9), &[number * 10; 17]))
             .collect();
         bound_loads(&mut loads);
         let all: usize = loads.iter().map(|load| load.quantiles.len()).sum();
-        assert_eq!(all, MAX_QUANTILES_IN_ALL / 15 * 15);
+        assert_eq!(all, MAX_QUANTILES_IN_ALL / 17 * 17);
     }
 
     #[test]

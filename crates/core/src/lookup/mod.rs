@@ -393,7 +393,7 @@ impl LookupMachine {
     fn on_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
         self.term = update.term;
         self.asking.on_answer(from, update.echo, &self.config);
-        self.learn_kind(&update.kind, actions);
+        self.learn_kind(update, actions);
         if let UpdateBody::Unchanged { hold } = update.body {
             return self.on_unchanged(now, update.echo, hold, actions);
         }

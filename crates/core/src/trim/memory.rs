@@ -231,7 +231,7 @@ fn inherited(known: &[RangeMemory], range: &TrimRange, now: Instant) -> RangeMem
     }
     memory.shape = match parts.as_slice() {
         // A part of a range has that range's shape.
-        [(_, _, shape)] => (*shape).clone(),
+        [(part, _, shape)] => shape.of_part(*part),
         parts => Shape::of_parts(parts),
     };
     memory

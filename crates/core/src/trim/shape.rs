@@ -18,19 +18,20 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a range of which these keys cut the load into equal parts. Some of them may be the same: then one key has several
-    /// parts.
+    /// The shape of a range whose load lies in equal parts between these keys, which are in key order. Before the first of them and after the
+    /// last there is none. Some of them may be the same: then one key has several parts.
     pub(super) fn of(range: KeyRange, quantiles: &[Key]) -> Shape {
-        if quantiles.is_empty() {
-            return Shape::default();
+        let is_true = quantiles.is_sorted() && quantiles.iter().all(|quantile| range.contains(*quantile));
+        let (true, [first, .., last]) = (is_true, quantiles) else { return Shape::default() };
+        let mut slices: Vec<(Key, u64)> = Vec::with_capacity(quantiles.len() + 2);
+        if range.first() < *first {
+            slices.push((range.first(), 0));
         }
-        let mut slices: Vec<(Key, u64)> = vec![(range.first(), 1)];
-        for quantile in quantiles.iter().filter(|quantile| range.contains(**quantile)) {
-            match slices.last_mut() {
-                // What lies between two equal keys is at that key.
-                Some((first, weight)) if *first >= *quantile => *weight += 1,
-                _ => slices.push((*quantile, 1)),
-            }
+        for pair in quantiles.windows(2) {
+            add_part(&mut slices, pair[0], pair[1]);
+        }
+        if let Some(after) = last.next().filter(|after| range.contains(*after)) {
+            slices.push((after, 0));
         }
         Shape { slices: slices.into(), last: range.last() }
     }
@@ -42,6 +43,7 @@ impl Shape {
         };
         let mut slices = Vec::new();
         for (range, load, shape) in parts {
+            let shape = shape.of_part(*range);
             let whole = shape.measure(*range).max(1);
             for part in shape.slices_in(*range) {
                 let weight = u128::from(*load) * shape.measure(part) / whole;
@@ -49,6 +51,11 @@ impl Shape {
             }
         }
         Shape { slices: slices.into(), last: last.last() }
+    }
+
+    /// The shape of a part. Where no load was seen, any that comes may lie anywhere.
+    pub(super) fn of_part(&self, part: KeyRange) -> Shape {
+        if self.measure(part) == 0 { Shape::default() } else { self.clone() }
     }
 
     /// Whether more is known than that there is load.
@@ -113,6 +120,15 @@ impl Shape {
     }
 }
 
+/// Adds one part of the load, between two keys. What lies between two equal keys is at that key; what lies after it begins after it.
+fn add_part(slices: &mut Vec<(Key, u64)>, from: Key, to: Key) {
+    match slices.last_mut() {
+        Some((first, weight)) if *first == from && from == to => *weight += 1,
+        Some((first, _)) if *first == from => slices.extend(from.next().map(|after| (after, 1))),
+        _ => slices.push((from, 1)),
+    }
+}
+
 fn part_of_slice(slice: KeyRange, weight: u64, range: KeyRange) -> u128 {
     let Some(part) = slice.intersection(range) else { return 0 };
     let weight = u128::from(weight) * UNIT;
@@ -155,29 +171,56 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_cut_the_load_into_equal_parts() {
-        let shape = shape(&[900, 910, 920]);
-        assert_eq!(percent(&shape, keys(0, 899)), 25);
+    fn quantiles_enclose_equal_parts_and_beside_them_is_nothing() {
+        let shape = shape(&[900, 910, 920, 930, 939]);
+        assert_eq!(percent(&shape, keys(0, 899)), 0);
         assert_eq!(percent(&shape, keys(900, 909)), 25);
         assert_eq!(percent(&shape, keys(900, 904)), 12);
-        assert_eq!(percent(&shape, keys(920, 999)), 25);
+        assert_eq!(percent(&shape, keys(930, 939)), 25);
+        assert_eq!(percent(&shape, keys(940, 999)), 0);
         let half = shape.measure(keys(0, 999)) / 2;
-        assert_eq!(shape.keys_from_low(keys(0, 999), half), 910);
-        assert_eq!(shape.keys_from_high(keys(0, 999), half), 90);
+        assert_eq!(shape.keys_from_low(keys(0, 999), half), 920);
+        assert_eq!(shape.keys_from_high(keys(0, 999), half), 80);
+    }
+
+    /// The first of sixteen parts of names that begin alike is cut where they are, and not far below them.
+    #[test]
+    fn a_small_end_of_a_large_range_is_cut_where_its_load_begins() {
+        let names = |place: u64| Key((0x75 << 56) + (place << 30));
+        let quantiles: Vec<Key> = (0..=16).map(names).collect();
+        let shape = Shape::of(KeyRange::ALL, &quantiles);
+        let hundredth = shape.measure(KeyRange::ALL) / 100;
+        let end = Key(u64::try_from(shape.keys_from_low(KeyRange::ALL, hundredth)).expect("some"));
+        assert!(names(0) < end && end < names(1), "{end}");
+    }
+
+    #[test]
+    fn quantiles_that_cannot_be_say_nothing() {
+        assert!(!shape(&[7]).is_known() && !shape(&[7, 5]).is_known() && !shape(&[7, 1_000]).is_known());
+    }
+
+    #[test]
+    fn where_no_load_was_seen_it_may_come_anywhere() {
+        let shape = shape(&[900, 910]);
+        assert!(!shape.of_part(keys(0, 899)).is_known());
+        assert!(shape.of_part(keys(0, 900)).is_known());
     }
 
     #[test]
     fn a_key_that_is_several_quantiles_has_several_parts() {
-        let shape = shape(&[500, 500, 501]);
-        assert_eq!(percent(&shape, keys(500, 500)), 50);
-        assert_eq!(percent(&shape, keys(0, 499)), 25);
+        let parts = |quantiles| percent(&shape(quantiles), keys(500, 500));
+        assert_eq!(parts(&[500, 500, 501, 501]), 33);
+        assert_eq!(parts(&[500, 500, 900]), 50);
+        assert_eq!(parts(&[500, 500, 500, 501]), 66);
+        assert_eq!(parts(&[400, 500, 500]), 50);
+        assert_eq!(parts(&[500, 500]), 100);
     }
 
     #[test]
     fn a_part_keeps_the_shape_and_neighbours_are_joined_by_their_load() {
-        let (low, high) = (shape(&[100, 110, 120]), Shape::default());
+        let (low, high) = (shape(&[100, 110, 120, 200]), Shape::default());
         let joined = Shape::of_parts(&[(keys(110, 199), 3_000, &low), (keys(200, 999), 7_000, &high)]);
-        assert_eq!(percent_of(&joined, keys(110, 119), keys(110, 999)), 28, "eleven twelfths of its part");
+        assert_eq!(percent_of(&joined, keys(110, 119), keys(110, 999)), 15, "half of its part");
         assert_eq!(percent_of(&joined, keys(200, 999), keys(110, 999)), 70);
         assert!(!Shape::of_parts(&[(keys(0, 9), 5, &high)]).is_known());
     }

@@ -8,7 +8,7 @@ use centrifuge_core::id::{
     Generation, LoadDimension, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
 };
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
+use centrifuge_core::load::{LoadPolicyKind, MAX_QUANTILES, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
     MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedReason, Release,
@@ -178,11 +178,12 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 fn load() -> impl Strategy<Value = RangeLoad> {
     let heavy = btree_map(any::<u64>().prop_map(Key), any::<u64>(), 0..4);
-    let load = |(range, load, heavy): (KeyRange, u64, BTreeMap<Key, u64>)| {
+    let quantiles = vec(any::<u64>().prop_map(Key), 0..=MAX_QUANTILES);
+    let load = |(range, load, heavy, quantiles): (KeyRange, u64, BTreeMap<Key, u64>, Vec<Key>)| {
         let heavy = heavy.into_iter().collect();
-        RangeLoad { range, load, heavy, quantiles: Vec::new() }
+        RangeLoad { range, load, heavy, quantiles }
     };
-    (range(), any::<u64>(), heavy).prop_map(load)
+    (range(), any::<u64>(), heavy, quantiles).prop_map(load)
 }
 
 fn load_dimension() -> impl Strategy<Value = LoadDimension> {

@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use centrifuge_core::id::OwnerName;
+#[cfg(test)]
+use centrifuge_core::key::KeyRange;
 use clap::ValueEnum;
 
 use crate::world::rng::{Rng, mix};
@@ -192,6 +194,27 @@ impl Environment {
             incidents.push(self.change_members());
         }
         incidents
+    }
+
+    /// From the first to the last of the keys that have at least so much of what the hottest has.
+    #[cfg(test)]
+    pub(super) fn hot_keys(&self, part: f64) -> KeyRange {
+        let shares = self.popularity.shares();
+        let least = shares.iter().copied().fold(0.0, f64::max) * part;
+        let is_hot = |place: &usize| shares[*place] >= least;
+        let places = 0..shares.len();
+        let (first, last) = (places.clone().find(is_hot), places.rev().find(is_hot));
+        let key = |place: Option<usize>| self.keys.key(place.expect("the hottest"));
+        KeyRange::new(key(first), key(last)).expect("in order")
+    }
+
+    /// All keys of each tenant.
+    #[cfg(test)]
+    pub(super) fn tenants(&self) -> Vec<KeyRange> {
+        let each = super::ordered::things_of_each(self.keys.len());
+        let last = |place: usize| (place + each).min(self.keys.len()) - 1;
+        let keys = |place: usize| KeyRange::new(self.keys.key(place), self.keys.key(last(place)));
+        (0..self.keys.len()).step_by(each).map(|place| keys(place).expect("in order")).collect()
     }
 
     fn disturb_load(&mut self, second: u64) -> bool {

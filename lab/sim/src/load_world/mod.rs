@@ -257,4 +257,6 @@ fn watch(
 }
 
 #[cfg(test)]
+mod ordered_tests;
+#[cfg(test)]
 mod tests;

@@ -86,9 +86,14 @@ fn tenant_key(number: usize) -> String {
     format!("{name}/{:04}", number / TENANTS % 10_000)
 }
 
+/// How many of so many things a tenant has.
+pub(super) fn things_of_each(count: usize) -> usize {
+    count.div_ceil(TENANTS)
+}
+
 /// A random tenant is hot, and all else is alike. Things are in the order of their keys: those of a tenant follow each other.
 fn tenants(count: usize, rng: &mut Rng) -> Popularity {
-    let each = count.div_ceil(TENANTS);
+    let each = things_of_each(count);
     let hot = rng.below(TENANTS as u64) as usize;
     let is_hot = |place: usize| place / each == hot;
     let hot_keys = (0..count).filter(|place| is_hot(*place)).count().max(1);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn args(partitioner: Partitioner, scenario: Scenario) -> LoadArgs {
+pub(super) fn args(partitioner: Partitioner, scenario: Scenario) -> LoadArgs {
     LoadArgs {
         partitioner: vec![partitioner],
         tightest: false,
@@ -109,64 +109,4 @@ fn worlds_that_cannot_be_measured_are_refused() {
     assert!(LoadArgs { keys: 10, ..usual.clone() }.check().is_err());
     assert!(LoadArgs { hours: 0.0, ..usual.clone() }.check().is_err());
     assert!(LoadArgs { rate: f64::NAN, ..usual }.check().is_err());
-}
-
-/// The peak over the floor every five seconds from the very start, as the product's partitioner brings it down.
-fn peaks_from_the_start(args: &LoadArgs, seconds: u64) -> Vec<f64> {
-    let mut environment = Environment::new(5, args.scenario, args.size());
-    let mut contender = args.contender(args.partitioner[0], &environment).expect("the build has it");
-    let mut peaks = Vec::new();
-    for now in (SAMPLE_INTERVAL..seconds * SECOND).step_by(SAMPLE_INTERVAL as usize) {
-        let incidents = environment.step(now);
-        contender.advance(now, &incidents, &environment);
-        peaks.push(metrics::peak(&environment, &contender.table()));
-    }
-    peaks
-}
-
-/// ASCII names lie close together among numbers of 64 bits: an even division gives them to one or two Owners, and splits by load repair that.
-#[test]
-fn trim_spreads_the_names_of_tenants_that_an_even_division_put_in_one_place() {
-    let ordered =
-        LoadArgs { application_keys: ApplicationKeys::Tenants, ..args(Partitioner::Trim, Scenario::Static) };
-    let peaks = peaks_from_the_start(&ordered, 600);
-    let uneven_at = peaks.iter().position(|peak| *peak > 2.0).expect("most names are in one place at first");
-    let even_at = uneven_at + peaks[uneven_at..].iter().position(|peak| *peak < 1.1).expect("it is repaired");
-    println!("even after {} s, from {:.2}", (even_at + 1) * 5, peaks[uneven_at]);
-    assert!(even_at * 5 <= 240, "{peaks:?}");
-    assert!(peaks[even_at..].iter().all(|peak| *peak < 1.25), "it stays so: {peaks:?}");
-}
-
-#[test]
-fn trim_splits_a_tenant_that_becomes_hot() {
-    let ordered = |partitioner| LoadArgs {
-        application_keys: ApplicationKeys::Tenants,
-        ..args(partitioner, Scenario::Hot)
-    };
-    let played = |partitioner| {
-        let tally = play(&ordered(partitioner), partitioner, 5).expect("the build has it");
-        Row::new(partitioner.name(), &tally)
-    };
-    let (trim, hash) = (played(Partitioner::Trim), played(Partitioner::ConsistentHash));
-    println!("{trim:?}\n{hash:?}");
-    assert!(trim.disturbances > 0 && trim.recovery_median <= 200.0, "{trim:?}");
-    assert!(trim.peak_average < 2.0 && hash.peak_average > 3.0, "{trim:?} {hash:?}");
-}
-
-/// The end of a timeline is hot and moves on: what is new has to move away from who owns the end, all the time, which takes a budget.
-#[test]
-fn trim_follows_the_end_of_a_timeline_as_far_as_its_budget_goes() {
-    let ordered = |partitioner, churn_budget| LoadArgs {
-        application_keys: ApplicationKeys::Timeline,
-        churn_budget,
-        ..args(partitioner, Scenario::Static)
-    };
-    let peak = |partitioner, churn_budget| {
-        let tally = play(&ordered(partitioner, churn_budget), partitioner, 5).expect("the build has it");
-        Row::new(partitioner.name(), &tally).peak_average
-    };
-    let (ample, usual) = (peak(Partitioner::Trim, 300), peak(Partitioner::Trim, 100));
-    let hash = peak(Partitioner::ConsistentHash, 100);
-    println!("ample {ample:.2}, usual {usual:.2}, consistent hashing {hash:.2}");
-    assert!(ample < 1.6 && ample <= usual && usual < hash / 2.0 && hash > 8.0, "{ample} {usual} {hash}");
 }

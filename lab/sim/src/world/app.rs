@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadMeasurement, RangeLoad};
-use centrifuge_core::namespace_kind::Mode;
+use centrifuge_core::namespace_kind::{KeyKind, Mode};
 use centrifuge_core::owner::{Grant, OwnerEvent, TransferId};
 use centrifuge_core::range_map::RangeMap;
 
@@ -335,11 +335,12 @@ impl World {
             return self.measure_true_load(namespace, loads);
         }
         self.queue.push(self.now.0 + 20 * SECOND, Event::MeasureLoad { namespace });
-        self.tell_loads(namespace, |range, rng| RangeLoad {
-            range,
-            load: rng.spread(1, 1_000),
-            heavy: Vec::new(),
-            quantiles: Vec::new(),
+        let is_ordered = self.plan.namespaces[namespace].kind().keys.kind() == KeyKind::Ordered;
+        self.tell_loads(namespace, |range, rng| {
+            let load = rng.spread(1, 1_000);
+            // Names that begin alike have most of it.
+            let quantiles = if is_ordered { vec![range.first(); (load % 16) as usize] } else { Vec::new() };
+            RangeLoad { range, load, heavy: Vec::new(), quantiles }
         });
     }
 

@@ -3,8 +3,7 @@
 use std::ops::RangeBounds;
 use std::rc::Rc;
 
-use centrifuge_core::id::Generation;
-use centrifuge_core::key::KeyRange;
+use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::Row;
 
 use super::{HotRoutes, LOCAL, NoOwner, Route, RouteTable};
@@ -17,10 +16,8 @@ pub struct Slice {
     pub interval: Interval,
     /// Their keys. Those of the first and the last may also be the keys of neighbours outside of the interval.
     pub range: KeyRange,
-    /// Where their owner is; `None`: they have none at the moment.
-    pub owner: Option<Route>,
-    /// The last lease granted on them.
-    pub generation: Generation,
+    /// Where their owner is, or why they have none.
+    pub owner: Result<Route, NoOwner>,
 }
 
 impl HotRoutes {
@@ -52,8 +49,7 @@ impl HotRoutes {
         if table.is_known && !table.has(key) {
             return Err(NoOwner::Replaced);
         }
-        let key = key.key();
-        table.find(key).or_else(|| table.find_counted(key)).ok_or_else(|| table.nobody(key))
+        table.find_any(key.key())
     }
 
     /// The key of an application key, where keys are ordered.
@@ -70,9 +66,9 @@ impl HotRoutes {
     pub(crate) fn scan<B: AsRef<[u8]>>(&self, bounds: &impl RangeBounds<B>) -> Result<Vec<Slice>, NoKey> {
         self.with_space(|table, space| {
             let Some((interval, range)) = space.between(bounds)? else { return Ok(Vec::new()) };
-            let slice = |(range, owner, generation): (KeyRange, Option<Route>, Generation)| {
+            let slice = |(range, owner): (KeyRange, Result<Route, NoOwner>)| {
                 let interval = interval.intersection(&space.prefix().interval_of(range))?;
-                Some(Slice { interval, range, owner, generation })
+                Some(Slice { interval, range, owner })
             };
             Ok(table.between(range).into_iter().filter_map(slice).collect())
         })
@@ -111,13 +107,17 @@ impl RouteTable {
         self.space.as_ref().is_some_and(|space| space.has(key))
     }
 
-    /// The ranges that share a key with this one, cut to it, each with its route and its last lease.
-    fn between(&self, range: KeyRange) -> Vec<(KeyRange, Option<Route>, Generation)> {
+    /// The route of a key, or why it has none.
+    fn find_any(&self, key: Key) -> Result<Route, NoOwner> {
+        self.find(key).or_else(|| self.find_counted(key)).ok_or_else(|| self.nobody(key))
+    }
+
+    /// The ranges that share a key with this one, cut to it, each with its route.
+    fn between(&self, range: KeyRange) -> Vec<(KeyRange, Result<Route, NoOwner>)> {
         let runs = self.index.find(range.first())..=self.index.find(range.last());
         let part = |run: usize| {
             let part = self.index.range(run).intersection(range)?;
-            let route = self.find(part.first()).or_else(|| self.find_counted(part.first()));
-            Some((part, route, self.index.value(run).generation))
+            Some((part, self.find_any(part.first())))
         };
         runs.filter_map(part).collect()
     }

@@ -7,7 +7,9 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::AdminCommand;
 use centrifuge_core::manager_state::MAX_QUARANTINED_KEYS;
 use centrifuge_core::partition::PartitionerKind;
+use centrifuge_core::random::Random;
 use centrifuge_core::settings::Settings;
+use centrifuge_core::table::Entry;
 use support::{Cluster, Node, Options, millis, pool, secs};
 
 /// How soon after an Owner has the key the request comes that it dies of.
@@ -15,7 +17,7 @@ const LIVES: u64 = 900;
 
 /// A pool whose Owners have had their keys for longer than the window.
 fn cluster(partitioner: PartitionerKind, owners: usize) -> (Cluster, Vec<Node>) {
-    let settings = Settings { partitioner, min_owners: owners, ..Settings::default() };
+    let settings = Settings { partitioner, ..Settings::default() };
     let mut cluster = Cluster::with(Options { settings, ..Options::default() });
     let nodes = (0..owners).map(|number| cluster.owner(&format!("server-{number}"))).collect();
     cluster.run_for(secs(120));
@@ -113,4 +115,37 @@ fn a_pool_of_three_that_is_restarted_finds_its_key_too() {
     let killed = kill_holders(&mut cluster, &mut nodes, key, true);
     assert!(killed <= 10, "{killed} died");
     judge(&mut cluster, key);
+}
+
+/// Owners of a pool die one after the other of something else, each just after it got keys of the one before. Says how many keys that
+/// brought into quarantine at most.
+fn die_by_chance(owners: usize, seed: u64) -> u128 {
+    let (mut cluster, mut nodes) = cluster(PartitionerKind::ConsistentHash, owners);
+    let mut most = 0;
+    let mut random = Random::from_number(seed);
+    while nodes.len() > 1 {
+        let place = random.nonce().0 % nodes.len() as u128;
+        cluster.crash(nodes.remove(place as usize));
+        cluster.run_for(secs(70));
+        most = most.max(cluster.stored().quarantined_keys());
+        let is_served = |entry: &Entry| entry.owner.is_some() || entry.quarantined;
+        assert!(cluster.table().iter().all(|(_, entry)| is_served(entry)), "everything else has an owner");
+    }
+    most
+}
+
+/// The fewer there are, the more deaths share some keys by chance, and the more are needed.
+#[test]
+fn deaths_of_another_cause_bring_no_key_of_a_small_pool_into_quarantine() {
+    for seed in 0..16 {
+        assert_eq!(die_by_chance(6, seed), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn deaths_of_another_cause_cost_few_keys_of_a_larger_pool() {
+    for seed in 0..4 {
+        let keys = die_by_chance(10, seed);
+        assert!(keys <= MAX_QUARANTINED_KEYS / 2, "seed {seed}: {keys} keys");
+    }
 }

@@ -18,7 +18,7 @@ use super::decide::Decision;
 use super::desired::may_have_keys;
 use super::event::Skip;
 use super::namespace_runtime::RuntimeTimer;
-use super::suspects::{Candidate, Death, QUARANTINE_AFTER, Tenure, Trail, cut, parts_of};
+use super::suspects::{Candidate, Death, Tenure, Trail, cut, parts_of};
 
 /// How many keys one quarantine may have: several fit into what a namespace may have in all.
 const MAX_KEYS: u128 = MAX_QUARANTINED_KEYS / 4;
@@ -31,8 +31,8 @@ struct Suspect {
     trail: Trail,
     /// Whoever died with any of them.
     dead: BTreeSet<SessionId>,
-    /// How many deaths speak against each of them at least.
-    counted: usize,
+    /// Whether enough speaks against each of them.
+    is_proven: bool,
     keys: RangeSet,
     /// What died with the others, but not as often: they explain its deaths.
     cleared: RangeSet,
@@ -45,7 +45,7 @@ impl Suspect {
         let mut suspect = Suspect {
             trail: (*trail).clone(),
             dead: BTreeSet::new(),
-            counted: trail.counted(),
+            is_proven: true,
             keys: RangeSet::new(),
             cleared: RangeSet::new(),
         };
@@ -56,7 +56,7 @@ impl Suspect {
                 suspect.cleared.insert(*piece);
             } else {
                 suspect.keys.insert(*piece);
-                suspect.counted = suspect.counted.min(other.counted());
+                suspect.is_proven &= other.is_proven();
             }
         }
         Some(suspect)
@@ -83,7 +83,8 @@ impl Decision<'_> {
         let leases: Vec<_> =
             leases.map(|(range, entry)| (range, entry.generation, tenure(entry.generation))).collect();
         let (generation, held, name) = (Generation::ZERO, Duration::ZERO, info.name.clone());
-        let death = Death { session, name, generation, held, heard, counts: false };
+        let among = self.stored().sessions.values().filter(|info| may_have_keys(info)).count() as u64;
+        let death = Death { session, name, generation, held, heard, among, counts: false };
         self.runtime.suspects.note_death(&death, self.now, &leases);
     }
 
@@ -281,14 +282,14 @@ impl Decision<'_> {
     }
 
     fn judge(&mut self, suspect: Suspect) {
-        let Suspect { trail, dead, counted, keys, cleared } = suspect;
+        let Suspect { trail, dead, is_proven, keys, cleared } = suspect;
         if self.is_mass_death(dead) {
             keys.iter().for_each(|range| self.runtime.suspects.probation.remove(range));
             self.runtime.skips.push(Skip::ManyDeaths { namespace: self.namespace.clone() });
             return;
         }
         cleared.iter().for_each(|range| self.runtime.suspects.acquit(range));
-        if counted >= QUARANTINE_AFTER && trail.is_news() && self.quarantine(&keys) {
+        if is_proven && trail.is_news() && self.quarantine(&keys) {
             return;
         }
         for (piece, session) in self.places_for_parts(&self.unplaced(&keys), &trail) {

@@ -198,8 +198,8 @@ impl Decision<'_> {
         })
     }
 
-    /// Keys that have killed, but not enough to be suspected, go where the partitioner wants them, but not to an Owner of a name
-    /// that they have killed: a server that restarts would get them back and die alone, again and again.
+    /// Keys that have killed go where the partitioner wants them, but not to an Owner of a name that they have killed: a server that
+    /// restarts would get them back and die alone, again and again. Suspects that nobody has are judged later.
     fn shun_the_dead(&mut self) {
         let places = self.places_for_shunned();
         let trails = self.runtime.suspects.trails().filter(|(_, trail)| !trail.is_suspect());
@@ -216,16 +216,18 @@ impl Decision<'_> {
         let candidates = LazyCell::new(|| self.candidates());
         let mut is_mass: BTreeMap<Vec<SessionId>, bool> = BTreeMap::new();
         let mut places = Vec::new();
-        for (range, trail) in suspects.trails().filter(|(_, it)| it.counted() > 0 && !it.is_suspect()) {
+        for (range, trail) in suspects.trails().filter(|(_, trail)| trail.counted() > 0) {
             let judged = is_mass.entry(trail.sessions());
             if *judged.or_insert_with(|| self.is_mass_death(trail.all().collect())) {
                 continue;
             }
-            for (part, entry) in stored.table.overlapping(range).filter(|(_, entry)| !entry.quarantined) {
+            let is_judged =
+                |entry: &Entry| entry.quarantined || (entry.owner.is_none() && trail.is_suspect());
+            for (part, entry) in stored.table.overlapping(range).filter(|(_, entry)| !is_judged(entry)) {
                 let wishes = desired.wishes(part).into_iter();
                 for (piece, wish) in wishes.filter(|(_, wish)| self.is_shunned(*wish, entry, trail)) {
-                    let others = || trail.in_order(&candidates, piece.first());
-                    let place = self.place_for_shunned(piece, entry, others);
+                    let others = || trail.in_order(&candidates, piece.first()).first().copied();
+                    let place = self.place_for_shunned((piece, entry), trail).or_else(others);
                     places.extend(place.filter(|place| Some(*place) != wish).map(|place| (piece, place)));
                 }
             }
@@ -241,20 +243,16 @@ impl Decision<'_> {
         }
     }
 
-    /// Who has keys keeps them, if it may. What nobody has goes where it was to go before, or to the first of the others.
-    fn place_for_shunned(
-        &self,
-        piece: KeyRange,
-        entry: &Entry,
-        others: impl FnOnce() -> Vec<SessionId>,
-    ) -> Option<SessionId> {
-        let may_have = |session: &SessionId| self.stored().sessions.get(session).is_some_and(may_have_keys);
+    /// Who has keys keeps them, if it may. Otherwise they go where they were to go before.
+    fn place_for_shunned(&self, (piece, entry): (KeyRange, &Entry), trail: &Trail) -> Option<SessionId> {
+        let info = |session: &SessionId| self.stored().sessions.get(session);
+        let may_have = |session: &SessionId| info(session).is_some_and(may_have_keys);
         let is_there = |session: &SessionId| self.runtime.conversations.open.contains_key(session);
-        if entry.owner.is_some() {
-            return entry.owner.filter(may_have);
-        }
+        let is_spared = |session: &SessionId| info(session).is_some_and(|info| trail.spares(&info.name));
+        let planned = entry.recall.and_then(|recall| recall.to).filter(is_spared);
         let before = self.runtime.suspects.probation.get(piece.first()).map(|(_, session)| *session);
-        before.filter(|it| may_have(it) && is_there(it)).or_else(|| others().first().copied())
+        let before = before.or(planned).filter(|it| may_have(it) && is_there(it));
+        entry.owner.filter(may_have).or(before)
     }
 
     /// What is suspected and nobody has, told apart by who died last: the deaths must have nothing else in common. An operator's wish

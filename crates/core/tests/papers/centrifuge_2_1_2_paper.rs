@@ -405,14 +405,14 @@ fn centrifuge_2_1_2_the_load_policy_can_be_exchanged() {
     assert_eq!(changes, [1, 0, 0]);
     // And in a running pool, by its settings.
     let (mut cluster, owners) = loaded([2_000_000, 500_000, 500_000]);
-    let settings = Arc::new(Settings { load_policy: LoadPolicyKind::Off, ..Settings::default() });
+    let settings = Arc::new(Settings { load_policy: LoadPolicyKind::Off, ..papers() });
     cluster
         .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");
     cluster.run_for(secs(130));
     assert_eq!(virtual_nodes(&cluster, owners), [64, 64, 64]);
     assert_eq!(load_skips(&cluster)["a"], LoadSkip::Off);
-    let settings = Arc::new(Settings::default());
+    let settings = Arc::new(papers());
     cluster
         .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");

@@ -25,39 +25,42 @@ const MAX_KEYS: u128 = MAX_QUARANTINED_KEYS / 4;
 /// How many ranges of a namespace may be in quarantine.
 const MAX_QUARANTINES: usize = 64;
 
-/// Keys that nobody has, with which the same Owner died last, and of which none explains all the deaths of the others.
+/// Keys that nobody has and with which the same Owner died last.
 struct Suspect {
     /// The longest trail of all of them.
     trail: Trail,
     /// Whoever died with any of them.
     dead: BTreeSet<SessionId>,
-    /// Whether enough speaks against each of them.
-    is_proven: bool,
+    /// Those that were with most of the dead.
     keys: RangeSet,
-    /// What died with the others, but not as often: they explain its deaths.
-    cleared: RangeSet,
+    /// What speaks against all of these, as the first of them saw it.
+    common: Option<Trail>,
+    /// Those that were with some of the dead only: what all the others died of is not among them, unless several things kill.
+    lesser: RangeSet,
 }
 
 impl Suspect {
     fn of(pieces: &[(KeyRange, &Trail)]) -> Option<Suspect> {
-        let (_, trail) = pieces.iter().max_by_key(|(_, trail)| trail.counted())?;
-        let longest: BTreeSet<SessionId> = trail.sessions().into_iter().collect();
+        // Also who had the keys for long and died: of that the first request may have come to it.
+        let (_, trail) = pieces.iter().max_by_key(|(_, trail)| (trail.all().count(), trail.counted()))?;
+        let most: BTreeSet<SessionId> = trail.all().collect();
         let mut suspect = Suspect {
             trail: (*trail).clone(),
             dead: BTreeSet::new(),
-            is_proven: true,
             keys: RangeSet::new(),
-            cleared: RangeSet::new(),
+            common: None,
+            lesser: RangeSet::new(),
         };
         for (piece, other) in pieces {
-            suspect.dead.extend(other.all());
-            let is_shorter = other.counted() < trail.counted();
-            if is_shorter && other.sessions().iter().all(|session| longest.contains(session)) {
-                suspect.cleared.insert(*piece);
+            let dead: BTreeSet<SessionId> = other.all().collect();
+            if dead.len() < most.len() && dead.is_subset(&most) {
+                suspect.lesser.insert(*piece);
             } else {
                 suspect.keys.insert(*piece);
-                suspect.is_proven &= other.is_proven();
+                let common = suspect.common.unwrap_or_else(|| (*other).clone());
+                suspect.common = Some(common.in_common_with(other));
             }
+            suspect.dead.extend(dead);
         }
         Some(suspect)
     }
@@ -280,31 +283,29 @@ impl Decision<'_> {
     }
 
     fn judge(&mut self, suspect: Suspect) {
-        let Suspect { trail, dead, is_proven, keys, cleared } = suspect;
+        let Suspect { trail, dead, keys, common, lesser } = suspect;
         if self.is_mass_death(dead) {
-            keys.iter().for_each(|range| self.runtime.suspects.probation.remove(range));
+            keys.union(&lesser).iter().for_each(|range| self.runtime.suspects.probation.remove(range));
             self.runtime.skips.push(Skip::ManyDeaths { namespace: self.namespace.clone() });
             return;
         }
-        cleared.iter().for_each(|range| self.runtime.suspects.acquit(range));
-        if is_proven && trail.is_news() && self.quarantine(&keys) {
-            return;
+        let mut places = self.places_for_lesser(&self.unplaced(&lesser), &trail);
+        if !common.is_some_and(|common| common.is_news() && self.quarantine(&keys, &common)) {
+            places.extend(self.places_for_parts(&self.unplaced(&keys), &trail));
         }
-        for (piece, session) in self.places_for_parts(&self.unplaced(&keys), &trail) {
+        for (piece, session) in places {
             self.runtime.suspects.place(piece, session);
         }
     }
 
-    /// Puts a range into quarantine if it is one, and small enough; says whether it did.
-    fn quarantine(&mut self, keys: &RangeSet) -> bool {
-        let too_much = injected(Bug::QuarantinesTooMuch);
+    /// Puts a range into quarantine if it is one, and small enough, and enough speaks against it; says whether it did.
+    fn quarantine(&mut self, keys: &RangeSet, trail: &Trail) -> bool {
         let fits = keys.len() == 1 && keys.key_count() <= self.quarantine_limit();
-        if !fits && !too_much {
+        if !trail.is_proven() || !(fits || injected(Bug::QuarantinesTooMuch)) {
             return false;
         }
         for range in keys.iter() {
-            let trail = self.runtime.suspects.trails_of(KeyRange::one(range.first())).next();
-            let evidence = trail.map(|(_, trail)| trail.evidence(self.now)).unwrap_or_default();
+            let evidence = trail.evidence(self.now);
             self.emit(Change::Quarantined { range, evidence }, Reason::KilledOwners);
             self.runtime.suspects.acquit(range);
         }
@@ -328,6 +329,13 @@ impl Decision<'_> {
         let owners = trail.in_order(&self.candidates(), first.first());
         let parts = cut(keys, parts_of(keys, limit).min(owners.len())).into_iter().zip(owners);
         parts.flat_map(|(part, owner)| part.into_iter().map(move |piece| (piece, owner))).collect()
+    }
+
+    /// Keys that are less suspected go to the last of those Owners, so that they are not where the others are. Those are cut first.
+    fn places_for_lesser(&self, keys: &RangeSet, trail: &Trail) -> Vec<(KeyRange, SessionId)> {
+        let Some(first) = keys.iter().next() else { return Vec::new() };
+        let owners = trail.in_order(&self.candidates(), first.first());
+        keys.iter().zip(owners.iter().rev().cycle().copied()).collect()
     }
 
     /// Those of some keys that have nowhere to go yet.
@@ -359,5 +367,43 @@ impl Decision<'_> {
             Some(at) => self.runtime.timers.set(RuntimeTimer::Suspects, at),
             None => self.runtime.timers.clear(&RuntimeTimer::Suspects),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Nonce, OwnerName};
+    use crate::key::Key;
+    use crate::manager::suspects::Suspects;
+
+    fn range(first: u64, last: u64) -> KeyRange {
+        KeyRange::new(Key(first), Key(last)).expect("a range")
+    }
+
+    /// One of ten dies with these keys, some of which it had for long.
+    fn die(suspects: &mut Suspects, number: u128, short: &[KeyRange], long: &[KeyRange]) {
+        let name = OwnerName::new(&format!("owner-{number}")).expect("a name");
+        let (session, generation, held) = (SessionId(Nonce(number)), Generation::ZERO, Duration::ZERO);
+        let death = Death { session, name, generation, held, heard: Instant(0), among: 10, counts: false };
+        let short = short.iter().map(|keys| (*keys, Generation(1), Tenure::Short(held)));
+        let long = long.iter().map(|keys| (*keys, Generation(1), Tenure::Long));
+        suspects.note_death(&death, Instant(0), &short.chain(long).collect::<Vec<_>>());
+    }
+
+    /// The key is in 0-9. Its first victim had that for long, and 20-29 not; whoever had it next had both, and the last ones 40-49.
+    #[test]
+    fn keys_that_were_with_all_the_dead_are_told_apart_however_long_the_first_had_them() {
+        let (key, other, late) = (range(0, 9), range(20, 29), range(40, 49));
+        let mut suspects = Suspects::default();
+        die(&mut suspects, 1, &[other], &[key]);
+        die(&mut suspects, 2, &[other, key], &[]);
+        (3..=5).for_each(|number| die(&mut suspects, number, &[other, key, late], &[]));
+        let suspect = Suspect::of(&suspects.trails().collect::<Vec<_>>()).expect("a suspect");
+        assert_eq!(suspect.keys, RangeSet::from_ranges([key, other]));
+        assert_eq!(suspect.lesser, RangeSet::from_ranges([late]), "it was not with the second");
+        let common = suspect.common.expect("what speaks against both");
+        assert_eq!(common.sessions(), (2..=5).map(|number| SessionId(Nonce(number))).collect::<Vec<_>>());
+        assert_eq!(suspect.dead.len(), 5);
     }
 }

@@ -254,9 +254,18 @@ impl Trail {
     /// Whether a part of what was suspected has killed again, and so many deaths are no coincidence: in a small pool whatever an
     /// Owner had is soon shared with the next that dies, of whatever cause.
     pub(super) fn is_proven(&self) -> bool {
-        let counted = self.deaths.iter().filter(|death| death.counts);
-        let chance = counted.fold(1_u64, |chance, death| chance.saturating_mul(death.among));
-        self.counted() >= QUARANTINE_AFTER && chance >= CHANCE
+        let counted = || self.deaths.iter().filter(|death| death.counts);
+        let chance = counted().fold(1_u64, |chance, death| chance.saturating_mul(death.among));
+        let names: BTreeSet<&OwnerName> = counted().map(|death| &death.name).collect();
+        counted().count() >= QUARANTINE_AFTER && names.len() >= SUSPECT_AFTER && chance >= CHANCE
+    }
+
+    /// The deaths that speak against both keys.
+    pub(super) fn in_common_with(&self, other: &Trail) -> Trail {
+        let counts_there =
+            |session| other.deaths.iter().any(|death| death.counts && death.session == session);
+        let shared = self.deaths.iter().filter(|death| death.counts && counts_there(death.session));
+        Trail { deaths: shared.cloned().collect(), is_placed: self.is_placed }
     }
 
     /// All sessions that died with the key.

@@ -15,7 +15,7 @@ use centrifuge_core::record::{Batch, Change, DeathEvidence, Reason, Record, Sess
 
 use super::{At, How, Ledger, Seen, TrueTime, Verdict, later, slot};
 
-/// How many deaths speak against a range before it is quarantined, and how many different Owners the first of them are of.
+/// How many deaths speak against a range before it is quarantined, and of how many different Owners they are at least.
 const DEATHS: usize = 4;
 const DIFFERENT: usize = 3;
 /// How many Owners may die of something else in a pool of up to 64; in a larger one it is one of 32.
@@ -29,6 +29,8 @@ pub struct KeysOfDeath {
     lost: BTreeMap<SessionId, RangeSet>,
     /// By namespace: the sessions that ended unplanned.
     deaths: Vec<Vec<Death>>,
+    /// Who died as earlier quarantines say, which were right. When one is over, they speak against its keys again.
+    known: BTreeMap<SessionId, RangeSet>,
     /// Sessions that said that they go.
     leaving: BTreeSet<SessionId>,
     /// How many Owners died of a key.
@@ -122,6 +124,8 @@ impl KeysOfDeath {
                 if let Some(what) = self.objection(space, *range, evidence, term, &facts) {
                     return Err(facts.violation("L5", space, vec![range.first()], what));
                 }
+                let known = evidence.iter().map(|death| death.session);
+                known.for_each(|session| self.known.entry(session).or_default().insert(*range));
             }
             _ => {}
         }
@@ -162,7 +166,7 @@ impl KeysOfDeath {
         if all > MAX_QUARANTINED_KEYS {
             return Some(format!("{all} keys are in quarantine with {range}: more than one in a hundred"));
         }
-        let names: BTreeSet<_> = evidence.iter().take(DIFFERENT).map(|death| &death.name).collect();
+        let names: BTreeSet<_> = evidence.iter().map(|death| &death.name).collect();
         if evidence.len() < DEATHS || names.len() < DIFFERENT {
             return Some(format!("{range} is in quarantine for the death of {} Owners", names.len()));
         }
@@ -185,7 +189,11 @@ impl KeysOfDeath {
             granted.session == death.session && granted.contains(KeyRange::one(range.first()))
         });
         let deaths = self.deaths.get(space).into_iter().flatten();
-        had_it && deaths.into_iter().any(|ended| ended.session == death.session && !ended.is_planned)
+        let died = |session: SessionId| {
+            deaths.into_iter().any(|ended| ended.session == session && !ended.is_planned)
+        };
+        let is_known = self.known.get(&death.session).is_some_and(|keys| keys.contains(range.first()));
+        is_known || (had_it && died(death.session))
     }
 
     /// How many Owners have died lately, as this leader knows, that never had a range, and not of one other.

@@ -68,6 +68,12 @@ impl Plan {
         // Weights of 50 to 200 would make some of them much larger than others.
         plan.owners.iter_mut().for_each(|owner| owner.weight = 100);
         let settings = draw_settings(rng, &plan.namespaces[0].settings[0], alone);
+        if settings[0].virtual_nodes == 64 {
+            // Hundreds of ranges that are lost and granted again, five in each batch, take a slow store longer than any bound says.
+            plan.managers.iter_mut().for_each(|manager| {
+                manager.config.max_batch = manager.config.max_batch.max(32);
+            });
+        }
         plan.namespaces[0].settings = suit(settings, &plan.namespaces[0].keys, PartitionerKind::Trim);
         plan.faults = draw_faults(rng, alone, &plan.faults);
         if alone {
@@ -97,7 +103,8 @@ fn draw_settings(rng: &mut Rng, base: &Settings, alone: bool) -> Vec<Arc<Setting
     let times = rng.pick(&OTHER_TIMES);
     let settings = Settings {
         max_moves: 256,
-        virtual_nodes: rng.pick(&[4, 16, 64]),
+        // With few nodes some ranges are so large that more Owners die than are left of the bound.
+        virtual_nodes: if alone { rng.pick(&[16, 64]) } else { rng.pick(&[4, 16, 64]) },
         min_owners: 1,
         partitioner: rng.weighted(&[
             (PartitionerKind::ConsistentHash, 3),

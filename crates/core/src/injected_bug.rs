@@ -314,6 +314,10 @@ bugs! {
     QuarantinesTooMuch = "quarantines-too-much" breaks "L5",
     /// A range that is in quarantine is granted as any other that nobody has.
     QuarantinedGranted = "quarantined-granted" breaks "L5",
+    /// The end of an Owner that drained or was evicted counts as a death.
+    PlannedEndCounts = "planned-end-counts" breaks "L5",
+    /// A suspected range is granted whole, however many Owners it kills.
+    SuspectUncut = "suspect-uncut" breaks "L5",
     /// Lookups are told that nobody owns a range, and not that it is in quarantine.
     QuarantineUntold = "quarantine-untold" breaks "S6",
     /// Flease: ballots whose times are within a second are taken for equal, and the peer's number decides.

@@ -482,6 +482,31 @@ fn a_push_is_encoded_once_and_its_bytes_are_shared() {
     assert_eq!(encoder.encoded(), 20, "only the latest news are remembered");
 }
 
+/// A `TableEntry` as it was before there were quarantines.
+#[derive(Clone, PartialEq, prost::Message)]
+struct EarlierTableEntry {
+    #[prost(fixed64, tag = "1")]
+    first: u64,
+    #[prost(fixed64, tag = "2")]
+    last: u64,
+    #[prost(uint32, tag = "3")]
+    owner: u32,
+    #[prost(uint64, tag = "4")]
+    generation: u64,
+    #[prost(uint64, tag = "5")]
+    state_since: u64,
+}
+
+#[test]
+fn a_lookup_of_an_earlier_version_sees_a_range_without_an_owner_where_one_is_in_quarantine() {
+    let entry =
+        v1::TableEntry { first: 10, last: 19, owner: 0, generation: 7, state_since: 5, quarantined: true };
+    let seen = EarlierTableEntry::decode(entry.encode_to_vec().as_slice()).expect("it ignores the field");
+    assert_eq!(seen, EarlierTableEntry { first: 10, last: 19, owner: 0, generation: 7, state_since: 5 });
+    let of_earlier_manager = v1::TableEntry::decode(seen.encode_to_vec().as_slice()).expect("an entry");
+    assert!(!of_earlier_manager.quarantined);
+}
+
 #[test]
 fn a_range_of_a_large_snapshot_takes_at_most_32_bytes() {
     let keys = u64::MAX / 12_800;

@@ -104,6 +104,9 @@ fn rows(quarantine: &v1::Quarantine) -> Vec<Vec<String>> {
         ]);
         rows.push(row);
     }
+    if rows.is_empty() {
+        rows.push(about.to_vec());
+    }
     rows
 }
 
@@ -133,4 +136,41 @@ pub(crate) fn deaths(deaths: &[v1::Death]) -> Vec<Value> {
         })
     };
     deaths.iter().map(death).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn death(owner: &str, generation: u64, held_ms: u64) -> v1::Death {
+        v1::Death { owner: owner.into(), session: vec![7; 16].into(), generation, held_ms, ago_ms: 61_500 }
+    }
+
+    fn quarantine(deaths: Vec<v1::Death>) -> v1::Quarantine {
+        v1::Quarantine {
+            range: Some(v1::KeyRange { first: 0x10 << 56, last: (0x11 << 56) - 1 }),
+            key_share: 0.0025,
+            known_for_ms: Some(5_000),
+            ends_in_ms: Some(3_595_000),
+            deaths,
+        }
+    }
+
+    #[test]
+    fn operators_see_who_died_of_a_range_and_how_soon() {
+        let known = quarantine(vec![death("a", 9, 100), death("b", 12, 2_000)]);
+        let rows = rows(&known);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0][1], "0.2500%");
+        assert_eq!([&rows[0][3], &rows[0][5], &rows[1][3], &rows[1][5]], ["a", "9", "b", "12"]);
+        assert!(rows[0][6].contains("100") && rows[1][0].is_empty(), "{rows:?}");
+        let json = object(&known);
+        assert_eq!(json["deaths"][1]["owner"], "b");
+        assert_eq!(json["deaths"][1]["held_ms"], 2_000);
+    }
+
+    #[test]
+    fn a_range_is_listed_though_no_evidence_is_left() {
+        assert_eq!(rows(&quarantine(Vec::new())).len(), 1);
+    }
 }

@@ -18,7 +18,7 @@ use super::decide::Decision;
 use super::desired::may_have_keys;
 use super::event::Skip;
 use super::namespace_runtime::RuntimeTimer;
-use super::suspects::{Candidate, Death, QUARANTINE_AFTER, Tenure, Trail, cut, parts_of};
+use super::suspects::{Candidate, Death, Tenure, Trail, cut, parts_of};
 
 /// How many keys one quarantine may have: several fit into what a namespace may have in all.
 const MAX_KEYS: u128 = MAX_QUARANTINED_KEYS / 4;
@@ -31,8 +31,8 @@ struct Suspect {
     trail: Trail,
     /// Whoever died with any of them.
     dead: BTreeSet<SessionId>,
-    /// How many deaths speak against each of them at least.
-    counted: usize,
+    /// Whether enough speaks against each of them.
+    is_proven: bool,
     keys: RangeSet,
     /// What died with the others, but not as often: they explain its deaths.
     cleared: RangeSet,
@@ -45,7 +45,7 @@ impl Suspect {
         let mut suspect = Suspect {
             trail: (*trail).clone(),
             dead: BTreeSet::new(),
-            counted: trail.counted(),
+            is_proven: true,
             keys: RangeSet::new(),
             cleared: RangeSet::new(),
         };
@@ -56,7 +56,7 @@ impl Suspect {
                 suspect.cleared.insert(*piece);
             } else {
                 suspect.keys.insert(*piece);
-                suspect.counted = suspect.counted.min(other.counted());
+                suspect.is_proven &= other.is_proven();
             }
         }
         Some(suspect)
@@ -70,7 +70,7 @@ impl Decision<'_> {
         let Some(info) = self.stored().sessions.get(&session) else { return };
         // Whoever was on its way out did not die of a key.
         let leaves = self.runtime.conversations.report(session).is_some_and(|report| report.leaving);
-        let is_planned = info.is_draining() || info.evicted || leaves;
+        let is_planned = (info.is_draining() || info.evicted || leaves) && !injected(Bug::PlannedEndCounts);
         if window.is_zero() || is_planned || self.runtime.suspects.knows(session) {
             return;
         }
@@ -83,7 +83,8 @@ impl Decision<'_> {
         let leases: Vec<_> =
             leases.map(|(range, entry)| (range, entry.generation, tenure(entry.generation))).collect();
         let (generation, held, name) = (Generation::ZERO, Duration::ZERO, info.name.clone());
-        let death = Death { session, name, generation, held, heard, counts: false };
+        let among = self.stored().sessions.values().filter(|info| may_have_keys(info)).count() as u64;
+        let death = Death { session, name, generation, held, heard, among, counts: false };
         self.runtime.suspects.note_death(&death, self.now, &leases);
     }
 
@@ -197,8 +198,8 @@ impl Decision<'_> {
         })
     }
 
-    /// Keys that have killed, but not enough to be suspected, go where the partitioner wants them, but not to an Owner of a name
-    /// that they have killed: a server that restarts would get them back and die alone, again and again.
+    /// Keys that have killed go where the partitioner wants them, but not to an Owner of a name that they have killed: a server that
+    /// restarts would get them back and die alone, again and again. Suspects that nobody has are judged later.
     fn shun_the_dead(&mut self) {
         let places = self.places_for_shunned();
         let trails = self.runtime.suspects.trails().filter(|(_, trail)| !trail.is_suspect());
@@ -215,16 +216,18 @@ impl Decision<'_> {
         let candidates = LazyCell::new(|| self.candidates());
         let mut is_mass: BTreeMap<Vec<SessionId>, bool> = BTreeMap::new();
         let mut places = Vec::new();
-        for (range, trail) in suspects.trails().filter(|(_, it)| it.counted() > 0 && !it.is_suspect()) {
+        for (range, trail) in suspects.trails().filter(|(_, trail)| trail.counted() > 0) {
             let judged = is_mass.entry(trail.sessions());
             if *judged.or_insert_with(|| self.is_mass_death(trail.all().collect())) {
                 continue;
             }
-            for (part, entry) in stored.table.overlapping(range).filter(|(_, entry)| !entry.quarantined) {
+            let is_judged =
+                |entry: &Entry| entry.quarantined || (entry.owner.is_none() && trail.is_suspect());
+            for (part, entry) in stored.table.overlapping(range).filter(|(_, entry)| !is_judged(entry)) {
                 let wishes = desired.wishes(part).into_iter();
                 for (piece, wish) in wishes.filter(|(_, wish)| self.is_shunned(*wish, entry, trail)) {
-                    let others = || trail.in_order(&candidates, piece.first());
-                    let place = self.place_for_shunned(piece, entry, others);
+                    let others = || trail.in_order(&candidates, piece.first()).first().copied();
+                    let place = self.place_for_shunned((piece, entry), trail).or_else(others);
                     places.extend(place.filter(|place| Some(*place) != wish).map(|place| (piece, place)));
                 }
             }
@@ -240,20 +243,16 @@ impl Decision<'_> {
         }
     }
 
-    /// Who has keys keeps them, if it may. What nobody has goes where it was to go before, or to the first of the others.
-    fn place_for_shunned(
-        &self,
-        piece: KeyRange,
-        entry: &Entry,
-        others: impl FnOnce() -> Vec<SessionId>,
-    ) -> Option<SessionId> {
-        let may_have = |session: &SessionId| self.stored().sessions.get(session).is_some_and(may_have_keys);
+    /// Who has keys keeps them, if it may. Otherwise they go where they were to go before.
+    fn place_for_shunned(&self, (piece, entry): (KeyRange, &Entry), trail: &Trail) -> Option<SessionId> {
+        let info = |session: &SessionId| self.stored().sessions.get(session);
+        let may_have = |session: &SessionId| info(session).is_some_and(may_have_keys);
         let is_there = |session: &SessionId| self.runtime.conversations.open.contains_key(session);
-        if entry.owner.is_some() {
-            return entry.owner.filter(may_have);
-        }
+        let is_spared = |session: &SessionId| info(session).is_some_and(|info| trail.spares(&info.name));
+        let planned = entry.recall.and_then(|recall| recall.to).filter(is_spared);
         let before = self.runtime.suspects.probation.get(piece.first()).map(|(_, session)| *session);
-        before.filter(|it| may_have(it) && is_there(it)).or_else(|| others().first().copied())
+        let before = before.or(planned).filter(|it| may_have(it) && is_there(it));
+        entry.owner.filter(may_have).or(before)
     }
 
     /// What is suspected and nobody has, told apart by who died last: the deaths must have nothing else in common. An operator's wish
@@ -281,14 +280,14 @@ impl Decision<'_> {
     }
 
     fn judge(&mut self, suspect: Suspect) {
-        let Suspect { trail, dead, counted, keys, cleared } = suspect;
+        let Suspect { trail, dead, is_proven, keys, cleared } = suspect;
         if self.is_mass_death(dead) {
             keys.iter().for_each(|range| self.runtime.suspects.probation.remove(range));
             self.runtime.skips.push(Skip::ManyDeaths { namespace: self.namespace.clone() });
             return;
         }
         cleared.iter().for_each(|range| self.runtime.suspects.acquit(range));
-        if counted >= QUARANTINE_AFTER && trail.is_news() && self.quarantine(&keys) {
+        if is_proven && trail.is_news() && self.quarantine(&keys) {
             return;
         }
         for (piece, session) in self.places_for_parts(&self.unplaced(&keys), &trail) {

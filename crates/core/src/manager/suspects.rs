@@ -17,7 +17,9 @@ use super::grant_times::GrantTimes;
 /// How many different Owners must have died soon after they got a key before it is a suspect.
 pub(super) const SUSPECT_AFTER: usize = 3;
 /// A suspect that was granted in parts, and of which one part has killed again, has this many.
-pub(super) const QUARANTINE_AFTER: usize = SUSPECT_AFTER + 1;
+const QUARANTINE_AFTER: usize = SUSPECT_AFTER + 1;
+/// Keys are guilty once fewer than one in so many would have seen their deaths by chance.
+const CHANCE: u64 = 256;
 /// In how many parts a suspect is granted at most.
 const MAX_PARTS: usize = 8;
 /// More ranges than this are not the work of one key.
@@ -58,6 +60,8 @@ pub(super) struct Death {
     pub(super) held: Duration,
     /// When it was last heard from.
     pub(super) heard: Instant,
+    /// Among how many Owners it was: by chance it would have hit any of them.
+    pub(super) among: u64,
     /// It speaks against the key: it came soon after the grant, and the first three are of different Owners.
     pub(super) counts: bool,
 }
@@ -191,6 +195,8 @@ impl Suspects {
             generation: of.generation,
             held: of.held,
             heard: began - of.ago,
+            // The quarantine was no chance.
+            among: CHANCE,
             counts: true,
         };
         let deaths = evidence.iter().map(death).collect();
@@ -243,6 +249,14 @@ impl Trail {
     /// Whether enough different Owners have died of the key.
     pub(super) fn is_suspect(&self) -> bool {
         self.counted() >= SUSPECT_AFTER
+    }
+
+    /// Whether a part of what was suspected has killed again, and so many deaths are no coincidence: in a small pool whatever an
+    /// Owner had is soon shared with the next that dies, of whatever cause.
+    pub(super) fn is_proven(&self) -> bool {
+        let counted = self.deaths.iter().filter(|death| death.counts);
+        let chance = counted.fold(1_u64, |chance, death| chance.saturating_mul(death.among));
+        self.counted() >= QUARANTINE_AFTER && chance >= CHANCE
     }
 
     /// All sessions that died with the key.
@@ -323,6 +337,9 @@ impl Trail {
 /// In how many parts keys are granted that are suspected. Several ranges are told apart first; one is cut in halves, or in more
 /// while a half would still be too large to be quarantined.
 pub(super) fn parts_of(keys: &RangeSet, limit: u128) -> usize {
+    if injected(Bug::SuspectUncut) {
+        return 1;
+    }
     if keys.len() > 1 {
         return keys.len().min(MAX_PARTS);
     }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::key::KeyRange;
 use crate::trim::board::{Board, part_of};
 use crate::trim::budget::Bucket;
-use crate::trim::candidate::{Refusals, Search, Wanted};
+use crate::trim::candidate::{Candidate, Refusals, Search, Wanted};
 use crate::trim::plan::Plan;
 use crate::trim::{TrimReason, TrimSkip};
 
@@ -29,9 +29,8 @@ impl Plan {
         }
         let bucket = self.shed_bucket(from);
         let wanted = self.shed_wish(from, bucket);
-        let mut search = Search::new(&self.board, wanted);
-        let best = search.best();
-        let (work, refusals) = (work + search.work, search.refusals);
+        let (best, refusals, searching) = self.search(wanted);
+        let work = work + searching;
         let moved = match best {
             Some(best) => self.move_part(best.piece, best.part, best.to, best.reason, bucket),
             None => self.swap(from, &wanted, bucket),
@@ -41,6 +40,22 @@ impl Plan {
             self.skip_shedding(from, bucket, refusals);
         }
         Some(work)
+    }
+
+    /// The best part to give away, why others were left out, and how much work it was to find.
+    fn search(&mut self, wanted: Wanted) -> (Option<Candidate>, Refusals, u64) {
+        let (best, refusals, work) = Search::run(&self.board, wanted);
+        if best.is_some()
+            || !refusals.no_room
+            || self.board.ratio(wanted.from) <= self.board.thresholds.pressed
+        {
+            return (best, refusals, work);
+        }
+        // Everybody else has about a share, and nobody room worth a move: each takes as much as it would not shed again.
+        self.board.fill_to(self.board.thresholds.start_slow);
+        let (best, refusals, more) = Search::run(&self.board, wanted);
+        self.board.fill_to(self.board.thresholds.fill);
+        (best, refusals, work + more)
     }
 
     /// The Owner with the highest ratio of those that have begun to shed and are not done.

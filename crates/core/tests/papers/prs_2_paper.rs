@@ -18,9 +18,7 @@ use centrifuge_core::settings::Settings;
 /// PRS §2.
 #[test]
 fn prs_2_the_whole_key_space_is_assigned() {
-    // Four that die one after the other, each seconds after it got the keys of the one before, would be a key of death.
-    let settings = Settings { death_window: secs(0), ..Settings::default() };
-    let mut cluster = Cluster::with(Options { settings, ..Options::default() });
+    let mut cluster = Cluster::new();
     let mut owners = Vec::new();
     let assigned = |cluster: &Cluster, owners: &[Node]| {
         let held = owners.iter().fold(RangeSet::new(), |all, owner| all.union(&cluster.held_keys(*owner)));

@@ -31,6 +31,8 @@ const BOUNDS: &[(Bug, u64)] = &[
     (Bug::QuarantinesInMassDeath, 100),
     (Bug::QuarantinesTooMuch, 100),
     (Bug::QuarantinedGranted, 100),
+    (Bug::PlannedEndCounts, 1_000),
+    (Bug::SuspectUncut, 100),
     (Bug::QuarantineUntold, 100),
 ];
 

@@ -43,6 +43,8 @@ struct Death {
     term: Term,
     /// Its hold ran out, and nothing else can have ended it.
     is_sure: bool,
+    /// It was on its way out, as was committed.
+    is_planned: bool,
     keys: RangeSet,
 }
 
@@ -129,12 +131,20 @@ impl KeysOfDeath {
     fn note_end(&mut self, space: usize, session: SessionId, reason: &Reason, term: Term, facts: At) {
         let keys = self.lost.remove(&session).unwrap_or_default();
         let info = self.infos.remove(&session);
-        let is_planned = self.leaving.contains(&session)
-            || info.is_none_or(|info| info.is_draining() || info.evicted)
+        let is_planned = info.is_none_or(|info| info.is_draining() || info.evicted);
+        let may_be_other = is_planned
+            || self.leaving.contains(&session)
             || facts.committed.ledger(space).is_none_or(|ledger| ledger.settings.death_window.is_zero());
-        let is_sure = *reason == Reason::HoldExpired && !is_planned;
+        let is_sure = *reason == Reason::HoldExpired && !may_be_other;
         if matches!(reason, Reason::HoldExpired | Reason::TakenOver) {
-            slot(&mut self.deaths, space).push(Death { session, at: facts.now, term, is_sure, keys });
+            slot(&mut self.deaths, space).push(Death {
+                session,
+                at: facts.now,
+                term,
+                is_sure,
+                is_planned,
+                keys,
+            });
         }
     }
 
@@ -158,7 +168,7 @@ impl KeysOfDeath {
         }
         if let Some(death) = evidence.iter().find(|death| !self.is_proven(space, range, death, ledger)) {
             return Some(format!(
-                "{range} is in quarantine for the death of {}, who never had it",
+                "{range} is in quarantine for the death of {}, who never had it or was on its way out",
                 death.name
             ));
         }
@@ -168,14 +178,14 @@ impl KeysOfDeath {
         (others > allowed).then_some(what)
     }
 
-    /// Whether somebody was granted the range and died.
+    /// Whether somebody was granted the range and died, and was not on its way out.
     fn is_proven(&self, space: usize, range: KeyRange, death: &DeathEvidence, ledger: &Ledger) -> bool {
         let granted = ledger.grant_numbered(death.generation);
         let had_it = granted.is_some_and(|granted| {
             granted.session == death.session && granted.contains(KeyRange::one(range.first()))
         });
         let deaths = self.deaths.get(space).into_iter().flatten();
-        had_it && deaths.into_iter().any(|ended| ended.session == death.session)
+        had_it && deaths.into_iter().any(|ended| ended.session == death.session && !ended.is_planned)
     }
 
     /// How many Owners have died lately, as this leader knows, that never had a range, and not of one other.
@@ -261,6 +271,20 @@ mod tests {
             let wrong = judge(&mut scene, &mut guard, 50, vec![quarantine(first, last, &died)]);
             assert_eq!(wrong.map_err(|wrong| wrong.invariant), Err("L5"), "{died:?}");
         }
+    }
+
+    #[test]
+    fn an_owner_that_was_on_its_way_out_is_no_evidence() {
+        let (mut scene, mut guard) = four_died();
+        let Change::SessionStarted { session, mut info } = start_session(5) else {
+            unreachable!("it starts")
+        };
+        info.drain_ordered = true;
+        let drained = Change::SessionChanged { session, info };
+        let ends = vec![grant(0, 9, 5, 5), drained, release(0, 9, 5), end(5)];
+        judge(&mut scene, &mut guard, 48, ends).unwrap();
+        let wrong = judge(&mut scene, &mut guard, 50, vec![quarantine(3, 6, &[1, 2, 3, 5])]).unwrap_err();
+        assert!(wrong.what.contains("on its way out"), "{}", wrong.what);
     }
 
     #[test]

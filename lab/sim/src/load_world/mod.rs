@@ -83,6 +83,9 @@ pub struct LoadArgs {
     /// How many migrations in a thousand fail, and are tried again.
     #[arg(long, default_value_t = 20)]
     pub failing_migrations: u64,
+    /// Say on standard error what happens in the load world, who has too much, and what the Manager decides.
+    #[arg(long)]
+    pub explain: bool,
 }
 
 /// Who decides where ranges are.
@@ -204,6 +207,7 @@ impl LoadArgs {
                 partitioner: kind,
                 load_policy: self.load_policy,
                 failing_migrations: self.failing_migrations,
+                explains: self.explain,
                 churn_budget: self.churn_budget,
             };
             return Ok(Box::new(Machines::new(options, environment)));
@@ -231,12 +235,16 @@ fn play(args: &LoadArgs, partitioner: Partitioner, seed: u64) -> Result<Tally, S
     let environment = Environment::new(seed, args.scenario, args.size());
     let mut contender = args.contender(partitioner, &environment)?;
     let end = WARM_UP + (args.hours * 3_600.0) as u64 * SECOND;
-    Ok(watch(environment, &mut *contender, end))
+    Ok(watch(environment, &mut *contender, Recorder::new(args.explain), end))
 }
 
 /// Lets a contender work until a time, and measures it.
-fn watch(mut environment: Environment, contender: &mut dyn Contender, end: u64) -> Tally {
-    let mut recorder = Recorder::default();
+fn watch(
+    mut environment: Environment,
+    contender: &mut dyn Contender,
+    mut recorder: Recorder,
+    end: u64,
+) -> Tally {
     let mut now = 0;
     while now < end {
         now += SAMPLE_INTERVAL;

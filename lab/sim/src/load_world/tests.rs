@@ -16,6 +16,7 @@ pub(super) fn args(partitioner: Partitioner, scenario: Scenario) -> LoadArgs {
         application_keys: ApplicationKeys::Hashed,
         churn_budget: 100,
         failing_migrations: 20,
+        explain: false,
     }
 }
 
@@ -64,7 +65,10 @@ fn a_rule_that_gives_all_to_one_pod_scores_badly() {
     let environment = Environment::new(5, args.scenario, args.size());
     let pace = Pace { decides_every: 60 * SECOND, believes: 1.0 };
     let mut hoard = Executor::new(Rule::Hoard, pace, &environment);
-    let row = Row::new("hoard".into(), &watch(environment, &mut hoard, WARM_UP + 900 * SECOND));
+    let row = Row::new(
+        "hoard".into(),
+        &watch(environment, &mut hoard, Recorder::default(), WARM_UP + 900 * SECOND),
+    );
     assert!(row.peak_average > 4.0 && row.even_percent == 0.0, "{row:?}");
     assert_eq!(row.recovery_p95, 300.0);
 }

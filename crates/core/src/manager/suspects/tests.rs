@@ -15,9 +15,17 @@ fn range(first: u64, last: u64) -> KeyRange {
     KeyRange::new(Key(first), Key(last)).expect("a range")
 }
 
+/// One of ten dies.
 fn death(number: u128, owner: &str) -> Death {
-    let (generation, held) = (Generation::ZERO, Duration::ZERO);
-    Death { session: session(number), name: name(owner), generation, held, heard: Instant(0), counts: false }
+    Death {
+        session: session(number),
+        name: name(owner),
+        generation: Generation::ZERO,
+        held: Duration::ZERO,
+        heard: Instant(0),
+        among: 10,
+        counts: false,
+    }
 }
 
 const SHORT: Tenure = Tenure::Short(Duration::from_secs(1));
@@ -64,6 +72,27 @@ fn restarts_of_one_owner_are_one_until_three_have_died() {
     assert_eq!(counted(&suspects, 5), 3);
     die(&mut suspects, 7, "a", range(0, 9), SHORT);
     assert_eq!(counted(&suspects, 5), 4, "from then on every death counts");
+}
+
+/// Of five, four that die one after the other share one key in 120 by chance.
+#[test]
+fn the_fewer_owners_there_are_the_more_deaths_are_a_coincidence() {
+    let proven_after = |among: fn(u64) -> u64| {
+        let mut trail = Trail::default();
+        (0..16).find(|number| {
+            let dead = death(u128::from(*number), &format!("owner-{number}"));
+            trail = trail.with(Death { among: among(*number), ..dead }, true);
+            trail.is_proven()
+        })
+    };
+    let deaths = |among| proven_after(among).map(|last| last + 1);
+    assert_eq!(deaths(|_| 10), Some(4), "of ten that are started again");
+    assert_eq!(deaths(|_| 4), Some(4));
+    assert_eq!(deaths(|_| 3), Some(6));
+    assert_eq!(deaths(|_| 2), Some(8));
+    assert_eq!(deaths(|_| 1), None);
+    assert_eq!(deaths(|dead| 7_u64.saturating_sub(dead).max(1)), Some(4), "of seven that are not");
+    assert_eq!(deaths(|dead| 5_u64.saturating_sub(dead).max(1)), None);
 }
 
 #[test]

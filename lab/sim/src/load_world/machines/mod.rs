@@ -59,6 +59,8 @@ pub(super) struct MachineOptions {
     pub(super) load_policy: LoadPolicyKind,
     /// How many migrations in a thousand fail.
     pub(super) failing_migrations: u64,
+    /// Say what is decided.
+    pub(super) explains: bool,
     /// How much Trim may move, in percent of the usual.
     pub(super) churn_budget: u32,
 }
@@ -172,6 +174,15 @@ impl Machines {
     fn perform_for_manager(&mut self, action: ManagerAction) {
         let event = match action {
             ManagerAction::ToOwner { to: StreamId(to), message } => return self.tell_owner(to, message),
+            ManagerAction::Trimmed(news) if self.options.explains => {
+                return eprintln!("{} s: {:?}, skips {:?}", self.now / SECOND, news.moves, news.skipped);
+            }
+            ManagerAction::Skip(why) if self.options.explains => {
+                return eprintln!("{} s: {why:?}", self.now / SECOND);
+            }
+            ManagerAction::Committed { batch, .. } if self.options.explains => {
+                return explain(self.now, &batch);
+            }
             ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                 ManagerEvent::Election(ElectionEvent::Won { request, term: Term(2) })
             }
@@ -417,4 +428,14 @@ fn range_load(counted: Counted, elapsed: u64) -> RangeLoad {
     let mut heavy: Vec<_> = counted.heavy.iter().map(|(key, count)| (*key, rate(*count))).collect();
     heavy.sort_unstable();
     RangeLoad { range: counted.range, load: rate(counted.count), heavy, quantiles: counted.quantiles }
+}
+
+/// Says which ranges begin to move, and which arrive.
+fn explain(now: u64, batch: &Batch) {
+    for record in &batch.records {
+        let Record::Namespace { change, reason, .. } = record else { continue };
+        if matches!(change, Change::Recalled { .. } | Change::Granted { .. }) {
+            eprintln!("{} ms: {change:?} {reason:?}", now / MILLISECOND);
+        }
+    }
 }

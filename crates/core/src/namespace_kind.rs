@@ -92,6 +92,16 @@ impl NamespaceKind {
         ExpectedKind { keys: self.keys.kind(), mode: self.mode }
     }
 
+    /// The settings that a namespace of this kind has unless others are chosen.
+    #[must_use]
+    pub fn usual_settings(&self) -> Settings {
+        let usual = Settings::default();
+        match self.keys {
+            Keys::Hashed => usual,
+            Keys::Ordered(_) => Settings { partitioner: PartitionerKind::Trim, ..usual },
+        }
+    }
+
     /// How long a silent session's leases are kept from others. All that the Manager does differently by mode follows from this:
     /// there is no other way in which an exclusive namespace could behave like one in affinity mode.
     #[must_use]
@@ -403,8 +413,8 @@ mod tests {
     #[test]
     fn ordered_keys_are_not_divided_by_a_hash() {
         let kind = NamespaceKind { keys: ordered(b""), mode: Mode::Exclusive };
-        let hashed = Settings { partitioner: PartitionerKind::ConsistentHash, ..Settings::default() };
-        assert_eq!(kind.check(&hashed, Drift::default()), Err(SettingsError::OrderedByHash));
-        assert_eq!(kind.check(&Settings::default(), Drift::default()), Ok(()));
+        assert_eq!(kind.check(&Settings::default(), Drift::default()), Err(SettingsError::OrderedByHash));
+        assert_eq!(kind.check(&kind.usual_settings(), Drift::default()), Ok(()));
+        assert_eq!(NamespaceKind::default().usual_settings(), Settings::default());
     }
 }

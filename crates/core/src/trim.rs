@@ -118,8 +118,10 @@ pub struct TrimInput<'a> {
     pub ranges: &'a [TrimRange],
     /// What operators set.
     pub settings: &'a TrimSettings,
-    /// The namespace is not frozen, and the hold of a takeover is over. If not, only unowned ranges are placed.
+    /// The namespace is not frozen. If it is, only unowned ranges are placed.
     pub may_move: bool,
+    /// The hold of a takeover is over. If not, whoever drains is emptied, and nothing moves because of load.
+    pub is_settled: bool,
     /// The namespace holds no state yet: moves are on credit for a while.
     pub is_new: bool,
     /// How many moves of earlier decisions have not ended.

@@ -71,6 +71,7 @@ pub(super) struct Plan {
     /// Where the phase goes on that walks through a list.
     pub(super) cursor: usize,
     pub(super) may_move: bool,
+    may_merge: bool,
     pub(super) loads_are_known: bool,
     may_balance: bool,
     /// Nobody reports any load: whoever joins gets its part of the keys all the same.
@@ -101,6 +102,7 @@ impl Plan {
             feed: FeedQueue::default(),
             cursor: 0,
             may_move: terms.may_move,
+            may_merge: terms.may_move && terms.is_settled,
             loads_are_known: unknown.is_none(),
             may_balance: unknown.is_none() && idle.is_none(),
             feeds_by_keys: unknown == Some(TrimSkip::NoLoad) && idle.is_none(),
@@ -157,7 +159,7 @@ impl Plan {
             _ if self.may_balance => next,
             Phase::Done => Phase::Done,
             Phase::BigKeys if self.feeds_by_keys => Phase::Feed,
-            _ if self.may_move && self.loads_are_known => Phase::Merge,
+            _ if self.may_merge && self.loads_are_known => Phase::Merge,
             _ => Phase::Done,
         }
     }

@@ -18,6 +18,7 @@ pub(super) struct Terms {
     pub(super) now: Instant,
     pub(super) settings: TrimSettings,
     pub(super) may_move: bool,
+    pub(super) is_settled: bool,
     pub(super) is_new: bool,
     pub(super) moves_under_way: usize,
     pub(super) membership_changed: bool,
@@ -139,7 +140,7 @@ impl Preparation {
         let has_news = self.terms.membership_changed || self.members.iter().any(|member| member.is_fresh);
         if self.board.eligible == 0 {
             Some(TrimSkip::NoOwners)
-        } else if !self.terms.may_move {
+        } else if !(self.terms.may_move && self.terms.is_settled) {
             Some(TrimSkip::Frozen)
         } else if self.terms.settings.churn_percent == 0 {
             Some(TrimSkip::BalancingOff)
@@ -155,6 +156,7 @@ impl Terms {
             now: input.now,
             settings: input.settings.clone(),
             may_move: input.may_move,
+            is_settled: input.is_settled,
             is_new: input.is_new,
             moves_under_way: input.moves_under_way,
             membership_changed: input.membership_changed,

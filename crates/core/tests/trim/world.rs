@@ -188,6 +188,7 @@ impl World {
             ranges: &ranges,
             settings: &self.settings,
             may_move: self.may_move,
+            is_settled: true,
             is_new: self.is_new,
             moves_under_way: self.table.iter().filter(|lease| lease.moved_at.is_some()).count(),
             membership_changed: self.membership_changed,

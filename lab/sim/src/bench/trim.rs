@@ -69,6 +69,7 @@ fn measure(memory: &mut TrimMemory, now: Instant, owners: &[TrimOwner<'_>], rang
         ranges,
         settings: &settings,
         may_move: true,
+        is_settled: true,
         is_new: false,
         moves_under_way: 0,
         membership_changed: false,

@@ -35,6 +35,7 @@ mod guide {
         Migration = "../docs/guide/migration.md"
         Loss = "../docs/guide/loss.md"
         Load = "../docs/guide/load.md"
+        OrderedKeys = "../docs/guide/ordered-keys.md"
         Affinity = "../docs/guide/affinity.md"
         LeaseTimes = "../docs/guide/lease-times.md"
         Testing = "../docs/guide/testing.md"

@@ -5,6 +5,7 @@ mod commands;
 mod context;
 mod dev;
 mod failure;
+mod keys;
 mod logging;
 mod output;
 mod sources;

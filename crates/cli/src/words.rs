@@ -8,16 +8,6 @@ use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::proto::v1;
 use centrifuge_server::config::read_duration;
 
-/// A key: text is hashed as `Key::of` does, and 0x with up to sixteen digits is a point of the key space itself.
-pub(crate) fn key(text: &str) -> Result<Key, String> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).map(Key).map_err(|_| {
-            "0x stands for a point of the key space, up to sixteen hexadecimal digits".to_owned()
-        }),
-        None => Ok(Key::of(text.as_bytes())),
-    }
-}
-
 /// A range: FIRST-LAST in hexadecimal, as tables show it, or "all".
 pub(crate) fn range(text: &str) -> Result<KeyRange, String> {
     if text == "all" {
@@ -103,13 +93,6 @@ pub(crate) fn session_in_full(session: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_text_or_points() {
-        assert_eq!(key("0xff"), Ok(Key(255)));
-        assert_eq!(key("room-7"), Ok(Key::of(b"room-7")));
-        assert!(key("0xnothex").is_err());
-    }
 
     #[test]
     fn ranges_have_the_lower_end_first() {

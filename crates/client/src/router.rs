@@ -1,15 +1,19 @@
 //! Sends a request to the owner of a key, wherever that is by the time it arrives.
 
+mod visit;
+
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
 use centrifuge_core::id::SessionId;
-use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::key::KeyRange;
 use centrifuge_core::message::Position;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+pub use self::visit::VisitError;
 use crate::hot::{HotRoutes, NoOwner, Route};
+use crate::keys::{Hashed, KeyOrder};
 use crate::lookup::{Lookup, Reach};
 
 /// The first wait before another try; each is twice as long as the one before.
@@ -47,9 +51,9 @@ const ANSWER_GRACE: Duration = Duration::from_millis(100);
 /// # });
 /// ```
 #[derive(Clone, Debug)]
-pub struct Router {
+pub struct Router<K: KeyOrder = Hashed> {
     routes: HotRoutes,
-    lookup: Option<Lookup>,
+    lookup: Option<Lookup<K>>,
     patience: Duration,
 }
 
@@ -159,27 +163,33 @@ pub enum RouterError<E> {
 }
 
 impl Router {
-    /// Routes by a Lookup: a changed table ends a wait early.
-    #[must_use]
-    pub fn new(lookup: Lookup) -> Router {
-        Router { routes: lookup.routes(), lookup: Some(lookup), patience: DEFAULT_TIMEOUT }
-    }
-
     /// Routes by a table alone.
     #[must_use]
     pub fn over(routes: HotRoutes) -> Router {
+        Router::by_table(routes)
+    }
+}
+
+impl<K: KeyOrder> Router<K> {
+    pub(crate) fn by_table(routes: HotRoutes) -> Router<K> {
         Router { routes, lookup: None, patience: DEFAULT_TIMEOUT }
+    }
+
+    /// Routes by a Lookup: a changed table ends a wait early.
+    #[must_use]
+    pub fn new(lookup: Lookup<K>) -> Router<K> {
+        Router { routes: lookup.hot(), lookup: Some(lookup), patience: DEFAULT_TIMEOUT }
     }
 
     /// How long a request is tried; 90 s unless set, which outlasts an owner's death under the default settings.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Router {
+    pub fn patience(mut self, patience: Duration) -> Router<K> {
         self.patience = patience;
         self
     }
 
     /// Sends a request for `key`: calls `attempt` with a route until it succeeds, fails for good, or patience ends.
-    pub async fn send<T, E, F, R>(&self, key: Key, mut attempt: F) -> Result<T, RouterError<E>>
+    pub async fn send<T, E, F, R>(&self, key: K::Key, mut attempt: F) -> Result<T, RouterError<E>>
     where
         F: FnMut(Route) -> R,
         R: Future<Output = Result<T, Refusal<E>>>,
@@ -191,9 +201,12 @@ impl Router {
         loop {
             attempts = attempts.saturating_add(1);
             let seen = self.lookup.as_ref().and_then(Lookup::position);
-            let error = match self.routes.lookup(key) {
+            let error = match K::route(&self.routes, key) {
                 // Waiting would not help: it takes an operator, or longer than anybody is patient.
                 Err(NoOwner::Quarantined { range, .. }) => return Err(RouterError::Quarantined { range }),
+                Err(NoOwner::Replaced) => {
+                    return Err(RouterError::NoOwner { why: NoOwner::Replaced, attempts });
+                }
                 Err(why) => RouterError::NoOwner { why, attempts },
                 Ok(route) => {
                     let (session, url) = (route.session(), route.url().to_owned());
@@ -217,7 +230,7 @@ impl Router {
                     }
                 }
             };
-            if Instant::now() + wait > give_up_at {
+            if Instant::now() + wait > give_up_at || self.is_refused() {
                 return Err(self.explained(error, attempts));
             }
             self.pause(wait, seen).await;
@@ -225,11 +238,16 @@ impl Router {
         }
     }
 
+    /// Whether trying again is of no use, because the Lookup asks no more.
+    fn is_refused(&self) -> bool {
+        self.lookup.as_ref().is_some_and(|lookup| lookup.reach() == Reach::WrongKind)
+    }
+
     /// Awaits an attempt until patience ends, or the key has left the owner that is being asked.
     async fn bounded<T>(
         &self,
         attempt: impl Future<Output = T>,
-        key: Key,
+        key: K::Key,
         session: SessionId,
         seen: Option<Position>,
         give_up_at: Instant,
@@ -246,8 +264,8 @@ impl Router {
     }
 
     /// Waits until the table has another owner for the key, or none.
-    async fn has_left(&self, key: Key, session: SessionId, mut seen: Option<Position>) {
-        while self.routes.lookup(key).is_ok_and(|route| route.session() == session) {
+    async fn has_left(&self, key: K::Key, session: SessionId, mut seen: Option<Position>) {
+        while K::route(&self.routes, key).is_ok_and(|route| route.session() == session) {
             match &self.lookup {
                 Some(lookup) => match lookup.changed_since(seen).await {
                     position @ Some(_) => seen = position,
@@ -307,6 +325,7 @@ mod tests {
     use std::cell::Cell;
 
     use centrifuge_core::id::{Generation, Nonce};
+    use centrifuge_core::key::Key;
     use centrifuge_core::lookup::Row;
     use centrifuge_core::table::PublishedOwner;
 

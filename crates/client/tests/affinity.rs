@@ -9,7 +9,7 @@ use centrifuge::affinity::{AffinityChange, AffinityOffer, AffinityOwnerBuilder, 
 use centrifuge::lookup::ConnectError;
 use centrifuge::owner::{BoxError, JoinError};
 use centrifuge::router::Refusal;
-use centrifuge::{AffinityLookup, AffinityOwner, Key, KeyRange, Lookup, Managers, Owner};
+use centrifuge::{AffinityLookup, AffinityOwner, Key, KeyRange, Lookup, Managers, NoKey, Owner};
 use centrifuge_harness::wait::{TIMEOUT, within};
 use centrifuge_net::dial::Dialer;
 use centrifuge_net::proto::v1;
@@ -158,5 +158,51 @@ async fn state_moves_between_owners_and_no_loss_is_told() {
         .await;
     let loss = tokio::time::timeout(Duration::from_millis(300), losses.next()).await;
     assert!(loss.is_err(), "nothing is lost: {loss:?}");
+    manager.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_in_affinity_mode_may_be_ordered_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = start(folder.path()).await;
+    let kind = v1::NamespaceKind {
+        keys: Some(v1::KeyKind::Ordered.into()),
+        key_prefix: Some(b"feed/".to_vec().into()),
+        mode: Some(v1::Mode::Affinity.into()),
+    };
+    let settings = v1::Settings { settle_ms: Some(50), ..v1::Settings::default() };
+    let request = v1::CreateNamespaceRequest {
+        namespace: "ordered".into(),
+        settings: Some(settings),
+        kind: Some(kind),
+    };
+    let mut admin = Dialer::new().admin(&manager.id()).expect("an address");
+    admin.create_namespace(request).await.expect("created");
+    let hashed = AffinityOwner::builder(managers(&manager), "ordered").url("http://x");
+    let error = within(hashed.join()).await.expect_err("the other keys");
+    assert!(matches!(error, JoinError::WrongKeys { .. }), "{error}");
+    let exclusive = Owner::ordered(managers(&manager), "ordered").url("http://x");
+    let error = within(exclusive.join()).await.expect_err("the other mode");
+    assert!(matches!(error, JoinError::WrongMode { .. }), "{error}");
+    let error = within(AffinityLookup::ordered(managers(&manager), FEEDS).connect()).await;
+    assert!(matches!(error, Err(ConnectError::WrongKeys { .. })), "{error:?}");
+
+    let a = within(AffinityOwner::ordered(managers(&manager), "ordered").url("http://a").join()).await;
+    let a = a.expect("joined");
+    let lookup = within(AffinityLookup::ordered(managers(&manager), "ordered").connect()).await;
+    let lookup = lookup.expect("a table");
+    let key = lookup.key_of("feed/7").expect("it has the prefix");
+    assert!(matches!(lookup.key_of("room/7"), Err(NoKey::Outside(_))));
+    eventually("a has the key", || a.check_lease_now(key).is_mine()).await;
+    assert_eq!(a.key_of("feed/7"), Ok(key));
+    eventually("the Lookup knows a", || lookup.lookup(key).is_ok()).await;
+    let slices = lookup.scan("feed/1".."feed/9").expect("the bounds have the prefix");
+    let urls: Vec<_> = slices.iter().map(|slice| slice.owner.as_ref().map(|route| route.url())).collect();
+    assert_eq!(urls, [Ok("http://a")]);
+    let router = AffinityRouter::new(lookup);
+    let asked = router.visit("feed/1".."feed/9", |route, part| async move {
+        Ok::<_, Refusal<&str>>((route.url().to_owned(), part.from))
+    });
+    assert_eq!(within(asked).await, Ok(vec![("http://a".to_owned(), b"feed/1".to_vec())]));
     manager.shutdown().await;
 }

@@ -118,6 +118,8 @@ bugs! {
     ExpiryFromReceipt = "expiry-from-receipt" breaks "S1",
     /// The Owner trusts a timer callback to end its leases, and the callback can be late.
     ExpiryByTimer = "expiry-by-timer" breaks "S1",
+    /// Clients that make keys in the other way are not told apart from those that the namespace is for.
+    AcceptsOtherKeys = "accepts-other-keys" breaks "S1",
     /// The Manager acts on a report that crossed its own message, and takes what the report could not yet list as gone.
     RacingReportAccepted = "racing-report-accepted" breaks "S1",
     /// The Owner acts on a message that crossed its own report on the way.

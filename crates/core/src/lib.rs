@@ -8,6 +8,7 @@ pub mod flease;
 pub mod id;
 pub mod injected_bug;
 pub mod key;
+pub mod key_interval;
 pub mod label;
 pub mod load;
 pub mod lookup;

@@ -17,7 +17,9 @@ use crate::partition::Partitioner;
 pub use dimension::common_dimension;
 pub use measurement::{LoadMeasurement, glance_interval};
 pub use memory::LoadMemory;
-pub use report::{HEAVY_PER_MILLE, MAX_HEAVY_KEYS, bound_loads};
+pub use report::{
+    HEAVY_PER_MILLE, MAX_HEAVY_KEYS, MAX_QUANTILES, MAX_QUANTILES_IN_ALL, bound_loads, quantiles,
+};
 pub use ten_percent::TenPercent;
 
 /// The load of a range in its Owner's dimension per 1,000 seconds: requests, unless the application reports something else.
@@ -31,6 +33,10 @@ pub struct RangeLoad {
     /// The keys with a great part of their Owner's load, in key order, each with load that it surely had.
     #[cfg_attr(feature = "serde", serde(default))]
     pub heavy: Vec<(Key, u64)>,
+    /// Keys between which the rest of the load lies in equal parts, in key order: each but the last is the first of a part, and the last is
+    /// where the load ends. None: nothing is known of where it lies, which is good enough where keys are hashed.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub quantiles: Vec<Key>,
 }
 
 /// One Owner as the policy sees it.

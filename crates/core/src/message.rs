@@ -230,6 +230,9 @@ pub struct Refused {
     pub term: Term,
     /// Why.
     pub why: RefusedReason,
+    /// The namespace that refuses; `None` from a Manager of a version that does not say it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub namespace: Option<Namespace>,
 }
 
 /// Why a hello is refused, and so what its sender should do.
@@ -441,6 +444,9 @@ pub enum ManagerToLookup {
         echo: Seq,
         /// In what it is not.
         why: KindMismatch,
+        /// Which namespace; `None` if it is not said.
+        #[cfg_attr(feature = "serde", serde(default))]
+        namespace: Option<Namespace>,
     },
 }
 

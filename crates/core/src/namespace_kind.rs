@@ -79,7 +79,7 @@ impl NamespaceKind {
     /// In what a client that expects this cannot use the namespace, if it cannot.
     #[must_use]
     pub fn mismatch(&self, expected: ExpectedKind) -> Option<KindMismatch> {
-        if self.keys.kind() != expected.keys {
+        if self.keys.kind() != expected.keys && !injected(Bug::AcceptsOtherKeys) {
             return Some(KindMismatch::Keys);
         }
         let differs = self.mode != expected.mode && !injected(Bug::AcceptsOtherMode);
@@ -90,16 +90,6 @@ impl NamespaceKind {
     #[must_use]
     pub fn expected(&self) -> ExpectedKind {
         ExpectedKind { keys: self.keys.kind(), mode: self.mode }
-    }
-
-    /// The settings that a namespace of this kind has unless others are chosen.
-    #[must_use]
-    pub fn usual_settings(&self) -> Settings {
-        let usual = Settings::default();
-        match self.keys {
-            Keys::Hashed => usual,
-            Keys::Ordered(_) => Settings { partitioner: PartitionerKind::Trim, ..usual },
-        }
     }
 
     /// How long a silent session's leases are kept from others. All that the Manager does differently by mode follows from this:
@@ -413,8 +403,8 @@ mod tests {
     #[test]
     fn ordered_keys_are_not_divided_by_a_hash() {
         let kind = NamespaceKind { keys: ordered(b""), mode: Mode::Exclusive };
-        assert_eq!(kind.check(&Settings::default(), Drift::default()), Err(SettingsError::OrderedByHash));
-        assert_eq!(kind.check(&kind.usual_settings(), Drift::default()), Ok(()));
-        assert_eq!(NamespaceKind::default().usual_settings(), Settings::default());
+        let hashed = Settings { partitioner: PartitionerKind::ConsistentHash, ..Settings::default() };
+        assert_eq!(kind.check(&hashed, Drift::default()), Err(SettingsError::OrderedByHash));
+        assert_eq!(kind.check(&Settings::default(), Drift::default()), Ok(()));
     }
 }

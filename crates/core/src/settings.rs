@@ -79,7 +79,7 @@ impl Default for Settings {
             max_moves: 256,
             max_owners: 4096,
             virtual_nodes: 64,
-            partitioner: PartitionerKind::ConsistentHash,
+            partitioner: PartitionerKind::Trim,
             load_policy: LoadPolicyKind::TenPercent,
             load_interval: Duration::from_secs(60),
             max_load_changes: 4,

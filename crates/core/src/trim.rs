@@ -18,6 +18,7 @@ mod plan;
 mod preparation;
 mod report;
 mod run;
+mod shape;
 mod shed;
 mod tidy;
 mod words;

@@ -53,7 +53,7 @@ impl Pool {
             let load = keys.iter().map(|(_, load)| load).sum();
             owners[place].load += load;
             let hottest = keys.iter().copied().filter(|_| self.hottest_known).max_by_key(|(_, load)| *load);
-            ranges.push(RangeLoad { range, load, heavy: Vec::from_iter(hottest) });
+            ranges.push(RangeLoad { range, load, heavy: Vec::from_iter(hottest), quantiles: Vec::new() });
         }
         (owners, ranges)
     }
@@ -246,8 +246,12 @@ fn proportional_round(memory: &mut LoadMemory, owners: &[(u32, u64)], max_change
         weight: load.weight,
     };
     let partitioned: Vec<PartitionOwner> = owners.iter().map(as_partitioned).collect();
-    let report =
-        |(range, place): (KeyRange, usize)| RangeLoad { range, load: owners[place].load, heavy: Vec::new() };
+    let report = |(range, place): (KeyRange, usize)| RangeLoad {
+        range,
+        load: owners[place].load,
+        heavy: Vec::new(),
+        quantiles: Vec::new(),
+    };
     let ranges: Vec<RangeLoad> = Proportional.assign(&partitioned).into_iter().map(report).collect();
     let round = LoadRound { owners: &owners, ranges: &ranges, partitioner: &Proportional, max_changes };
     TenPercent.round(memory, &round)
@@ -413,8 +417,9 @@ fn loads_and_weights_at_their_maximum_are_survived() {
     owners[0].weight = u32::MAX;
     owners[1].virtual_nodes = u32::MAX;
     let heavy = vec![(Key::MIN, u64::MAX), (Key::MAX, u64::MAX)];
-    let everything = RangeLoad { range: KeyRange::ALL, load: u64::MAX, heavy: heavy.clone() };
-    let foreign = RangeLoad { range: KeyRange::one(Key::MIN), load: 1, heavy };
+    let everything =
+        RangeLoad { range: KeyRange::ALL, load: u64::MAX, heavy: heavy.clone(), quantiles: Vec::new() };
+    let foreign = RangeLoad { range: KeyRange::one(Key::MIN), load: 1, heavy, quantiles: Vec::new() };
     let ranges = [everything.clone(), everything, foreign];
     let round =
         LoadRound { owners: &owners, ranges: &ranges, partitioner: &Proportional, max_changes: usize::MAX };

@@ -21,7 +21,10 @@ fn owner_in(cluster: &mut Cluster, name: &str, dimension: &str) -> Node {
 /// The load of an Owner, all of it in its first range.
 fn load(cluster: &mut Cluster, owner: Node, load: u64) {
     let range = cluster.keys_of(owner).iter().next().expect("a range");
-    cluster.tell(owner, OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new() }].into()));
+    cluster.tell(
+        owner,
+        OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }].into()),
+    );
 }
 
 fn overview(cluster: &mut Cluster) -> NamespaceOverview {
@@ -84,7 +87,12 @@ fn loads_saturate() {
     let owners = cluster.owners(["a", "b"]);
     for owner in owners {
         let ranges: Vec<KeyRange> = cluster.keys_of(owner).iter().collect();
-        let most = |range| RangeLoad { range, load: u64::MAX, heavy: vec![(Key::MIN, u64::MAX); 3] };
+        let most = |range| RangeLoad {
+            range,
+            load: u64::MAX,
+            heavy: vec![(Key::MIN, u64::MAX); 3],
+            quantiles: Vec::new(),
+        };
         cluster.tell(owner, OwnerEvent::Load(ranges.into_iter().map(most).collect::<Vec<_>>().into()));
     }
     cluster.run_for(secs(200));
@@ -99,7 +107,7 @@ fn a_range_that_is_named_many_times_counts_once() {
     let [a, _] = cluster.owners(["a", "b"]);
     let range = cluster.keys_of(a).iter().next().expect("a range");
     let heavy = (0..2 * MAX_HEAVY_KEYS as u64).map(|number| (Key(range.first().0 + number), 1)).collect();
-    let load = RangeLoad { range, load: 500, heavy };
+    let load = RangeLoad { range, load: 500, heavy, quantiles: Vec::new() };
     cluster.tell(a, OwnerEvent::Load(vec![load; 1_000].into()));
     cluster.run_for(secs(20));
     assert_eq!(overview(&mut cluster).load(), 500);

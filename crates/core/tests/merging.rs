@@ -9,7 +9,7 @@ use centrifuge_core::settings::Settings;
 use centrifuge_core::table::Table;
 use centrifuge_core::time::Instant;
 
-use support::{Cluster, Node, Options, secs, some_keys};
+use support::{Cluster, Node, Options, papers, secs, some_keys};
 
 /// How many Owners there are at once, and how many come and go.
 const AT_ONCE: usize = 3;
@@ -18,7 +18,7 @@ const GENERATIONS_OF_OWNERS: usize = 60;
 const VIRTUAL_NODES: u32 = 16;
 
 fn cluster() -> Cluster {
-    let settings = Settings { virtual_nodes: VIRTUAL_NODES, ..Settings::default() };
+    let settings = Settings { virtual_nodes: VIRTUAL_NODES, ..papers() };
     Cluster::with(Options { settings, ..Options::default() })
 }
 

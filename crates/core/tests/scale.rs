@@ -17,7 +17,7 @@ use centrifuge_core::message::{
     Release, Report, Welcome,
 };
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine};
-use centrifuge_core::partition::{ConsistentHash, PartitionOwner, Partitioner, overlay};
+use centrifuge_core::partition::{ConsistentHash, PartitionOwner, Partitioner, PartitionerKind, overlay};
 use centrifuge_core::random::Random;
 use centrifuge_core::record::{Batch, Change, Reason, Record, SessionInfo};
 use centrifuge_core::settings::Settings;
@@ -219,7 +219,7 @@ fn another_namespace_is_answered_between_the_batches_of_a_large_report() {
 fn with_one_lease() -> Leading {
     let mut group = stored_pool_of(1, &[(KeyRange::ALL, 0)]);
     let record = |change| Record::Namespace { namespace: other(), change, reason: Reason::Joined };
-    let settings = Arc::new(Settings::default());
+    let settings = Arc::new(Settings { partitioner: PartitionerKind::ConsistentHash, ..Settings::default() });
     let created =
         Change::Created { kind: Default::default(), settings, log: Nonce(8), floor: Generation::ZERO };
     group.apply(&Batch { term: Term(1), records: vec![record(created)] });
@@ -442,7 +442,7 @@ fn stored_pool() -> ManagerState {
 }
 
 fn stored_pool_of(owners: usize, assignment: &[(KeyRange, usize)]) -> ManagerState {
-    let settings = Arc::new(Settings::default());
+    let settings = Arc::new(Settings { partitioner: PartitionerKind::ConsistentHash, ..Settings::default() });
     let mut changes =
         vec![Change::Created { kind: Default::default(), settings, log: Nonce(7), floor: Generation::ZERO }];
     for number in 0..owners {

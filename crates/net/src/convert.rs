@@ -23,6 +23,7 @@ pub use admin::{
 pub use error::{ConvertError, Problem};
 pub use field::{read_manager, read_namespace, read_session, write_session};
 pub(crate) use flease::read_peer;
+pub use kind::read_namespace_kind;
 pub use news::{NewsEncoder, WatchFrame};
 pub use settings::read_settings;
 pub use status::{

@@ -358,7 +358,8 @@ fn load_of(wire: v1::RangeLoad) -> RangeLoad {
 /// An Owner of an earlier version names one key, or none.
 #[test]
 fn the_hottest_key_alone_is_a_heavy_key() {
-    let load = v1::RangeLoad { first: 0, last: 9, load: 5, hottest: None, heavy: Vec::new() };
+    let load =
+        v1::RangeLoad { first: 0, last: 9, load: 5, hottest: None, heavy: Vec::new(), quantiles: Vec::new() };
     assert_eq!(load_of(load.clone()).heavy, []);
     let hottest = Some(v1::HeavyKey { key: 7, load: 3 });
     assert_eq!(load_of(v1::RangeLoad { hottest, ..load }).heavy, [(Key(7), 3)]);
@@ -368,7 +369,14 @@ fn the_hottest_key_alone_is_a_heavy_key() {
 fn more_heavy_keys_than_count_are_not_read() {
     let key = |key| v1::HeavyKey { key, load: 1 };
     let heavy = (0..100_000).map(key).collect();
-    let load = v1::RangeLoad { first: 0, last: u64::MAX, load: 5, hottest: Some(key(u64::MAX)), heavy };
+    let load = v1::RangeLoad {
+        first: 0,
+        last: u64::MAX,
+        load: 5,
+        hottest: Some(key(u64::MAX)),
+        heavy,
+        quantiles: Vec::new(),
+    };
     let read = load_of(load).heavy;
     assert_eq!((read.len(), read[0], read[332]), (MAX_HEAVY_KEYS, (Key(0), 1), (Key::MAX, 1)));
 }
@@ -377,7 +385,14 @@ fn more_heavy_keys_than_count_are_not_read() {
 #[test]
 fn a_heavy_key_takes_at_most_22_bytes() {
     let key = v1::HeavyKey { key: u64::MAX, load: u64::MAX };
-    let load = |heavy| v1::RangeLoad { first: 0, last: u64::MAX, load: u64::MAX, hottest: None, heavy };
+    let load = |heavy| v1::RangeLoad {
+        first: 0,
+        last: u64::MAX,
+        load: u64::MAX,
+        hottest: None,
+        heavy,
+        quantiles: Vec::new(),
+    };
     let len = |keys: usize| load(vec![key; keys]).encoded_len();
     assert_eq!(len(MAX_HEAVY_KEYS) - len(0), 22 * MAX_HEAVY_KEYS);
     const { assert!(22 * MAX_HEAVY_KEYS < 8 << 10) };

@@ -32,7 +32,7 @@ async fn count(owner: &TestOwner) {
         let spread = u64::try_from((1_000_000_u128 * range.key_count()) >> 64).expect("less than all");
         let heavy: Vec<(Key, u64)> = range.contains(HOT).then_some((HOT, 3_000_000)).into_iter().collect();
         let load = spread + heavy.iter().map(|(_, load)| load).sum::<u64>();
-        RangeLoad { range: *range, load, heavy }
+        RangeLoad { range: *range, load, heavy, quantiles: Vec::new() }
     };
     let loads: Vec<RangeLoad> = held.iter().map(load).collect();
     owner.events.send(OwnerEvent::Load(loads.into())).await.expect("it runs");

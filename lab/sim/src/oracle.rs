@@ -22,6 +22,7 @@ use crate::invariants::keys_of_death::KeysOfDeath;
 use crate::invariants::losses_are_raised::LossesAreRaised;
 use crate::invariants::namespaces_share_nothing::NamespacesShareNothing;
 use crate::invariants::one_manager_writes::OneManagerWrites;
+use crate::invariants::one_owner_by_any_keys::OneOwnerByAnyKeys;
 use crate::invariants::ownerless::Ownerless;
 use crate::invariants::planned_changes_lose_nothing::PlannedChangesLoseNothing;
 use crate::invariants::races_end::RacesEnd;
@@ -87,6 +88,7 @@ pub struct Oracle {
 #[derive(Debug, Default)]
 struct Guards {
     at_most_one_owner: AtMostOneOwner,
+    one_owner_by_any_keys: OneOwnerByAnyKeys,
     generations_rise: GenerationsRise,
     continuous_means_continuous: ContinuousMeansContinuous,
     losses_are_raised: LossesAreRaised,
@@ -129,6 +131,7 @@ impl Oracle {
 impl Guards {
     fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         self.at_most_one_owner.see(seen, facts)?;
+        self.one_owner_by_any_keys.see(seen, facts)?;
         self.generations_rise.see(seen, facts)?;
         self.continuous_means_continuous.see(seen, facts)?;
         self.losses_are_raised.see(seen, facts)?;
@@ -160,7 +163,7 @@ mod tests {
     fn start(oracle: &mut Oracle, node: usize, number: u64) -> Result<(), Violation> {
         let namespace = space_name();
         let (session, namespace) = (session(number), &namespace);
-        oracle.see(at(0), &Seen::OwnerStarted { node, session, namespace, migrates: true })
+        oracle.see(at(0), &Seen::OwnerStarted { node, session, namespace, migrates: true, keys: &[] })
     }
 
     fn commit(oracle: &mut Oracle, index: u64, batch: &Batch, by: usize) -> Result<(), Violation> {

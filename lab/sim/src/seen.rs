@@ -64,6 +64,8 @@ pub enum Seen<'a> {
         namespace: &'a Namespace,
         /// Whether its application can move state.
         migrates: bool,
+        /// What it makes of the application keys that are watched.
+        keys: &'a [Key],
     },
     /// A process of an Owner is gone, with all it had in memory.
     OwnerEnded {

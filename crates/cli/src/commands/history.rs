@@ -1,6 +1,5 @@
 //! `centrifuge history`.
 
-use centrifuge_core::key::Key;
 use centrifuge_core::namespace_kind::Mode;
 use centrifuge_net::proto::v1;
 use clap::Args;
@@ -10,16 +9,17 @@ use super::quarantine::deaths;
 use crate::At;
 use crate::admin::Admin;
 use crate::failure::Failure;
+use crate::keys::KeyArg;
 use crate::output::table_or;
-use crate::words::{self, mode, session_in_full, show_range};
+use crate::words::{mode, session_in_full, show_range};
 
 #[derive(Args)]
 pub(crate) struct HistoryArgs {
     /// Only this namespace
     namespace: Option<String>,
     /// Only decisions about ranges with this key: text, or 0x and a point of the key space
-    #[arg(long, value_parser = words::key)]
-    key: Option<Key>,
+    #[arg(long)]
+    key: Option<KeyArg>,
     /// How many of the latest decisions to show
     #[arg(long, default_value_t = 50)]
     limit: u32,
@@ -28,11 +28,12 @@ pub(crate) struct HistoryArgs {
 }
 
 pub(crate) async fn run(args: HistoryArgs) -> Result<(), Failure> {
-    let request = v1::HistoryRequest {
-        namespace: args.namespace.clone(),
-        key: args.key.map(|key| key.0),
-        limit: args.limit,
+    let key = match (&args.key, &args.namespace) {
+        (None, _) => None,
+        (Some(key), Some(namespace)) => Some(key.in_namespace(&args.at, namespace).await?.0),
+        (Some(key), None) => Some(key.anywhere(&args.at).await?.0),
     };
+    let request = v1::HistoryRequest { namespace: args.namespace.clone(), key, limit: args.limit };
     let reply =
         Admin::new(&args.at.managers()?).ask(async |mut admin| admin.history(request.clone()).await).await?;
     let json = json!({ "decisions": reply.decisions.iter().map(object).collect::<Vec<_>>() });

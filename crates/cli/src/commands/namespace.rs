@@ -154,10 +154,10 @@ impl KindArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum PartitionerName {
-    /// Consistent hashing with virtual nodes; the default.
-    ConsistentHash,
-    /// The table that stands, changed by as much as load asks for; splits what is hot, and has no virtual nodes.
+    /// The table that stands, changed by as much as load asks for; splits what is hot, and has no virtual nodes; the default.
     Trim,
+    /// Consistent hashing with virtual nodes, as in the papers.
+    ConsistentHash,
     /// Equal slices in the order of names, for tests and static pools.
     Fixed,
 }

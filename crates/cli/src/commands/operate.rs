@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::key::KeyRange;
 use centrifuge_net::proto::v1;
 use clap::Args;
 use serde_json::json;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::At;
 use crate::admin::{self, Admin};
 use crate::failure::Failure;
+use crate::keys::KeyArg;
 use crate::words::{self, count};
 
 /// How often it is looked how far a drain is.
@@ -61,8 +62,8 @@ pub(crate) struct MoveArgs {
     #[arg(long, value_parser = words::range, required_unless_present = "key", conflicts_with = "key")]
     range: Option<KeyRange>,
     /// One key: text, or 0x and a point of the key space
-    #[arg(long, value_parser = words::key)]
-    key: Option<Key>,
+    #[arg(long)]
+    key: Option<KeyArg>,
     /// The Owner to move them to
     #[arg(long, required_unless_present = "anywhere", conflicts_with = "anywhere")]
     to: Option<String>,
@@ -175,8 +176,12 @@ pub(crate) async fn unfreeze(args: PoolArgs) -> Result<(), Failure> {
 
 pub(crate) async fn move_range(args: MoveArgs) -> Result<(), Failure> {
     let MoveArgs { namespace, range, key, to, why, at, .. } = args;
-    let range = range.or(key.map(KeyRange::one)).map(v1::KeyRange::from);
     let namespace = admin::namespace(&at, namespace).await?;
+    let key = match key {
+        Some(key) => Some(KeyRange::one(key.in_namespace(&at, &namespace).await?)),
+        None => None,
+    };
+    let range = range.or(key).map(v1::KeyRange::from);
     let request = v1::MoveRequest { namespace, range, to, why };
     Admin::new(&at.managers()?).ask(async |mut admin| admin.r#move(request.clone()).await).await?;
     match &request.to {

@@ -1,6 +1,6 @@
 //! `centrifuge quarantine`.
 
-use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::key::KeyRange;
 use centrifuge_net::proto::v1;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::At;
 use crate::admin::{self, Admin};
 use crate::failure::Failure;
+use crate::keys::KeyArg;
 use crate::output::table_or;
 use crate::words::{self, session_in_full, show_ms, show_range, show_session};
 
@@ -35,8 +36,8 @@ pub(crate) struct ReleaseArgs {
     #[arg(long, value_parser = words::range, required_unless_present = "key", conflicts_with = "key")]
     range: Option<KeyRange>,
     /// The quarantine with this key: text, or 0x and a point of the key space
-    #[arg(long, value_parser = words::key)]
-    key: Option<Key>,
+    #[arg(long)]
+    key: Option<KeyArg>,
     /// Reason, shown by `centrifuge history`
     #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
@@ -70,8 +71,12 @@ async fn list(args: ListArgs) -> Result<(), Failure> {
 
 async fn release(args: ReleaseArgs) -> Result<(), Failure> {
     let ReleaseArgs { namespace, range, key, why, at } = args;
-    let range = range.or(key.map(KeyRange::one)).map(v1::KeyRange::from);
     let namespace = admin::namespace(&at, namespace).await?;
+    let range = match key {
+        Some(key) => Some(KeyRange::one(key.in_namespace(&at, &namespace).await?)),
+        None => range,
+    };
+    let range = range.map(v1::KeyRange::from);
     let request = v1::ReleaseQuarantineRequest { namespace, range, why };
     Admin::new(&at.managers()?)
         .ask(async |mut admin| admin.release_quarantine(request.clone()).await)

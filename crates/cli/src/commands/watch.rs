@@ -3,11 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use centrifuge::affinity::NoRoute;
-use centrifuge::lookup::{ConnectError, Loss, LossReason, Losses, Positions};
+use centrifuge::affinity::{AffinityRoute, NoRoute};
+use centrifuge::hot::Route;
+use centrifuge::keys::{KeyKind, KeyPrefix};
+use centrifuge::lookup::{Loss, LossReason, Losses, Positions};
 use centrifuge::{AffinityLookup, Key, Lookup, NoOwner};
 use centrifuge_core::key::KeyRange;
-use centrifuge_core::namespace_kind::Mode;
+use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
 use centrifuge_core::range_map::RangeMap;
 use clap::Args;
 use serde_json::json;
@@ -15,6 +17,7 @@ use serde_json::json;
 use crate::At;
 use crate::admin::namespace;
 use crate::failure::Failure;
+use crate::keys::kind_of;
 use crate::logging::escape_json;
 use crate::output::{Output, closed, line, shown};
 use crate::words::show_mode;
@@ -38,122 +41,115 @@ struct Row {
     quarantined: bool,
 }
 
-/// A Lookup of the mode that the namespace has.
-enum Follower {
-    Exclusive(Lookup),
-    Affinity(AffinityLookup),
+/// A Lookup of the kind that the namespace is of: the hashed and the ordered ones, exclusive and by affinity, are of four types.
+struct Follower {
+    losses: Losses,
+    positions: Positions,
+    /// What the table says of a key; `None` before there is a table.
+    row: Box<dyn Fn(Key) -> Option<(KeyRange, Row)>>,
+}
+
+/// A Lookup that has a table, and how it is asked for the row of a key.
+macro_rules! follower {
+    ($builder:expr, |$lookup:ident, $key:ident| $row:expr) => {{
+        let $lookup = $builder.connect_timeout(PATIENCE).connect().await?;
+        let (losses, positions) = ($lookup.losses(), $lookup.table_changes());
+        Follower { losses, positions, row: Box::new(move |$key| $row) }
+    }};
 }
 
 impl Follower {
-    /// Follows the namespace in whichever mode it is.
-    async fn connect(at: &At, namespace: &str) -> Result<Follower, Failure> {
-        let exclusive = Lookup::builder(at.managers()?, namespace).connect_timeout(PATIENCE).connect();
-        match exclusive.await {
-            Err(ConnectError::WrongMode { .. }) => {
-                let affinity = AffinityLookup::builder(at.managers()?, namespace).connect_timeout(PATIENCE);
-                Ok(Follower::Affinity(affinity.connect().await?))
+    async fn connect(at: &At, namespace: &str, kind: &NamespaceKind) -> Result<Follower, Failure> {
+        let managers = at.managers()?;
+        Ok(match (kind.mode, kind.keys.kind()) {
+            (Mode::Exclusive, KeyKind::Hashed) => {
+                follower!(Lookup::builder(managers, namespace), |lookup, key| exclusive(lookup.lookup(key)))
             }
-            connected => Ok(Follower::Exclusive(connected?)),
-        }
+            (Mode::Affinity, KeyKind::Hashed) => {
+                follower!(AffinityLookup::builder(managers, namespace), |lookup, key| affinity(
+                    lookup.lookup(key)
+                ))
+            }
+            (Mode::Exclusive, KeyKind::Ordered) => {
+                follower!(Lookup::ordered(managers, namespace), |lookup, key| {
+                    exclusive(lookup.lookup(lookup.key_of(name_of(lookup.prefix()?, key)).ok()?))
+                })
+            }
+            (Mode::Affinity, KeyKind::Ordered) => {
+                follower!(AffinityLookup::ordered(managers, namespace), |lookup, key| {
+                    affinity(lookup.lookup(lookup.key_of(name_of(lookup.prefix()?, key)).ok()?))
+                })
+            }
+        })
     }
 
-    fn mode(&self) -> Mode {
-        match self {
-            Follower::Exclusive(_) => Mode::Exclusive,
-            Follower::Affinity(_) => Mode::Affinity,
+    /// The whole table, range by range.
+    fn table(&self) -> RangeMap<Row> {
+        let mut table = RangeMap::new();
+        let mut next = (self.row)(Key::MIN);
+        while let Some((range, row)) = next {
+            table.insert(range, row);
+            next = range.last().next().and_then(&self.row);
         }
+        table
     }
+}
 
-    fn losses(&self) -> Losses {
-        match self {
-            Follower::Exclusive(lookup) => lookup.losses(),
-            Follower::Affinity(lookup) => lookup.losses(),
-        }
-    }
+/// The first application key that has this key.
+fn name_of(prefix: KeyPrefix, key: Key) -> Vec<u8> {
+    prefix.interval_of(KeyRange::one(key)).from
+}
 
-    fn table_changes(&self) -> Positions {
-        match self {
-            Follower::Exclusive(lookup) => lookup.table_changes(),
-            Follower::Affinity(lookup) => lookup.table_changes(),
-        }
-    }
+fn exclusive(found: Result<Route, NoOwner>) -> Option<(KeyRange, Row)> {
+    let (range, url, generation, quarantined) = match found {
+        Ok(route) => (route.range(), Some(route.url().to_owned()), route.generation(), false),
+        Err(NoOwner::Unowned { range, generation }) => (range, None, generation, false),
+        Err(NoOwner::Quarantined { range, generation }) => (range, None, generation, true),
+        Err(NoOwner::NoTable | NoOwner::Replaced) => return None,
+    };
+    Some((range, Row { url, generation: Some(generation.0), quarantined }))
+}
 
-    /// What the table says of a key; `None` before there is a table.
-    fn row(&self, key: Key) -> Option<(KeyRange, Row)> {
-        match self {
-            Follower::Exclusive(lookup) => match lookup.lookup(key) {
-                Ok(route) => {
-                    let (url, generation) = (Some(route.url().to_owned()), Some(route.generation().0));
-                    Some((route.range(), Row { url, generation, quarantined: false }))
-                }
-                Err(NoOwner::Unowned { range, generation }) => {
-                    Some((range, Row { url: None, generation: Some(generation.0), quarantined: false }))
-                }
-                Err(NoOwner::Quarantined { range, generation }) => {
-                    Some((range, Row { url: None, generation: Some(generation.0), quarantined: true }))
-                }
-                Err(NoOwner::NoTable) => None,
-            },
-            Follower::Affinity(lookup) => match lookup.lookup(key) {
-                Ok(route) => {
-                    let (url, quarantined) = (Some(route.url().to_owned()), false);
-                    let row = Row { url, generation: None, quarantined };
-                    Some((route.range(), row))
-                }
-                Err(NoRoute::Unowned { range }) => {
-                    Some((range, Row { url: None, generation: None, quarantined: false }))
-                }
-                Err(NoRoute::Quarantined { range }) => {
-                    Some((range, Row { url: None, generation: None, quarantined: true }))
-                }
-                Err(NoRoute::NoTable) => None,
-            },
-        }
-    }
+fn affinity(found: Result<AffinityRoute, NoRoute>) -> Option<(KeyRange, Row)> {
+    let (range, url, quarantined) = match found {
+        Ok(route) => (route.range(), Some(route.url().to_owned()), false),
+        Err(NoRoute::Unowned { range }) => (range, None, false),
+        Err(NoRoute::Quarantined { range }) => (range, None, true),
+        Err(NoRoute::NoTable | NoRoute::Replaced) => return None,
+    };
+    Some((range, Row { url, generation: None, quarantined }))
 }
 
 /// Follows the table as a caller would, until it is interrupted or nobody reads it any more: a line for every range that changed and every loss.
 pub(crate) async fn run(args: WatchArgs) -> Result<(), Failure> {
     let namespace = namespace(&args.at, args.namespace).await?;
-    let lookup = Follower::connect(&args.at, &namespace).await?;
-    let mode = lookup.mode();
-    if let (Output::Table, Mode::Affinity) = (args.at.format.output(), mode) {
+    let kind = kind_of(&args.at, &namespace).await?;
+    let mut lookup = Follower::connect(&args.at, &namespace, &kind).await?;
+    let (output, mode) = (args.at.format.output(), kind.mode);
+    if let (Output::Table, Mode::Affinity) = (output, mode) {
         line(show_mode(&namespace, mode).trim_end());
     }
-    let mut losses = lookup.losses();
-    let mut positions = lookup.table_changes();
     let mut known = RangeMap::new();
     let mut closed = pin!(closed());
     loop {
         tokio::select! {
             biased;
-            position = positions.next() => {
+            position = lookup.positions.next() => {
                 let Some(position) = position else { return Ok(()) };
-                let table = table(&lookup);
+                let table = lookup.table();
                 for (range, row) in table.iter().filter(|(range, row)| !has(&known, *range, row)) {
-                    tell_change((args.at.format.output(), mode), position.lsn.0, range, row);
+                    tell_change((output, mode), position.lsn.0, range, row);
                 }
                 known = table;
             }
-            loss = losses.next() => match loss {
-                Some(loss) => tell_loss((args.at.format.output(), mode), &loss),
+            loss = lookup.losses.next() => match loss {
+                Some(loss) => tell_loss((output, mode), &loss),
                 None => return Ok(()),
             },
             () = &mut closed => return Ok(()),
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
     }
-}
-
-/// The whole table, range by range.
-fn table(lookup: &Follower) -> RangeMap<Row> {
-    let mut table = RangeMap::new();
-    let mut next = lookup.row(Key::MIN);
-    while let Some((range, row)) = next {
-        table.insert(range, row);
-        next = range.last().next().and_then(|key| lookup.row(key));
-    }
-    table
 }
 
 fn has(known: &RangeMap<Row>, range: KeyRange, row: &Row) -> bool {

@@ -8,6 +8,7 @@ mod flease;
 mod full;
 mod killed;
 mod moved;
+mod ordered;
 mod recordings;
 mod replaced;
 mod settings;

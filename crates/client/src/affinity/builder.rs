@@ -7,12 +7,13 @@ use std::time::Duration;
 use centrifuge_core::id::SessionId;
 
 use super::{AffinityChange, AffinityMigration, AffinityOwner};
+use crate::keys::{Hashed, KeyOrder};
 use crate::owner::{BoxError, JoinError, OwnerBuilder};
 
 /// Describes an Owner in affinity mode before it joins. Only the url must be given. An [`OwnerBuilder`](crate::owner::OwnerBuilder) says
 /// more of each choice.
-pub struct AffinityOwnerBuilder {
-    builder: OwnerBuilder,
+pub struct AffinityOwnerBuilder<K: KeyOrder = Hashed> {
+    builder: OwnerBuilder<K>,
 }
 
 /// The choices that are the same in both modes.
@@ -20,14 +21,14 @@ macro_rules! same {
     ($($(#[doc = $text:literal])+ $name:ident($($argument:ident: $type:ty)?);)+) => {$(
         $(#[doc = $text])+
         #[must_use]
-        pub fn $name(self $(, $argument: $type)?) -> AffinityOwnerBuilder {
+        pub fn $name(self $(, $argument: $type)?) -> AffinityOwnerBuilder<K> {
             AffinityOwnerBuilder { builder: self.builder.$name($($argument)?) }
         }
     )+};
 }
 
-impl AffinityOwnerBuilder {
-    pub(super) fn new(builder: OwnerBuilder) -> AffinityOwnerBuilder {
+impl<K: KeyOrder> AffinityOwnerBuilder<K> {
+    pub(super) fn new(builder: OwnerBuilder<K>) -> AffinityOwnerBuilder<K> {
         AffinityOwnerBuilder { builder: builder.affinity() }
     }
 
@@ -40,8 +41,6 @@ impl AffinityOwnerBuilder {
         takes_over_previous(knows: bool);
         /// How much this server can carry, in percent of the usual.
         weight(percent: u32);
-        /// The namespace has ordered keys. Without this it has hashed ones.
-        ordered_keys();
         /// What load is counted in; requests, unless set.
         load_dimension(name: &str);
         /// Ties the leases to signs of life of the application.
@@ -56,7 +55,7 @@ impl AffinityOwnerBuilder {
 
     /// Asked a few times in every heartbeat's limit; `true` is a sign of life.
     #[must_use]
-    pub fn probe<F, R>(self, probe: F) -> AffinityOwnerBuilder
+    pub fn probe<F, R>(self, probe: F) -> AffinityOwnerBuilder<K>
     where
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output = bool> + Send + 'static,
@@ -66,7 +65,7 @@ impl AffinityOwnerBuilder {
 
     /// Called with every change, one after the other, on a task of its own.
     #[must_use]
-    pub fn on_ownership_change<F, R>(self, callback: F) -> AffinityOwnerBuilder
+    pub fn on_ownership_change<F, R>(self, callback: F) -> AffinityOwnerBuilder<K>
     where
         F: Fn(AffinityChange) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
@@ -84,7 +83,7 @@ impl AffinityOwnerBuilder {
 
     /// The application moves state: called for every range that should go to another Owner, on a task of its own.
     #[must_use]
-    pub fn on_migrate_out<F, R>(self, callback: F) -> AffinityOwnerBuilder
+    pub fn on_migrate_out<F, R>(self, callback: F) -> AffinityOwnerBuilder<K>
     where
         F: Fn(AffinityMigration) -> R + Send + Sync + 'static,
         R: Future<Output = Result<SessionId, BoxError>> + Send + 'static,
@@ -94,7 +93,7 @@ impl AffinityOwnerBuilder {
     }
 
     /// Joins the pool. Ranges come soon after: see [`AffinityOwner::changes`].
-    pub async fn join(self) -> Result<AffinityOwner, JoinError> {
+    pub async fn join(self) -> Result<AffinityOwner<K>, JoinError> {
         self.builder.join().await.map(AffinityOwner::new)
     }
 }

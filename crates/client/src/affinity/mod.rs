@@ -75,7 +75,9 @@ use centrifuge_core::id::Generation;
 
 pub use self::builder::AffinityOwnerBuilder;
 pub use self::change::{AffinityChange, AffinityChanges};
-pub use self::lookup::{AffinityLookup, AffinityLookupBuilder, AffinityRoute, AffinityRouter, NoRoute};
+pub use self::lookup::{
+    AffinityLookup, AffinityLookupBuilder, AffinityRoute, AffinityRouter, AffinitySlice, NoRoute,
+};
 pub use self::migration::{AffinityImport, AffinityMigration, AffinityOffer};
 pub use self::owner::{AffinityGuard, AffinityOwner};
 use crate::hot::NotOwner;

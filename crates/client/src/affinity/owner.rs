@@ -8,6 +8,7 @@ use centrifuge_core::key::{Key, KeyRange};
 
 use super::{AffinityChanges, AffinityImport, AffinityOffer, AffinityOwnerBuilder, Belief, Probably};
 use crate::hot::NotOwner;
+use crate::keys::{Hashed, KeyOrder, KeyPrefix, NoKey, Ordered, OrderedKey};
 use crate::managers::Managers;
 use crate::owner::{Guard, ImportError, LeftReason, NotDrained, Owner, OwnerGone, Unconfirmed};
 
@@ -17,24 +18,45 @@ use crate::owner::{Guard, ImportError, LeftReason, NotDrained, Owner, OwnerGone,
 /// Managers, the namespace's silence is over before its leases are, and another process may be the owner of the same keys from then until
 /// the leases of this one end, or it hears that it lost them.
 #[derive(Clone)]
-pub struct AffinityOwner {
-    owner: Owner,
+pub struct AffinityOwner<K: KeyOrder = Hashed> {
+    owner: Owner<K>,
 }
 
 impl AffinityOwner {
-    pub(super) fn new(owner: Owner) -> AffinityOwner {
-        AffinityOwner { owner }
-    }
-
     /// Begins to describe an Owner of the namespace that these Managers manage.
     #[must_use]
     pub fn builder(managers: Managers, namespace: &str) -> AffinityOwnerBuilder {
         AffinityOwnerBuilder::new(Owner::builder(managers, namespace))
     }
+}
+
+impl AffinityOwner<Ordered> {
+    /// Begins to describe an Owner of a namespace with ordered keys.
+    #[must_use]
+    pub fn ordered(managers: Managers, namespace: &str) -> AffinityOwnerBuilder<Ordered> {
+        AffinityOwnerBuilder::new(Owner::ordered(managers, namespace))
+    }
+
+    /// The key of an application key, which must begin with the prefix of the namespace.
+    pub fn key_of(&self, application_key: impl AsRef<[u8]>) -> Result<OrderedKey, NoKey> {
+        self.owner.key_of(application_key)
+    }
+
+    /// What all application keys begin with. [`KeyPrefix::interval_of`] says which of them a range has.
+    #[must_use]
+    pub fn prefix(&self) -> Option<KeyPrefix> {
+        self.owner.prefix()
+    }
+}
+
+impl<K: KeyOrder> AffinityOwner<K> {
+    pub(super) fn new(owner: Owner<K>) -> AffinityOwner<K> {
+        AffinityOwner { owner }
+    }
 
     /// Whether `key` is probably this process's own. Compares the clocks itself, takes no lock and allocates nothing; counts as load.
     #[inline]
-    pub fn check_lease_now(&self, key: Key) -> Probably {
+    pub fn check_lease_now(&self, key: K::Key) -> Probably {
         match self.owner.check_lease_now(key) {
             Ok(generation) => Probably::Mine(Belief(generation)),
             Err(why) => Probably::NotMine(why),
@@ -45,13 +67,13 @@ impl AffinityOwner {
     /// kept. It does not say that nobody else has served the key meanwhile.
     #[inline]
     #[must_use]
-    pub fn check_lease_continuous(&self, key: Key, belief: Belief) -> bool {
+    pub fn check_lease_continuous(&self, key: K::Key, belief: Belief) -> bool {
         self.owner.check_lease_continuous(key, belief.0)
     }
 
     /// Begins an operation on `key`. While the guard lives, a recall of the range waits, up to the lease's end; the silence of this
     /// process does not wait for it.
-    pub fn begin(&self, key: Key) -> Result<AffinityGuard, NotOwner> {
+    pub fn begin(&self, key: K::Key) -> Result<AffinityGuard, NotOwner> {
         self.owner.begin(key).map(|guard| AffinityGuard { guard })
     }
 
@@ -86,7 +108,7 @@ impl AffinityOwner {
     }
 
     /// Adds to the load of `key`; see [`Owner::report_load`].
-    pub fn report_load(&self, key: Key, amount: u64) {
+    pub fn report_load(&self, key: K::Key, amount: u64) {
         self.owner.report_load(key, amount);
     }
 
@@ -138,7 +160,7 @@ impl AffinityOwner {
     }
 }
 
-impl fmt::Debug for AffinityOwner {
+impl<K: KeyOrder> fmt::Debug for AffinityOwner<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = &self.owner;
         write!(f, "AffinityOwner({}/{} {})", owner.namespace(), owner.name(), owner.session())

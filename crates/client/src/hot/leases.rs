@@ -1,5 +1,7 @@
 //! The leases of an Owner as readers see them, and the load that readers leave behind.
 
+mod ordered;
+
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +14,8 @@ use centrifuge_net::clock;
 
 use super::index::RangeIndex;
 use super::local::{Local, Published, View};
-use super::sampling::{FIRST_LOAD_PER_SAMPLE, Sampler};
-use super::sketch::Sketch;
+use super::sampling::{FIRST_LOAD_PER_SAMPLE, Sampler, Samples};
+use crate::keys::KeySpace;
 
 thread_local! {
     static LOCAL: RefCell<Local<LeaseSnapshot, OwnView>> = const { RefCell::new(Local::new()) };
@@ -28,6 +30,9 @@ pub enum NotOwner {
     /// The key is about to move: no new operation may begin.
     #[error("the key is moving to another owner: wait a moment, look it up again and ask its next owner")]
     Moving,
+    /// The key does not begin with what all keys of the namespace begin with.
+    #[error("the key does not begin with the prefix that all keys of this namespace have: nobody owns it")]
+    OutsidePrefix,
 }
 
 impl From<centrifuge_core::owner::NotOwner> for NotOwner {
@@ -155,6 +160,8 @@ impl LeaseEntry {
 pub(crate) struct LeaseTable {
     index: RangeIndex<LeaseEntry>,
     leases: Box<[Option<Lease>]>,
+    /// What the keys are, if they are ordered and that is known.
+    space: Option<KeySpace>,
     /// What a check counts as load.
     load_per_check: u64,
     /// How much load there should be for each sample.
@@ -170,14 +177,14 @@ struct Copies {
     /// What threads counted that are gone, run by run; short while nobody is.
     gone: Vec<u64>,
     /// What threads sampled that are gone.
-    gone_samples: Sketch,
+    gone_samples: Samples,
     /// How many threads ever had a copy. Seeds the next one's sampler: the same threads draw the same samples.
     registered: u64,
 }
 
 impl Default for Copies {
     fn default() -> Copies {
-        Copies { live: Vec::new(), gone: Vec::new(), gone_samples: Sketch::new(), registered: 0 }
+        Copies { live: Vec::new(), gone: Vec::new(), gone_samples: Samples::new(), registered: 0 }
     }
 }
 
@@ -207,7 +214,7 @@ impl ThreadCopy {
     }
 
     /// Moves the thread's samples. A check that comes meanwhile does not wait: the next one is sampled instead.
-    fn take_samples(&self, into: &mut Sketch) {
+    fn take_samples(&self, into: &mut Samples) {
         self.sampler.lock().unwrap_or_else(PoisonError::into_inner).take_into(into);
     }
 }
@@ -237,6 +244,7 @@ impl LeaseTable {
         LeaseTable {
             index,
             leases: details.into_boxed_slice(),
+            space: None,
             load_per_check: 1,
             load_per_sample: AtomicU64::new(FIRST_LOAD_PER_SAMPLE),
             copies: Mutex::default(),
@@ -275,7 +283,7 @@ impl LeaseTable {
     }
 
     /// Moves the keys that were sampled since they were last taken.
-    pub(crate) fn take_samples(&self, into: &mut Sketch) {
+    pub(crate) fn take_samples(&self, into: &mut Samples) {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.settle();
         into.merge(&copies.gone_samples);
@@ -291,7 +299,8 @@ impl LeaseTable {
     }
 
     fn sampler(&self, seed: u64) -> Sampler {
-        Sampler::new(seed, self.load_per_sample())
+        let sampler = Sampler::new(seed, self.load_per_sample());
+        if self.space.is_some() { sampler.keeping_keys() } else { sampler }
     }
 
     /// A copy for a thread that begins to read, whose counts count.

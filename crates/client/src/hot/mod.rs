@@ -9,6 +9,7 @@ mod local;
 mod routes;
 mod sampling;
 mod sketch;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -16,9 +17,9 @@ use centrifuge_core::key::{Key, KeyRange};
 
 pub use leases::{HotLeases, Lease, NotOwner};
 pub(crate) use leases::{LeaseTable, Validity};
-pub use routes::{HotRoutes, NoOwner, Route};
+pub use routes::{HotRoutes, NoOwner, Route, Slice};
+pub(crate) use sampling::Samples;
 pub(crate) use sampling::load_per_sample;
-pub(crate) use sketch::Sketch;
 
 /// So many ranges of equal size, together every key, in key order.
 fn slices(count: u32) -> impl Iterator<Item = KeyRange> {

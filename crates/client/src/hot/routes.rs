@@ -1,5 +1,7 @@
 //! The table of a Lookup as readers see it.
 
+mod ordered;
+
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -12,8 +14,10 @@ use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::lookup::Row;
 use centrifuge_core::table::PublishedOwner;
 
+pub use self::ordered::Slice;
 use super::index::RangeIndex;
 use super::local::{Local, Published, View};
+use crate::keys::KeySpace;
 
 /// The owner's number of a range that has none.
 const NOBODY: u32 = u32::MAX;
@@ -106,6 +110,9 @@ pub enum NoOwner {
     /// No table has arrived yet.
     #[error("the Lookup has no table yet: check that a Manager leads, then look again")]
     NoTable,
+    /// Another namespace, whose keys have another prefix, has taken the place of the one that the key was made for.
+    #[error("another namespace has the name now, with another prefix: make the key anew")]
+    Replaced,
 }
 
 /// How many addresses are kept for ever, and how many bytes of them.
@@ -193,6 +200,8 @@ pub(super) struct RouteTable {
     counted: Arc<[Owner<Arc<str>>]>,
     /// When the state of each range last began empty. Apart from the targets, two of which fit a cache line.
     since: Arc<[(KeyRange, Generation)]>,
+    /// What the keys are, if they are ordered.
+    space: Option<KeySpace>,
     is_known: bool,
 }
 
@@ -232,6 +241,7 @@ impl RouteTable {
             owners: Arc::default(),
             counted: Arc::default(),
             since: Arc::default(),
+            space: None,
             is_known: false,
         }
     }
@@ -266,6 +276,7 @@ impl RouteTable {
             owners: owners.into(),
             counted: counted.into(),
             since: since.into(),
+            space: None,
             is_known: true,
         }
     }
@@ -392,6 +403,7 @@ mod tests {
             owners: Arc::default(),
             counted: Arc::from([Owner { session, url: Arc::from("http://late") }]),
             since: Arc::default(),
+            space: None,
             is_known: true,
         };
         assert!(table.find(Key(9)).is_none());

@@ -8,6 +8,7 @@
 use centrifuge_core::key::Key;
 
 use super::sketch::Sketch;
+use super::spread::{Reservoir, Spread};
 
 /// The load for each sample until the rate is known.
 pub(crate) const FIRST_LOAD_PER_SAMPLE: u64 = 128;
@@ -40,12 +41,42 @@ pub(super) struct Sampler {
     samples: u64,
     /// The load of the samples.
     sketch: Sketch,
+    /// Some of their keys, where keys are ordered.
+    keys: Option<Reservoir>,
+}
+
+/// What samples say: which keys are heavy, and where the rest lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Samples {
+    pub(crate) sketch: Sketch,
+    pub(crate) spread: Spread,
+}
+
+impl Samples {
+    pub(crate) fn new() -> Samples {
+        Samples { sketch: Sketch::new(), spread: Spread::default() }
+    }
+
+    pub(super) fn merge(&mut self, other: &Samples) {
+        self.sketch.merge(&other.sketch);
+        self.spread.merge(&other.spread);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.sketch.clear();
+        self.spread.clear();
+    }
 }
 
 impl Sampler {
     /// Equal seeds draw equal gaps.
     pub(super) fn new(seed: u64, load_per_sample: u64) -> Sampler {
-        Sampler { state: seed, load_per_sample, samples: 0, sketch: Sketch::new() }
+        Sampler { state: seed, load_per_sample, samples: 0, sketch: Sketch::new(), keys: None }
+    }
+
+    /// It also keeps some keys, by which it is known where load lies.
+    pub(super) fn keeping_keys(self) -> Sampler {
+        Sampler { keys: Some(Reservoir::default()), ..self }
     }
 
     /// Load of `key` reached the next sample and went `beyond` it. Returns how much load there is to the next but one, if
@@ -62,7 +93,12 @@ impl Sampler {
         if gap <= beyond {
             samples += beyond / self.load_per_sample;
         }
-        self.sketch.add(key, samples.saturating_mul(self.load_per_sample));
+        let load = samples.saturating_mul(self.load_per_sample);
+        self.sketch.add(key, load);
+        if self.keys.is_some() {
+            let draw = self.draw();
+            self.keys.iter_mut().for_each(|keys| keys.add(key, samples, load, draw));
+        }
         self.samples += 1;
         let bursts = (self.samples >> BURST_BITS).min(u64::from(u32::BITS)) as u32;
         self.load_per_sample = load_per_sample.saturating_mul(1 << bursts);
@@ -70,9 +106,10 @@ impl Sampler {
     }
 
     /// Moves the samples.
-    pub(super) fn take_into(&mut self, sketch: &mut Sketch) {
-        sketch.merge(&self.sketch);
+    pub(super) fn take_into(&mut self, samples: &mut Samples) {
+        samples.sketch.merge(&self.sketch);
         self.sketch.clear();
+        self.keys.iter_mut().for_each(|keys| keys.take_into(&mut samples.spread));
         self.samples = 0;
     }
 
@@ -210,7 +247,7 @@ mod tests {
         }
         assert!(thread.sampler.samples < 5 << (BURST_BITS - 1), "{}", thread.sampler.samples);
         assert_close(thread.sampled(1), checks);
-        thread.sampler.take_into(&mut Sketch::new());
+        thread.sampler.take_into(&mut Samples::new());
         for _ in 0..1_000 {
             thread.load(1, 1, 1);
         }

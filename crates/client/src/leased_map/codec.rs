@@ -1,32 +1,7 @@
 //! How the entries of a map are written for their way to another server.
 
-use centrifuge_core::key::Key;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-/// Something that names a thing, and so has a place in the key space.
-pub trait LeasedKey {
-    /// Its place: the same in every process and every language that shares the pool.
-    fn key(&self) -> Key;
-}
-
-impl LeasedKey for String {
-    fn key(&self) -> Key {
-        Key::of(self.as_bytes())
-    }
-}
-
-impl LeasedKey for Vec<u8> {
-    fn key(&self) -> Key {
-        Key::of(self)
-    }
-}
-
-impl LeasedKey for u64 {
-    fn key(&self) -> Key {
-        Key::of(&self.to_le_bytes())
-    }
-}
 
 /// Writes and reads entries. `None` as a value says that the entry was removed.
 pub trait Codec<K, V>: Send + Sync {

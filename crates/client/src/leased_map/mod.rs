@@ -2,11 +2,14 @@
 
 mod codec;
 mod frame;
+mod place;
+mod scan;
+mod shard;
 mod transfer;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -18,9 +21,13 @@ use centrifuge_net::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use self::codec::{Codec, CodecError, Json, LeasedKey};
+pub use self::codec::{Codec, CodecError, Json};
+pub use self::place::{LeasedKey, OrderedName, Place};
+pub use self::scan::Scan;
+use self::shard::Shard;
 use self::transfer::Arrivals;
 use crate::hot::{HotLeases, Lease, NotOwner};
+use crate::keys::{Hashed, KeyKind, KeyOrder, KeyPrefix, NoKey, Ordered};
 use crate::owner::Guard;
 
 /// Enough that threads seldom meet at one.
@@ -39,6 +46,18 @@ pub trait Leases: Send + Sync + 'static {
 
     /// The time, for entries that end by themselves.
     fn now(&self) -> Instant;
+
+    /// What all application keys begin with, where keys are ordered and that is known.
+    fn prefix(&self) -> Option<KeyPrefix> {
+        None
+    }
+
+    /// The key of an application key, where keys are ordered.
+    fn place(&self, application_key: &[u8]) -> Result<Key, NotOwner> {
+        let prefix = self.prefix().ok_or(NotOwner::NoLease)?;
+        let rest = application_key.strip_prefix(prefix.as_bytes());
+        rest.map(Key::in_order).ok_or(NotOwner::OutsidePrefix)
+    }
 }
 
 impl Leases for HotLeases {
@@ -56,6 +75,17 @@ impl Leases for HotLeases {
 
     fn now(&self) -> Instant {
         clock::now()
+    }
+
+    fn prefix(&self) -> Option<KeyPrefix> {
+        HotLeases::prefix(self)
+    }
+
+    fn place(&self, application_key: &[u8]) -> Result<Key, NotOwner> {
+        self.key_of(application_key).map(|key| key.key()).map_err(|why| match why {
+            NoKey::Outside(_) => NotOwner::OutsidePrefix,
+            NoKey::Unknown => NotOwner::NoLease,
+        })
     }
 }
 
@@ -87,24 +117,22 @@ impl Leases for HotLeases {
 /// assert!(rooms.recheck(&people).is_err());
 /// # Ok::<(), centrifuge::NotOwner>(())
 /// ```
-pub struct LeasedMap<K, V> {
-    inner: Arc<Inner<K, V>>,
+pub struct LeasedMap<N, V, K: KeyOrder = Hashed> {
+    inner: Arc<Inner<N, V, K>>,
 }
 
-struct Inner<K, V> {
+struct Inner<N, V, K> {
     leases: OnceLock<Box<dyn Leases>>,
-    codec: Box<dyn Codec<K, V>>,
+    codec: Box<dyn Codec<N, V>>,
     ttl: Option<Duration>,
-    shards: Box<[Shard<K, V>]>,
+    shards: Box<[Mutex<Shard<N, V, K>>]>,
     /// Rises with every change, so that a copy made earlier can be brought up to date.
     changes: AtomicU64,
     /// How many copies are being made: removed entries are remembered meanwhile.
     exports: AtomicUsize,
-    arrivals: Mutex<Arrivals<K, V>>,
+    arrivals: Mutex<Arrivals<N, V>>,
+    keys: PhantomData<K>,
 }
-
-/// Some of the entries, by name.
-type Shard<K, V> = Mutex<HashMap<K, Entry<V>>>;
 
 /// One entry. Without a value it was removed, which a copy that is being made must be told.
 struct Entry<V> {
@@ -125,42 +153,65 @@ pub struct Leased<T> {
     pub generation: Generation,
 }
 
-impl<K, V> LeasedMap<K, V>
+impl<N, V> LeasedMap<N, V>
 where
-    K: LeasedKey + Eq + Hash + Clone + Serialize + DeserializeOwned,
+    N: LeasedKey + Eq + Hash + Clone + Serialize + DeserializeOwned,
     V: Serialize + DeserializeOwned,
 {
     /// An empty map whose entries travel as JSON.
     #[must_use]
-    pub fn new() -> LeasedMap<K, V> {
+    pub fn new() -> LeasedMap<N, V> {
         LeasedMap::with_codec(Json)
     }
 }
 
-impl<K, V> Default for LeasedMap<K, V>
+impl<N, V> Default for LeasedMap<N, V>
 where
-    K: LeasedKey + Eq + Hash + Clone + Serialize + DeserializeOwned,
+    N: LeasedKey + Eq + Hash + Clone + Serialize + DeserializeOwned,
     V: Serialize + DeserializeOwned,
 {
-    fn default() -> LeasedMap<K, V> {
+    fn default() -> LeasedMap<N, V> {
         LeasedMap::new()
     }
 }
 
-impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
+impl<N: LeasedKey + Eq + Hash + Clone, V> LeasedMap<N, V> {
     /// An empty map whose entries travel as `codec` writes them.
     #[must_use]
-    pub fn with_codec(codec: impl Codec<K, V> + 'static) -> LeasedMap<K, V> {
+    pub fn with_codec(codec: impl Codec<N, V> + 'static) -> LeasedMap<N, V> {
         LeasedMap::build(codec, None)
     }
 
     /// An empty map whose entries end `ttl` after they were last written.
     #[must_use]
-    pub fn with_ttl(codec: impl Codec<K, V> + 'static, ttl: Duration) -> LeasedMap<K, V> {
+    pub fn with_ttl(codec: impl Codec<N, V> + 'static, ttl: Duration) -> LeasedMap<N, V> {
         LeasedMap::build(codec, Some(ttl))
     }
+}
 
-    fn build(codec: impl Codec<K, V> + 'static, ttl: Option<Duration>) -> LeasedMap<K, V> {
+impl<N: OrderedName + Eq + Hash + Clone, V> LeasedMap<N, V, Ordered> {
+    /// An empty map of a namespace with ordered keys, whose entries travel as JSON and can be [scanned](LeasedMap::scan) in order.
+    #[must_use]
+    pub fn ordered() -> LeasedMap<N, V, Ordered>
+    where
+        N: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        LeasedMap::build(Json, None)
+    }
+
+    /// The same, whose entries travel as `codec` writes them and, with a `ttl`, end so long after they were last written.
+    #[must_use]
+    pub fn ordered_with(
+        codec: impl Codec<N, V> + 'static,
+        ttl: Option<Duration>,
+    ) -> LeasedMap<N, V, Ordered> {
+        LeasedMap::build(codec, ttl)
+    }
+}
+
+impl<N: Place<K> + Eq + Hash + Clone, V, K: KeyOrder> LeasedMap<N, V, K> {
+    fn build(codec: impl Codec<N, V> + 'static, ttl: Option<Duration>) -> LeasedMap<N, V, K> {
         let inner = Inner {
             leases: OnceLock::new(),
             codec: Box::new(codec),
@@ -169,6 +220,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
             changes: AtomicU64::new(0),
             exports: AtomicUsize::new(0),
             arrivals: Mutex::default(),
+            keys: PhantomData,
         };
         LeasedMap { inner: Arc::new(inner) }
     }
@@ -186,7 +238,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// entry meanwhile, so be quick and do not wait.
     pub fn with<R>(
         &self,
-        name: &K,
+        name: &N,
         operate: impl FnOnce(&mut Option<V>) -> R,
     ) -> Result<Leased<R>, NotOwner> {
         self.with_lease(name, |slot, _| operate(slot))
@@ -195,7 +247,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// Like [`LeasedMap::with`], for state that keeps the number of the lease under which it was written.
     pub fn with_lease<R>(
         &self,
-        name: &K,
+        name: &N,
         operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
     ) -> Result<Leased<R>, NotOwner> {
         self.operate(name, Leases::check, operate)
@@ -209,10 +261,10 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     pub fn with_guard<R>(
         &self,
         guard: &Guard,
-        name: &K,
+        name: &N,
         operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
     ) -> Result<Leased<R>, NotOwner> {
-        assert_eq!(guard.key(), name.key(), "a guard is on one key");
+        assert_eq!(Ok(guard.key()), name.place(self.inner.leases()?), "a guard is on one key");
         let held = |leases: &dyn Leases, key| {
             let lease = leases.held(key).filter(|lease| lease.is_continuous_since(guard.generation()));
             lease.ok_or(NotOwner::NoLease)
@@ -223,18 +275,19 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// The steps of an operation; `find` is the first of them.
     fn operate<R>(
         &self,
-        name: &K,
+        name: &N,
         find: impl FnOnce(&dyn Leases, Key) -> Result<Lease, NotOwner>,
         operate: impl FnOnce(&mut Option<V>, &Lease) -> R,
     ) -> Result<Leased<R>, NotOwner> {
         let leases = self.inner.leases()?;
-        let key = name.key();
+        let key = name.place(leases)?;
         let mut shard = self.inner.shard(key);
         // Within the lock: a copy for another server is made after the range was frozen, and waits for this.
         let lease = find(leases, key)?;
+        self.inner.check_place(name, key)?;
         let now = leases.now();
         self.inner.settle(&mut shard, name, key, &lease, now);
-        let entry = shard.entry(name.clone()).or_insert_with(|| Entry::empty(lease.generation));
+        let entry = shard.get_or_insert(name, || Entry::empty(lease.generation));
         let result = operate(&mut entry.value, &lease);
         entry.changed = self.inner.changes.fetch_add(1, Ordering::SeqCst) + 1;
         entry.ends = self.inner.ttl.map(|ttl| now + ttl);
@@ -249,14 +302,15 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     }
 
     /// The entry of `name`. Does not make it live longer.
-    pub fn get(&self, name: &K) -> Result<Leased<Option<V>>, NotOwner>
+    pub fn get(&self, name: &N) -> Result<Leased<Option<V>>, NotOwner>
     where
         V: Clone,
     {
         let leases = self.inner.leases()?;
-        let key = name.key();
+        let key = name.place(leases)?;
         let mut shard = self.inner.shard(key);
         let lease = leases.check(key)?;
+        self.inner.check_place(name, key)?;
         self.inner.settle(&mut shard, name, key, &lease, leases.now());
         let value = shard.get(name).and_then(|entry| entry.value.clone());
         drop(shard);
@@ -266,12 +320,12 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     }
 
     /// Writes the entry of `name`, and returns what was there.
-    pub fn insert(&self, name: K, value: V) -> Result<Leased<Option<V>>, NotOwner> {
+    pub fn insert(&self, name: N, value: V) -> Result<Leased<Option<V>>, NotOwner> {
         self.with(&name, |slot| slot.replace(value))
     }
 
     /// Removes the entry of `name`, and returns what was there.
-    pub fn remove(&self, name: &K) -> Result<Leased<Option<V>>, NotOwner> {
+    pub fn remove(&self, name: &N) -> Result<Leased<Option<V>>, NotOwner> {
         self.with(name, Option::take)
     }
 
@@ -293,7 +347,8 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
             // Asked within the lock: a copy that begins later locks each shard after it said so.
             let copying = self.inner.exports.load(Ordering::SeqCst) > 0;
             shard.retain(|name, entry| {
-                let is_held = leases.is_continuous(name.key(), entry.generation);
+                let key = name.place(leases);
+                let is_held = key.is_ok_and(|key| leases.is_continuous(key, entry.generation));
                 is_held && (copying || entry.is_live(now))
             });
         }
@@ -302,7 +357,9 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// How many entries are in memory, valid or not.
     #[must_use]
     pub fn len(&self) -> usize {
-        let values = |shard: &Shard<K, V>| lock(shard).values().filter(|entry| entry.value.is_some()).count();
+        let values = |shard: &Mutex<Shard<N, V, K>>| {
+            lock(shard).values().filter(|entry| entry.value.is_some()).count()
+        };
         self.inner.shards.iter().map(values).sum()
     }
 
@@ -323,17 +380,31 @@ impl<V> Entry<V> {
     }
 }
 
-impl<K: LeasedKey + Eq + Hash + Clone, V> Inner<K, V> {
+impl<N: Place<K> + Eq + Hash + Clone, V, K: KeyOrder> Inner<N, V, K> {
     fn leases(&self) -> Result<&dyn Leases, NotOwner> {
         self.leases.get().map(AsRef::as_ref).ok_or(NotOwner::NoLease)
     }
 
-    fn shard(&self, key: Key) -> MutexGuard<'_, HashMap<K, Entry<V>>> {
-        lock(&self.shards[key.0 as usize % SHARDS])
+    /// Ordered keys differ in their first bits alone, and hashed ones in all: a product spreads both.
+    fn shard(&self, key: Key) -> MutexGuard<'_, Shard<N, V, K>> {
+        let spread = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        lock(&self.shards[spread as usize % SHARDS])
+    }
+
+    /// The place of a name, if it has one.
+    fn place_of(&self, name: &N) -> Option<Key> {
+        name.place(self.leases().ok()?).ok()
+    }
+
+    /// After a lease was found: whether the name still has that key. Another namespace, whose keys have another prefix, may have taken the
+    /// place of the one that the key was of.
+    fn check_place(&self, name: &N, key: Key) -> Result<(), NotOwner> {
+        let is_settled = K::KIND == KeyKind::Hashed || self.place_of(name) == Some(key);
+        if is_settled { Ok(()) } else { Err(NotOwner::NoLease) }
     }
 
     /// Makes the entry of a name true under a lease: what is of an earlier one, or over, goes; what came along is here.
-    fn settle(&self, shard: &mut HashMap<K, Entry<V>>, name: &K, key: Key, lease: &Lease, now: Instant) {
+    fn settle(&self, shard: &mut Shard<N, V, K>, name: &N, key: Key, lease: &Lease, now: Instant) {
         let is_current = shard.get(name).is_some_and(|entry| lease.is_continuous_since(entry.generation));
         if !is_current {
             let arrived = lease.source.and_then(|source| self.arrived(name, key, source));
@@ -343,9 +414,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> Inner<K, V> {
                     let generation = lease.generation;
                     shard.insert(name.clone(), Entry { value, generation, ends, changed });
                 }
-                None => {
-                    shard.remove(name);
-                }
+                None => shard.remove(name),
             }
         }
         if let Some(entry) = shard.get_mut(name)
@@ -355,7 +424,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> Inner<K, V> {
         }
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, Arrivals<K, V>> {
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals<N, V>> {
         lock(&self.arrivals)
     }
 }
@@ -364,13 +433,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<K, V> Clone for LeasedMap<K, V> {
-    fn clone(&self) -> LeasedMap<K, V> {
+impl<N, V, K: KeyOrder> Clone for LeasedMap<N, V, K> {
+    fn clone(&self) -> LeasedMap<N, V, K> {
         LeasedMap { inner: Arc::clone(&self.inner) }
     }
 }
 
-impl<K, V> fmt::Debug for LeasedMap<K, V> {
+impl<N, V, K: KeyOrder> fmt::Debug for LeasedMap<N, V, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LeasedMap")
     }

@@ -13,8 +13,9 @@ use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::time::Instant;
 
 use super::frame::{Answer, Part};
-use super::{CodecError, Inner, LeasedKey, LeasedMap, lock};
+use super::{CodecError, Inner, LeasedMap, Place, lock};
 use crate::hot::Lease;
+use crate::keys::KeyOrder;
 use crate::owner::{BoxError, ImportOffer, MigrationOut, Owner};
 
 /// A part is sent when its entries have this many bytes.
@@ -26,30 +27,30 @@ const MOST_ARRIVING: usize = 1024;
 type Arrived<V> = (Option<V>, Option<Instant>);
 
 /// Copies of what other servers hold.
-pub(super) struct Arrivals<K, V> {
-    arriving: BTreeMap<(SessionId, TransferId), Arriving<K, V>>,
-    complete: Vec<Complete<K, V>>,
+pub(super) struct Arrivals<N, V> {
+    arriving: BTreeMap<(SessionId, TransferId), Arriving<N, V>>,
+    complete: Vec<Complete<N, V>>,
 }
 
-impl<K, V> Default for Arrivals<K, V> {
-    fn default() -> Arrivals<K, V> {
+impl<N, V> Default for Arrivals<N, V> {
+    fn default() -> Arrivals<N, V> {
         Arrivals { arriving: BTreeMap::new(), complete: Vec::new() }
     }
 }
 
 /// A copy of which parts are here.
-struct Arriving<K, V> {
+struct Arriving<N, V> {
     offer: ImportOffer,
     parts: u32,
-    entries: HashMap<K, Arrived<V>>,
+    entries: HashMap<N, Arrived<V>>,
 }
 
 /// A copy that is all here.
-struct Complete<K, V> {
+struct Complete<N, V> {
     offer: ImportOffer,
     /// The keys of it that are still of use.
     keys: RangeSet,
-    entries: HashMap<K, Arrived<V>>,
+    entries: HashMap<N, Arrived<V>>,
 }
 
 /// Why a part is not taken in.
@@ -89,7 +90,7 @@ impl Drop for Exporting<'_> {
 }
 
 /// The sending side.
-impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
+impl<N: Place<K> + Eq + Hash + Clone, V, K: KeyOrder> LeasedMap<N, V, K> {
     /// Moves a range: copies it while it is served, freezes it, and sends what changed meanwhile. Answers with the
     /// session that has all of it.
     pub async fn move_out<R>(
@@ -133,7 +134,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
                 let is_of_lease = |lease: Lease| {
                     lease.is_continuous_since(offer.source) && lease.is_continuous_since(entry.generation)
                 };
-                let key = name.key();
+                let Some(key) = self.inner.place_of(name) else { continue };
                 let is_meant = offer.range.contains(key) && leases.held(key).is_some_and(is_of_lease);
                 let is_news = since.map_or(entry.is_live(now), |since| entry.changed > since);
                 if is_meant && is_news {
@@ -189,10 +190,10 @@ where
 }
 
 /// The receiving side.
-impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
+impl<N: Place<K> + Eq + Hash + Clone, V, K: KeyOrder> LeasedMap<N, V, K> {
     /// Takes in what another server's map sends, and gives the answer to carry back. Mount it where the `carry` of
     /// [`OwnerBuilder::state`](crate::owner::OwnerBuilder::state) delivers; only servers of the pool may reach it.
-    pub async fn handle(&self, owner: &Owner, bytes: &[u8]) -> Vec<u8> {
+    pub async fn handle(&self, owner: &Owner<K>, bytes: &[u8]) -> Vec<u8> {
         let answer = match self.take(owner, bytes).await {
             Ok(session) => Answer::Taken(session),
             Err(error) => Answer::Refused(error.to_string()),
@@ -200,7 +201,7 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
         answer.write()
     }
 
-    async fn take(&self, owner: &Owner, bytes: &[u8]) -> Result<SessionId, BoxError> {
+    async fn take(&self, owner: &Owner<K>, bytes: &[u8]) -> Result<SessionId, BoxError> {
         let part = Part::read(bytes).ok_or(PartError::Unreadable)?;
         let (offer, is_last) = (part.offer, part.is_last);
         let import = owner.begin_import(offer)?;
@@ -229,7 +230,8 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
             let (name, value) = self.inner.codec.decode(bytes)?;
             entries.insert(name, (value, left.map(|left| now + left)));
         }
-        self.inner.arrivals().add(&part, entries)
+        let is_in = |range: KeyRange, name: &N| self.inner.is_in(range, name);
+        self.inner.arrivals().add(&part, entries, is_in)
     }
 
     /// Whether a copy is all here.
@@ -241,10 +243,10 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// The copies of a range are void, or that from under `source` alone.
     pub(crate) fn discard_import(&self, range: KeyRange, source: Option<Generation>) {
         let mut arrivals = self.inner.arrivals();
-        let is_void = |copy: &&mut Complete<K, V>| source.is_none_or(|source| copy.offer.source == source);
+        let is_void = |copy: &&mut Complete<N, V>| source.is_none_or(|source| copy.offer.source == source);
         for copy in arrivals.complete.iter_mut().filter(is_void) {
             copy.keys.remove(range);
-            copy.entries.retain(|name, _| !range.contains(name.key()));
+            copy.entries.retain(|name, _| !self.inner.is_in(range, name));
         }
         arrivals.complete.retain(|copy| !copy.keys.is_empty());
     }
@@ -252,15 +254,15 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     /// Puts what came along with leases that are held now among the entries, for a range or for all.
     pub(super) fn install_imports(&self, range: Option<KeyRange>) {
         let Ok(leases) = self.inner.leases() else { return };
-        let concerns = |key: Key| range.is_none_or(|range| range.contains(key));
-        let names: Vec<K> = {
+        let concerns = |name: &N| range.is_none_or(|range| self.inner.is_in(range, name));
+        let names: Vec<N> = {
             let arrivals = self.inner.arrivals();
             let names = arrivals.complete.iter().flat_map(|copy| copy.entries.keys());
-            names.filter(|name| concerns(name.key())).cloned().collect()
+            names.filter(|name| concerns(name)).cloned().collect()
         };
         let now = leases.now();
         for name in names {
-            let key = name.key();
+            let Some(key) = self.inner.place_of(&name) else { continue };
             let mut shard = self.inner.shard(key);
             if let Some(lease) = leases.held(key) {
                 self.inner.settle(&mut shard, &name, key, &lease, now);
@@ -273,17 +275,27 @@ impl<K: LeasedKey + Eq + Hash + Clone, V> LeasedMap<K, V> {
     }
 }
 
-impl<K: LeasedKey + Eq + Hash + Clone, V> Inner<K, V> {
+impl<N: Place<K> + Eq + Hash + Clone, V, K: KeyOrder> Inner<N, V, K> {
+    /// Whether the key of a name is one of a range.
+    fn is_in(&self, range: KeyRange, name: &N) -> bool {
+        self.place_of(name).is_some_and(|key| range.contains(key))
+    }
+
     /// Takes the entry of a name out of the copy that was held under `source`.
-    pub(super) fn arrived(&self, name: &K, key: Key, source: Generation) -> Option<Arrived<V>> {
+    pub(super) fn arrived(&self, name: &N, key: Key, source: Generation) -> Option<Arrived<V>> {
         let mut arrivals = self.arrivals();
-        let fits = |copy: &&mut Complete<K, V>| copy.offer.source == source && copy.keys.contains(key);
+        let fits = |copy: &&mut Complete<N, V>| copy.offer.source == source && copy.keys.contains(key);
         arrivals.complete.iter_mut().find(fits)?.entries.remove(name)
     }
 }
 
-impl<K: LeasedKey + Eq + Hash, V> Arrivals<K, V> {
-    fn add(&mut self, part: &Part, entries: HashMap<K, Arrived<V>>) -> Result<(), PartError> {
+impl<N: Eq + Hash, V> Arrivals<N, V> {
+    fn add(
+        &mut self,
+        part: &Part,
+        entries: HashMap<N, Arrived<V>>,
+        is_in: impl Fn(KeyRange, &N) -> bool,
+    ) -> Result<(), PartError> {
         let id = (part.offer.from, part.offer.transfer);
         if part.number == 0 {
             self.begin(part.offer)?;
@@ -298,7 +310,7 @@ impl<K: LeasedKey + Eq + Hash, V> Arrivals<K, V> {
         if part.is_last
             && let Some(Arriving { offer, entries, .. }) = self.arriving.remove(&id)
         {
-            self.complete(offer, entries);
+            self.complete(offer, entries, is_in);
         }
         Ok(())
     }
@@ -318,10 +330,15 @@ impl<K: LeasedKey + Eq + Hash, V> Arrivals<K, V> {
     }
 
     /// A copy is all here: it takes the place of every earlier one of its keys.
-    fn complete(&mut self, offer: ImportOffer, entries: HashMap<K, Arrived<V>>) {
+    fn complete(
+        &mut self,
+        offer: ImportOffer,
+        entries: HashMap<N, Arrived<V>>,
+        is_in: impl Fn(KeyRange, &N) -> bool,
+    ) {
         for copy in &mut self.complete {
             copy.keys.remove(offer.range);
-            copy.entries.retain(|name, _| !offer.range.contains(name.key()));
+            copy.entries.retain(|name, _| !is_in(offer.range, name));
         }
         self.complete.retain(|copy| !copy.keys.is_empty());
         self.complete.push(Complete { offer, keys: RangeSet::from_ranges([offer.range]), entries });

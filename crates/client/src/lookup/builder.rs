@@ -1,6 +1,7 @@
 //! How a Lookup is described and finds its table.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use super::links::WatchLinks;
 use super::news::{BACKLOG, Loss, LossReason, Losses};
 use super::{Inner, Lookup, Shared, Status};
 use crate::hot::HotRoutes;
+use crate::keys::{Hashed, KeyOrder};
 use crate::managers::{self, Managers, ManagersError};
 
 /// How many events wait for the driver.
@@ -35,7 +37,7 @@ const CLOCK_SLACK: Duration = Duration::from_secs(1);
 type OnLoss = Box<dyn Fn(Loss) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// Describes a Lookup before it connects.
-pub struct LookupBuilder {
+pub struct LookupBuilder<K: KeyOrder = Hashed> {
     managers: Managers,
     namespace: String,
     on_loss: Option<OnLoss>,
@@ -46,6 +48,7 @@ pub struct LookupBuilder {
     connect_timeout: Duration,
     record: Option<PathBuf>,
     expects: ExpectedKind,
+    keys: PhantomData<K>,
 }
 
 /// Why a Lookup has no table.
@@ -67,7 +70,7 @@ pub enum ConnectError {
     #[error(
         "the namespace {namespace} does not have {} keys, which this Lookup is built for: name another namespace, or build it {}",
         built_for.as_str(),
-        if *built_for == KeyKind::Ordered { "without ordered_keys()" } else { "with ordered_keys()" }
+        if *built_for == KeyKind::Ordered { "with Lookup::builder" } else { "with Lookup::ordered" }
     )]
     WrongKeys {
         /// The namespace.
@@ -125,8 +128,8 @@ pub enum ConnectError {
     Stopped,
 }
 
-impl LookupBuilder {
-    pub(super) fn new(managers: Managers, namespace: &str) -> LookupBuilder {
+impl<K: KeyOrder> LookupBuilder<K> {
+    pub(super) fn new(managers: Managers, namespace: &str) -> LookupBuilder<K> {
         LookupBuilder {
             managers,
             namespace: namespace.to_owned(),
@@ -137,19 +140,13 @@ impl LookupBuilder {
             silence: None,
             connect_timeout: CONNECT_TIMEOUT,
             record: None,
-            expects: ExpectedKind::default(),
+            expects: ExpectedKind { keys: K::KIND, ..ExpectedKind::default() },
+            keys: PhantomData,
         }
     }
 
-    /// The namespace has ordered keys. Without this it has hashed ones, and a namespace of the other kind refuses the Lookup.
-    #[must_use]
-    pub fn ordered_keys(mut self) -> LookupBuilder {
-        self.expects.keys = KeyKind::Ordered;
-        self
-    }
-
     /// The namespace is in affinity mode. Whoever calls this wraps the Lookup into a type without lease numbers.
-    pub(crate) fn affinity(mut self) -> LookupBuilder {
+    pub(crate) fn affinity(mut self) -> LookupBuilder<K> {
         self.expects.mode = Mode::Affinity;
         self
     }
@@ -157,7 +154,7 @@ impl LookupBuilder {
     /// Called with every loss, one after the other, on a task of its own. A caller that is too slow to be told which
     /// keys were lost is told that all of them were.
     #[must_use]
-    pub fn on_loss<F, R>(mut self, callback: F) -> LookupBuilder
+    pub fn on_loss<F, R>(mut self, callback: F) -> LookupBuilder<K>
     where
         F: Fn(Loss) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
@@ -168,7 +165,7 @@ impl LookupBuilder {
 
     /// How often to ask when all is well; 30 s unless set. Changes are pushed: this is the repair.
     #[must_use]
-    pub fn poll(mut self, every: Duration) -> LookupBuilder {
+    pub fn poll(mut self, every: Duration) -> LookupBuilder<K> {
         self.poll = Some(every);
         self
     }
@@ -176,28 +173,28 @@ impl LookupBuilder {
     /// How old knowledge may become before everything is taken for lost; 90 s unless set. Longer than a change of
     /// leaders and two polls take.
     #[must_use]
-    pub fn contact_timeout(mut self, timeout: Duration) -> LookupBuilder {
+    pub fn contact_timeout(mut self, timeout: Duration) -> LookupBuilder<K> {
         self.contact_timeout = Some(timeout);
         self
     }
 
     /// How long a loss waits for the range's next owner before it is told without one; 30 s unless set.
     #[must_use]
-    pub fn unowned_delay(mut self, delay: Duration) -> LookupBuilder {
+    pub fn unowned_delay(mut self, delay: Duration) -> LookupBuilder<K> {
         self.unowned_delay = Some(delay);
         self
     }
 
     /// How long a request may go unanswered before every Manager is asked; 5 s unless set.
     #[must_use]
-    pub fn silence(mut self, silence: Duration) -> LookupBuilder {
+    pub fn silence(mut self, silence: Duration) -> LookupBuilder<K> {
         self.silence = Some(silence);
         self
     }
 
     /// How long [`LookupBuilder::connect`] waits for a table; 30 s unless set.
     #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> LookupBuilder {
+    pub fn connect_timeout(mut self, timeout: Duration) -> LookupBuilder<K> {
         self.connect_timeout = timeout;
         self
     }
@@ -205,13 +202,13 @@ impl LookupBuilder {
     /// Writes everything that the Lookup's machine is fed to this file, for `centrifuge-sim replay FILE`, which runs it again
     /// step by step. The file has the Lookup's seed in it: keep it as you keep a key. One file for each Lookup.
     #[must_use]
-    pub fn record(mut self, file: impl Into<PathBuf>) -> LookupBuilder {
+    pub fn record(mut self, file: impl Into<PathBuf>) -> LookupBuilder<K> {
         self.record = Some(file.into());
         self
     }
 
     /// Gets the table.
-    pub async fn connect(self) -> Result<Lookup, ConnectError> {
+    pub async fn connect(self) -> Result<Lookup<K>, ConnectError> {
         let managers = self.managers.read()?;
         let asked = managers::names(&managers);
         let config = self.config(managers)?;
@@ -262,7 +259,7 @@ impl LookupBuilder {
         config: LookupConfig,
         machine: LookupMachine,
         recorder: Option<Recorder<LookupMachine>>,
-    ) -> Lookup {
+    ) -> Lookup<K> {
         let (events, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             hot: HotRoutes::new(),
@@ -288,11 +285,11 @@ impl LookupBuilder {
         }));
         tasks.push(spawn(follow(self.managers, config.managers, events)));
         let LookupConfig { namespace, expects, .. } = config;
-        Lookup { inner: Arc::new(Inner { shared, tasks, namespace, nonce, expects }) }
+        Lookup::new(Arc::new(Inner { shared, tasks, namespace, nonce, expects }))
     }
 }
 
-impl Lookup {
+impl<K: KeyOrder> Lookup<K> {
     async fn connected(&self) -> Result<(), ConnectError> {
         let mut status = self.inner.shared.status.subscribe();
         // The table is told before the contact it came by: whoever is connected has both.
@@ -362,7 +359,7 @@ mod tests {
         let namespace = Namespace::new("rooms").expect("a label");
         let (shared, tasks, expects) = (Arc::clone(&shared), Vec::new(), ExpectedKind::default());
         let inner = Inner { shared: Arc::clone(&shared), tasks, namespace, nonce: Nonce(1), expects };
-        let lookup = Lookup { inner: Arc::new(inner) };
+        let lookup: Lookup = Lookup::new(Arc::new(inner));
         let position = Position { log: Nonce(7), lsn: Lsn(1) };
         shared.status.send_modify(|status| status.position = Some(position));
         let early = tokio::time::timeout(Duration::ZERO, lookup.connected()).await;

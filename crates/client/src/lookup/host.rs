@@ -10,6 +10,7 @@ use centrifuge_net::driver::Host;
 
 use super::Shared;
 use super::news::Loss;
+use crate::keys::KeySpace;
 
 /// Asks Managers without waiting; what cannot be asked is not answered, and the machine's timers deal with it.
 pub(super) trait Links: Send {
@@ -66,7 +67,10 @@ impl<L: Links> Host<LookupMachine> for LookupHost<L> {
             |action: &LookupAction| matches!(action, LookupAction::TableChanged(_) | LookupAction::TableGone);
         if self.actions.iter().any(is_new) {
             match machine.table() {
-                Some(table) => self.shared.hot.publish(table.iter()),
+                Some(table) => {
+                    let space = KeySpace::of(machine.kind());
+                    self.shared.hot.publish_ordered(table.iter(), space);
+                }
                 None => self.shared.hot.clear(),
             }
         }

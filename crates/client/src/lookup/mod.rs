@@ -6,11 +6,12 @@ mod links;
 mod news;
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::id::{Generation, Namespace, Nonce};
-use centrifuge_core::key::Key;
 use centrifuge_core::message::Position;
 use centrifuge_core::namespace_kind::{ExpectedKind, KindMismatch};
 use tokio::sync::{broadcast, watch};
@@ -18,7 +19,8 @@ use tokio::task::AbortHandle;
 
 pub use self::builder::{ConnectError, LookupBuilder};
 pub use self::news::{Loss, LossReason, Losses, Positions};
-use crate::hot::{HotRoutes, NoOwner, Route};
+use crate::hot::{HotRoutes, NoOwner, Route, Slice};
+use crate::keys::{Hashed, KeyOrder, KeyPrefix, NoKey, Ordered, OrderedKey};
 use crate::managers::Managers;
 
 /// A copy of the whole table of a namespace, kept up to date by its Manager. Cheap to clone.
@@ -44,8 +46,9 @@ use crate::managers::Managers;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Lookup {
+pub struct Lookup<K: KeyOrder = Hashed> {
     inner: Arc<Inner>,
+    keys: PhantomData<K>,
 }
 
 /// Ends the tasks when the last handle goes.
@@ -104,11 +107,54 @@ impl Lookup {
         LookupBuilder::new(managers, namespace)
     }
 
+    /// The table that readers share, to hand to code that only looks keys up.
+    #[must_use]
+    pub fn routes(&self) -> HotRoutes {
+        self.hot()
+    }
+}
+
+impl Lookup<Ordered> {
+    /// Begins to describe a Lookup of a namespace with ordered keys.
+    #[must_use]
+    pub fn ordered(managers: Managers, namespace: &str) -> LookupBuilder<Ordered> {
+        LookupBuilder::new(managers, namespace)
+    }
+
+    /// The key of an application key, which must begin with the prefix of the namespace.
+    pub fn key_of(&self, application_key: impl AsRef<[u8]>) -> Result<OrderedKey, NoKey> {
+        self.inner.shared.hot.key_of(application_key.as_ref())
+    }
+
+    /// The owners of an interval of application keys, in their order: each with the part of the interval that it owns. All are of one
+    /// table. The bounds must begin with the prefix of the namespace; `scan::<&str>(..)` is the whole of it.
+    ///
+    /// A [`Router`](crate::Router) visits them, also while they change.
+    pub fn scan<B: AsRef<[u8]>>(&self, bounds: impl RangeBounds<B>) -> Result<Vec<Slice>, NoKey> {
+        self.inner.shared.hot.scan(&bounds)
+    }
+
+    /// What all application keys begin with. [`KeyPrefix::interval_of`] says which of them a range has.
+    #[must_use]
+    pub fn prefix(&self) -> Option<KeyPrefix> {
+        self.inner.shared.hot.prefix()
+    }
+}
+
+impl<K: KeyOrder> Lookup<K> {
+    fn new(inner: Arc<Inner>) -> Lookup<K> {
+        Lookup { inner, keys: PhantomData }
+    }
+
+    pub(crate) fn hot(&self) -> HotRoutes {
+        self.inner.shared.hot.clone()
+    }
+
     /// Where requests for `key` should go. Reads a table in this process: takes no lock, allocates nothing, and takes
     /// nanoseconds.
     #[inline]
-    pub fn lookup(&self, key: Key) -> Result<Route, NoOwner> {
-        self.inner.shared.hot.lookup(key)
+    pub fn lookup(&self, key: K::Key) -> Result<Route, NoOwner> {
+        K::route(&self.inner.shared.hot, key)
     }
 
     /// The lease at which the state of `key` last began empty, as the table has it; `None` before there is a table.
@@ -117,8 +163,8 @@ impl Lookup {
     /// moves from server to server thus misses no loss, although each server hears of it at another time. Only while the
     /// Lookup is [in contact](Lookup::in_contact): otherwise the table is too old to say.
     #[must_use]
-    pub fn state_since(&self, key: Key) -> Option<Generation> {
-        self.inner.shared.hot.state_since(key)
+    pub fn state_since(&self, key: K::Key) -> Option<Generation> {
+        self.inner.shared.hot.state_since(K::point(key))
     }
 
     /// The losses from now on.
@@ -167,12 +213,6 @@ impl Lookup {
         status.position
     }
 
-    /// The table that readers share, to hand to code that only looks keys up.
-    #[must_use]
-    pub fn routes(&self) -> HotRoutes {
-        self.inner.shared.hot.clone()
-    }
-
     /// What names this life of this Lookup.
     #[must_use]
     pub fn nonce(&self) -> Nonce {
@@ -186,7 +226,7 @@ impl Lookup {
     }
 }
 
-impl fmt::Debug for Lookup {
+impl<K: KeyOrder> fmt::Debug for Lookup<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lookup({} {})", self.inner.namespace, self.inner.nonce)
     }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, OwnerName, SessionId, Url};
-use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, Mode};
+use centrifuge_core::namespace_kind::{ExpectedKind, Mode};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
 use centrifuge_core::random::Random;
 use centrifuge_core::text::unprintable_in;
@@ -31,7 +32,8 @@ use super::migration::{BoxError, Imports, MigrationOut};
 use super::migrations::{self, Migrations};
 use super::{DiscardHook, InFlight, Inner, Owner, Shared, Status};
 use crate::hot::HotLeases;
-use crate::leased_map::{LeasedKey, LeasedMap};
+use crate::keys::{Hashed, KeyOrder};
+use crate::leased_map::{LeasedMap, Place};
 use crate::managers::{self, Managers};
 
 /// How many events wait for the driver.
@@ -78,7 +80,7 @@ type OnStart = Box<dyn FnOnce(HotLeases) + Send>;
 /// # Ok(())
 /// # }
 /// ```
-pub struct OwnerBuilder {
+pub struct OwnerBuilder<K: KeyOrder = Hashed> {
     managers: Managers,
     namespace: String,
     name: Option<String>,
@@ -97,10 +99,11 @@ pub struct OwnerBuilder {
     waits_for_name: bool,
     record: Option<PathBuf>,
     expects: ExpectedKind,
+    keys: PhantomData<K>,
 }
 
-impl OwnerBuilder {
-    pub(super) fn new(managers: Managers, namespace: &str) -> OwnerBuilder {
+impl<K: KeyOrder> OwnerBuilder<K> {
+    pub(super) fn new(managers: Managers, namespace: &str) -> OwnerBuilder<K> {
         OwnerBuilder {
             managers,
             namespace: namespace.to_owned(),
@@ -119,20 +122,21 @@ impl OwnerBuilder {
             join_timeout: JOIN_TIMEOUT,
             waits_for_name: false,
             record: None,
-            expects: ExpectedKind::default(),
+            expects: ExpectedKind { keys: K::KIND, ..ExpectedKind::default() },
+            keys: PhantomData,
         }
     }
 
     /// The name that the restarts of this server share; its url if none is given. What it owns derives from it.
     #[must_use]
-    pub fn name(mut self, name: &str) -> OwnerBuilder {
+    pub fn name(mut self, name: &str) -> OwnerBuilder<K> {
         self.name = Some(name.to_owned());
         self
     }
 
     /// Where callers reach this server. Centrifuge hands it on and never reads it.
     #[must_use]
-    pub fn url(mut self, url: &str) -> OwnerBuilder {
+    pub fn url(mut self, url: &str) -> OwnerBuilder<K> {
         self.url = url.to_owned();
         self
     }
@@ -141,28 +145,20 @@ impl OwnerBuilder {
     /// listening socket that the name denotes. Its ranges are then granted at once. False, if it may still live, breaks
     /// the promise that a key has one owner.
     #[must_use]
-    pub fn takes_over_previous(mut self, knows: bool) -> OwnerBuilder {
+    pub fn takes_over_previous(mut self, knows: bool) -> OwnerBuilder<K> {
         self.takes_over_previous = knows;
         self
     }
 
     /// How much this server can carry, in percent of the usual.
     #[must_use]
-    pub fn weight(mut self, percent: u32) -> OwnerBuilder {
+    pub fn weight(mut self, percent: u32) -> OwnerBuilder<K> {
         self.weight = percent;
         self
     }
 
-    /// The namespace has ordered keys. Without this it has hashed ones, and a namespace of the other kind refuses the Owner: else one
-    /// application key would have two owners.
-    #[must_use]
-    pub fn ordered_keys(mut self) -> OwnerBuilder {
-        self.expects.keys = KeyKind::Ordered;
-        self
-    }
-
     /// The namespace is in affinity mode. Whoever calls this wraps the Owner into a type without lease numbers.
-    pub(crate) fn affinity(mut self) -> OwnerBuilder {
+    pub(crate) fn affinity(mut self) -> OwnerBuilder<K> {
         self.expects.mode = Mode::Affinity;
         self
     }
@@ -171,7 +167,7 @@ impl OwnerBuilder {
     /// [`Owner::report_load`] says, and checks are no load. Name it alike in all servers of the pool: loads in another
     /// dimension than that of most servers are ignored, and a server that reports them keeps what it has.
     #[must_use]
-    pub fn load_dimension(mut self, name: &str) -> OwnerBuilder {
+    pub fn load_dimension(mut self, name: &str) -> OwnerBuilder<K> {
         self.load_dimension = Some(name.to_owned());
         self
     }
@@ -180,7 +176,7 @@ impl OwnerBuilder {
     /// A range that arrives with its state is a [`Change::Granted`] whose lease has a `source`; [`Owner::changes`] is the same
     /// as a stream.
     #[must_use]
-    pub fn on_ownership_change<F, R>(mut self, callback: F) -> OwnerBuilder
+    pub fn on_ownership_change<F, R>(mut self, callback: F) -> OwnerBuilder<K>
     where
         F: Fn(Change) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
@@ -193,7 +189,7 @@ impl OwnerBuilder {
     /// [`MigrationOut`] for what it does, and [`Owner::begin_import`] for the other side. Without it every recall loses
     /// the state, and callers are told so.
     #[must_use]
-    pub fn on_migrate_out<F, R>(mut self, callback: F) -> OwnerBuilder
+    pub fn on_migrate_out<F, R>(mut self, callback: F) -> OwnerBuilder<K>
     where
         F: Fn(MigrationOut) -> R + Send + Sync + 'static,
         R: Future<Output = Result<SessionId, BoxError>> + Send + 'static,
@@ -222,7 +218,7 @@ impl OwnerBuilder {
     /// # }
     /// ```
     #[must_use]
-    pub fn migrations(self) -> (OwnerBuilder, Migrations) {
+    pub fn migrations(self) -> (OwnerBuilder<K>, Migrations) {
         let (source, migrations) = migrations::stream();
         (self.on_migrate_out(move |out| source.clone().offer(out)), migrations)
     }
@@ -230,9 +226,9 @@ impl OwnerBuilder {
     /// The Owner keeps its state in `map`, and moves it: `carry` brings bytes to the server at a url, which gives them to
     /// [`LeasedMap::handle`], and brings back the answer.
     #[must_use]
-    pub fn state<K, V, F, R>(mut self, map: &LeasedMap<K, V>, carry: F) -> OwnerBuilder
+    pub fn state<N, V, F, R>(mut self, map: &LeasedMap<N, V, K>, carry: F) -> OwnerBuilder<K>
     where
-        K: LeasedKey + Eq + Hash + Clone + Send + Sync + 'static,
+        N: Place<K> + Eq + Hash + Clone + Send + Sync + 'static,
         V: Send + Sync + 'static,
         F: Fn(String, Vec<u8>) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Vec<u8>, BoxError>> + Send + 'static,
@@ -250,14 +246,14 @@ impl OwnerBuilder {
     /// Ties the leases to the application: without a sign of life ([`Owner::alive`] or a probe) for longer than `limit`
     /// the Owner gives everything up and leaves.
     #[must_use]
-    pub fn heartbeat(mut self, limit: Duration) -> OwnerBuilder {
+    pub fn heartbeat(mut self, limit: Duration) -> OwnerBuilder<K> {
         self.heartbeat = Some(limit);
         self
     }
 
     /// Asked a few times in every heartbeat's limit; `true` is a sign of life.
     #[must_use]
-    pub fn probe<F, R>(mut self, probe: F) -> OwnerBuilder
+    pub fn probe<F, R>(mut self, probe: F) -> OwnerBuilder<K>
     where
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output = bool> + Send + 'static,
@@ -268,14 +264,14 @@ impl OwnerBuilder {
 
     /// How long [`OwnerBuilder::join`] looks for a leader; 30 s unless set.
     #[must_use]
-    pub fn join_timeout(mut self, timeout: Duration) -> OwnerBuilder {
+    pub fn join_timeout(mut self, timeout: Duration) -> OwnerBuilder<K> {
         self.join_timeout = timeout;
         self
     }
 
     /// While another process has the name, waits for it to be gone instead of failing, up to the join's timeout.
     #[must_use]
-    pub fn wait_for_name(mut self) -> OwnerBuilder {
+    pub fn wait_for_name(mut self) -> OwnerBuilder<K> {
         self.waits_for_name = true;
         self
     }
@@ -283,13 +279,13 @@ impl OwnerBuilder {
     /// Writes everything that the Owner's machine is fed to this file, for `centrifuge-sim replay FILE`, which runs it again
     /// step by step. The file has the Owner's seed in it: keep it as you keep a key. One file for each Owner.
     #[must_use]
-    pub fn record(mut self, file: impl Into<PathBuf>) -> OwnerBuilder {
+    pub fn record(mut self, file: impl Into<PathBuf>) -> OwnerBuilder<K> {
         self.record = Some(file.into());
         self
     }
 
     /// Joins the pool. Leases come soon after: see [`Owner::changes`].
-    pub async fn join(self) -> Result<Owner, JoinError> {
+    pub async fn join(self) -> Result<Owner<K>, JoinError> {
         let managers = self.managers.read()?;
         let asked = managers::names(&managers);
         let mut config = self.config(managers)?;
@@ -352,7 +348,7 @@ impl OwnerBuilder {
         config: OwnerConfig,
         machine: OwnerMachine,
         recorder: Option<Recorder<OwnerMachine>>,
-    ) -> Owner {
+    ) -> Owner<K> {
         let (events, queue) = mpsc::channel(QUEUE);
         let hot = HotLeases::default();
         let meter = LoadMeter::new(Arc::clone(&hot.snapshot().table), clock::now());
@@ -396,7 +392,7 @@ impl OwnerBuilder {
             tasks.push(spawn(watching));
         }
         let OwnerConfig { namespace, name, expects, .. } = config;
-        Owner { inner: Arc::new(Inner { shared, events, tasks, namespace, name, expects }) }
+        Owner::new(Arc::new(Inner { shared, events, tasks, namespace, name, expects }))
     }
 }
 

@@ -24,6 +24,7 @@ use super::change::{Change, LeftReason};
 use super::migration::{MigrationOut, MigrationVoid};
 use super::{Shared, Status};
 use crate::hot::{Lease, LeaseTable, Validity};
+use crate::keys::{KeySpace, is_same_space};
 
 /// Clocks that move against each other by more than this are a jump, however long leases are.
 pub(super) const LONGEST_SLACK: Duration = Duration::from_secs(1);
@@ -84,12 +85,12 @@ impl<L: Links> OwnerHost<L> {
     /// Lets readers see what the machine holds now.
     fn publish(&mut self, machine: &OwnerMachine) {
         let validity = self.validity_of(machine.expiry());
-        let is_new = self.book.update(machine);
+        let is_new = self.book.update(machine) | !is_same_space(self.table.space(), machine.kind());
         if !is_new && validity == self.validity {
             return;
         }
         if is_new {
-            let table = LeaseTable::new(&self.book.leases());
+            let table = LeaseTable::new(&self.book.leases()).with_space(KeySpace::of(machine.kind()));
             self.table = Arc::new(table.with_load_per_check(self.shared.load_per_check));
             self.shared.count_in(Arc::clone(&self.table));
         }

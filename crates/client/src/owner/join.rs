@@ -8,6 +8,7 @@ use centrifuge_core::namespace_kind::{KeyKind, Mode};
 use centrifuge_net::record::RecordError;
 
 use super::{Owner, Status};
+use crate::keys::KeyOrder;
 use crate::managers::ManagersError;
 
 /// Why an Owner could not join.
@@ -65,7 +66,7 @@ pub enum JoinError {
     #[error(
         "the namespace {namespace} does not have {} keys, which this Owner is built for: name another namespace, or build it {}",
         built_for.as_str(),
-        if *built_for == KeyKind::Ordered { "without ordered_keys()" } else { "with ordered_keys()" }
+        if *built_for == KeyKind::Ordered { "with Owner::builder" } else { "with Owner::ordered" }
     )]
     WrongKeys {
         /// The namespace.
@@ -105,7 +106,7 @@ pub enum JoinError {
     Stopped,
 }
 
-impl Owner {
+impl<K: KeyOrder> Owner<K> {
     /// Waits until a leader has committed that the Owner is a member, or for a refusal that waiting does not mend.
     pub(super) async fn joined(&self, waits_for_name: bool) -> Result<(), JoinError> {
         let is_final = |why| match why {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::{HEAVY_PER_MILLE, LoadMeasurement, RangeLoad};
+use centrifuge_core::load::{HEAVY_PER_MILLE, LoadMeasurement, RangeLoad, quantiles};
 use centrifuge_core::time::Instant;
 
-use crate::hot::{LeaseTable, Sketch, load_per_sample};
+use crate::hot::{LeaseTable, Samples, load_per_sample};
 
 /// Load is told in requests, or whatever the application counts, per this many seconds.
 const PER_SECONDS: u128 = 1000;
@@ -34,7 +34,7 @@ pub(super) struct LoadMeter {
     /// What was counted in earlier tables since the last measurement, by first key of its range there.
     carried: BTreeMap<Key, u64>,
     /// Keys sampled in earlier tables since the last measurement. Empty after each measurement.
-    sketch: Sketch,
+    samples: Samples,
     since: Instant,
     /// The last measurement.
     last: LoadMeasurement,
@@ -48,7 +48,7 @@ impl LoadMeter {
             table,
             taken: BTreeMap::new(),
             carried: BTreeMap::new(),
-            sketch: Sketch::new(),
+            samples: Samples::new(),
             since: now,
             last: LoadMeasurement::default(),
             urgent_left: 0,
@@ -65,7 +65,7 @@ impl LoadMeter {
         for (range, count) in self.fresh() {
             *self.carried.entry(range.first()).or_default() += count;
         }
-        self.table.take_samples(&mut self.sketch);
+        self.table.take_samples(&mut self.samples);
         table.set_load_per_sample(self.table.load_per_sample());
         self.taken.clear();
         self.table = table;
@@ -101,11 +101,15 @@ impl LoadMeter {
         let counts = self.take_counts();
         self.since = now;
         let total = counts.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
-        let heavy = self.take_heavy(&counts, total);
+        self.table.take_samples(&mut self.samples);
+        let heavy = self.heavy(&counts, total);
+        let spread = self.samples.spread.take_sorted();
+        self.samples.clear();
         self.table.set_load_per_sample(load_per_sample(total, elapsed));
         let load = |((range, count), heavy): ((KeyRange, u64), Vec<(Key, u64)>)| {
+            let quantiles = quantiles_of(range, &heavy, &spread);
             let heavy = heavy.into_iter().map(|(key, count)| (key, rate(count, elapsed))).collect();
-            RangeLoad { range, load: rate(count, elapsed), heavy }.bounded()
+            RangeLoad { range, load: rate(count, elapsed), heavy, quantiles }.bounded()
         };
         counts.into_iter().zip(heavy).map(load).collect()
     }
@@ -131,18 +135,16 @@ impl LoadMeter {
     }
 
     /// The heavy keys of each range and how much of the range's count is surely their own. The ranges are in key order.
-    fn take_heavy(&mut self, counts: &[(KeyRange, u64)], total: u64) -> Vec<Vec<(Key, u64)>> {
-        self.table.take_samples(&mut self.sketch);
+    fn heavy(&self, counts: &[(KeyRange, u64)], total: u64) -> Vec<Vec<(Key, u64)>> {
         let least = u128::from(total) * u128::from(HEAVY_PER_MILLE);
         let is_heavy = |load: u64| load >= MIN_HEAVY_LOAD && u128::from(load) * 1_000 >= least;
         let mut heavy = vec![Vec::new(); counts.len()];
-        for counter in self.sketch.counters().filter(|counter| is_heavy(counter.at_least())) {
+        for counter in self.samples.sketch.counters().filter(|counter| is_heavy(counter.at_least())) {
             let place = counts.partition_point(|(range, _)| range.last() < counter.key());
             if counts.get(place).is_some_and(|(range, _)| range.contains(counter.key())) {
                 heavy[place].push((counter.key(), counter.at_least()));
             }
         }
-        self.sketch.clear();
         heavy
     }
 
@@ -152,6 +154,15 @@ impl LoadMeter {
         let counts = self.table.counts();
         counts.into_iter().map(|(range, count)| (range, count.saturating_sub(taken(&range)))).collect()
     }
+}
+
+/// What cuts the load of a range that no heavy key has into equal parts, by samples in key order.
+fn quantiles_of(range: KeyRange, heavy: &[(Key, u64)], spread: &[(Key, u64)]) -> Vec<Key> {
+    let first = spread.partition_point(|(key, _)| *key < range.first());
+    let end = spread.partition_point(|(key, _)| *key <= range.last());
+    let is_heavy = |key: &Key| heavy.iter().any(|(heavy, _)| heavy == key);
+    let samples = spread[first..end].iter().filter(|(key, _)| !is_heavy(key)).copied();
+    quantiles(&samples.collect::<Vec<_>>())
 }
 
 /// How often in [`PER_SECONDS`], if it was so often in `elapsed` nanoseconds.
@@ -173,7 +184,10 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
+    use centrifuge_core::namespace_kind::{KeyPrefix, Keys, Mode, NamespaceKind};
+
     use crate::hot::HotLeases;
+    use crate::keys::KeySpace;
 
     /// Leases on ranges of equal size, and what is measured of them every thousand seconds: rates are counts.
     struct Pool {
@@ -290,6 +304,73 @@ mod tests {
         assert!(greatest <= 120 && least >= -250 && mean <= 60 && !is_missing, "{greatest} {least} {mean}");
     }
 
+    /// So many ranges of a namespace with ordered keys.
+    fn ordered(ranges: u32) -> Pool {
+        let prefix = KeyPrefix::new(b"user/").expect("short");
+        let kind = NamespaceKind { keys: Keys::Ordered(prefix), mode: Mode::Exclusive };
+        let hot = HotLeases::evenly(ranges, Duration::from_secs(1_000_000));
+        let snapshot = hot.snapshot();
+        let leases: Vec<_> = snapshot.table.leases().map(|lease| (*lease, false)).collect();
+        let table = Arc::new(LeaseTable::new(&leases).with_space(KeySpace::of(Some(&kind))));
+        table.set_load_per_sample(1);
+        hot.publish(Arc::clone(&table), snapshot.validity);
+        Pool { hot, meter: LoadMeter::new(table, Instant::ZERO), now: Instant::ZERO }
+    }
+
+    #[test]
+    fn where_ordered_keys_have_their_load_is_told_in_sixteen_parts() {
+        let mut pool = ordered(1);
+        // Names as an application has them: all of them are close together among numbers of 64 bits.
+        let key = |number: u64| Key::in_order(format!("{number:05}").as_bytes());
+        (0..50_000).for_each(|number| {
+            pool.hot.check_lease_now(key(number % 25_000)).expect("held");
+        });
+        let [load] = pool.measure().try_into().expect("one range");
+        assert_eq!((load.load, load.heavy.len(), load.quantiles.len()), (50_000, 0, 17));
+        for (part, quantile) in (0..).zip(&load.quantiles) {
+            let truth: u64 = 25_000 * part / 16;
+            let (least, most) = (key(truth.saturating_sub(1_200)), key(truth + 1_200));
+            assert!((least..=most).contains(quantile), "part {part}: {quantile} is not near {truth}");
+        }
+        assert_eq!(pool.measure()[0].quantiles, [], "samples serve one measurement");
+    }
+
+    /// However many ranges there are and however much is asked for by however many threads: eight samples for each part.
+    #[test]
+    fn quantiles_add_little_to_a_report() {
+        let mut pool = ordered(200);
+        let hot = &pool.hot.clone();
+        std::thread::scope(|scope| {
+            for thread in 0..12 {
+                scope.spawn(move || {
+                    (0..20_000).for_each(|number| {
+                        hot.check_lease_now(Key(drawn(number * 12 + thread) << 11)).expect("held");
+                    });
+                });
+            }
+        });
+        let loads = pool.measure();
+        let quantiles: usize = loads.iter().map(|load| load.quantiles.len()).sum();
+        assert!((1..=2_048).contains(&quantiles), "{quantiles} of {} ranges", loads.len());
+    }
+
+    #[test]
+    fn heavy_keys_are_no_part_of_the_rest() {
+        let mut pool = ordered(1);
+        check_half(&pool.hot, Key(1 << 60), 20_000);
+        let [load] = pool.measure().try_into().expect("one range");
+        assert_eq!(load.heavy.len(), 1);
+        assert_eq!(load.quantiles.len(), 17);
+        assert!(load.quantiles.iter().all(|key| key.0 < 5_000), "{:?}", load.quantiles);
+    }
+
+    #[test]
+    fn hashed_keys_have_no_quantiles() {
+        let mut pool = Pool::new(2);
+        check_half(&pool.hot, Key(7), 20_000);
+        assert!(pool.measure().iter().all(|load| load.quantiles.is_empty()));
+    }
+
     #[test]
     fn no_key_of_an_even_load_is_heavy() {
         let mut pool = Pool::new(4);
@@ -344,7 +425,10 @@ mod tests {
         check_half(&pool.hot, Key(10_002), 10_000);
         assert_eq!(pool.heavy(), [(Key(10_002), 5_000)]);
         check_half(&pool.hot, Key(0), 24);
-        assert_eq!(pool.measure(), [RangeLoad { range: KeyRange::ALL, load: 24, heavy: Vec::new() }]);
+        assert_eq!(
+            pool.measure(),
+            [RangeLoad { range: KeyRange::ALL, load: 24, heavy: Vec::new(), quantiles: Vec::new() }]
+        );
     }
 
     #[test]
@@ -467,7 +551,10 @@ mod tests {
         pool.hot.lease(Key(5)).expect("held");
         pool.hot.add_load(Key(10_002), 700);
         let heavy = vec![(Key(10_002), 700)];
-        assert_eq!(pool.measure(), [RangeLoad { range: KeyRange::ALL, load: 700, heavy }]);
+        assert_eq!(
+            pool.measure(),
+            [RangeLoad { range: KeyRange::ALL, load: 700, heavy, quantiles: Vec::new() }]
+        );
     }
 
     #[test]

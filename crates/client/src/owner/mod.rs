@@ -15,6 +15,7 @@ mod migrations;
 mod tests;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -40,6 +41,7 @@ use self::migration::Imports;
 pub use self::migration::{BoxError, Import, ImportError, ImportOffer, MigrationOut, MigrationVoid};
 pub use self::migrations::{Migration, Migrations};
 use crate::hot::{HotLeases, Lease, LeaseTable, NotOwner};
+use crate::keys::{Hashed, KeyOrder, KeyPrefix, NoKey, Ordered, OrderedKey};
 use crate::managers::Managers;
 
 /// A member of a pool: holds leases, and answers for keys without asking anyone. Cheap to clone.
@@ -59,8 +61,9 @@ use crate::managers::Managers;
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Owner {
+pub struct Owner<K: KeyOrder = Hashed> {
     inner: Arc<Inner>,
+    keys: PhantomData<K>,
 }
 
 /// Ends the tasks when the last handle goes.
@@ -183,40 +186,65 @@ impl Owner {
         OwnerBuilder::new(managers, namespace)
     }
 
+    /// The leases as readers see them, for code that only checks.
+    #[must_use]
+    pub fn hot_leases(&self) -> HotLeases {
+        self.inner.shared.hot.clone()
+    }
+}
+
+impl Owner<Ordered> {
+    /// Begins to describe an Owner of a namespace with ordered keys.
+    #[must_use]
+    pub fn ordered(managers: Managers, namespace: &str) -> OwnerBuilder<Ordered> {
+        OwnerBuilder::new(managers, namespace)
+    }
+
+    /// The key of an application key, which must begin with the prefix of the namespace.
+    pub fn key_of(&self, application_key: impl AsRef<[u8]>) -> Result<OrderedKey, NoKey> {
+        self.inner.shared.hot.key_of(application_key.as_ref())
+    }
+
+    /// What all application keys begin with. [`KeyPrefix::interval_of`] says which of them a range has.
+    #[must_use]
+    pub fn prefix(&self) -> Option<KeyPrefix> {
+        self.inner.shared.hot.prefix()
+    }
+}
+
+impl<K: KeyOrder> Owner<K> {
+    fn new(inner: Arc<Inner>) -> Owner<K> {
+        Owner { inner, keys: PhantomData }
+    }
+
     /// Whether an operation on `key` may begin now, and under which lease.
     ///
     /// Compares the clocks itself, takes no lock and allocates nothing; tens of nanoseconds. Counts as load. The answer
     /// is true of a moment during the call: check again with [`Owner::check_lease_continuous`] before anything leaves
     /// the server, or hold a guard with [`Owner::begin`].
     #[inline]
-    pub fn check_lease_now(&self, key: Key) -> Result<Generation, NotOwner> {
-        self.inner.shared.hot.check_lease_now(key)
+    pub fn check_lease_now(&self, key: K::Key) -> Result<Generation, NotOwner> {
+        K::check(&self.inner.shared.hot, key)
     }
 
     /// Whether this process has held `key` without a gap since it was told of `lease`. As cheap as the other check.
     #[inline]
     #[must_use]
-    pub fn check_lease_continuous(&self, key: Key, lease: Generation) -> bool {
-        self.inner.shared.hot.check_lease_continuous(key, lease)
+    pub fn check_lease_continuous(&self, key: K::Key, lease: Generation) -> bool {
+        self.inner.shared.hot.check_lease_continuous(K::point(key), lease)
     }
 
     /// Like [`Owner::check_lease_now`], with everything known of the lease.
-    pub fn lease(&self, key: Key) -> Result<Lease, NotOwner> {
-        self.inner.shared.hot.lease(key)
+    pub fn lease(&self, key: K::Key) -> Result<Lease, NotOwner> {
+        K::lease(&self.inner.shared.hot, key)
     }
 
     /// Begins an operation on `key`. While the guard lives, a recall of the range waits, up to the lease's end: the
     /// guard does not make the lease longer. Check again before anything leaves the server.
-    pub fn begin(&self, key: Key) -> Result<Guard, NotOwner> {
-        let entered = Entered::new(Arc::clone(&self.inner.shared.in_flight), key);
+    pub fn begin(&self, key: K::Key) -> Result<Guard, NotOwner> {
+        let entered = Entered::new(Arc::clone(&self.inner.shared.in_flight), K::point(key));
         let generation = self.check_lease_now(key)?;
         Ok(Guard { entered, generation, hot: self.inner.shared.hot.clone() })
-    }
-
-    /// The leases as readers see them, for code that only checks.
-    #[must_use]
-    pub fn hot_leases(&self) -> HotLeases {
-        self.inner.shared.hot.clone()
     }
 
     /// Every lease held now, in key order, for people and for readers that missed a change.
@@ -261,8 +289,8 @@ impl Owner {
     /// is held all the time, such as memory, is reported again and again, for instance once a second: load is a rate.
     ///
     /// As cheap as a check. Load of keys that are not leased here is not counted.
-    pub fn report_load(&self, key: Key, amount: u64) {
-        self.inner.shared.hot.add_load(key, amount);
+    pub fn report_load(&self, key: K::Key, amount: u64) {
+        self.inner.shared.hot.add_load(K::point(key), amount);
     }
 
     /// This process can carry so much, in percent of the usual; zero: it should get nothing.
@@ -281,7 +309,7 @@ impl Owner {
     /// is void if a lease without it follows.
     pub fn begin_import(&self, offer: ImportOffer) -> Result<Import, ImportError> {
         self.inner.shared.imports.begin(&offer)?;
-        Ok(Import { offer, owner: self.clone() })
+        Ok(Import { offer, owner: Owner::new(Arc::clone(&self.inner)) })
     }
 
     async fn note_import(&self, offer: &ImportOffer) -> Result<SessionId, ImportError> {
@@ -377,7 +405,7 @@ impl Owner {
 /// However short a shutdown's patience, a leave gets this long.
 const LEAVE: Duration = Duration::from_secs(1);
 
-impl fmt::Debug for Owner {
+impl<K: KeyOrder> fmt::Debug for Owner<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Owner({}/{} {})", self.inner.namespace, self.inner.name, self.session())
     }

@@ -11,6 +11,7 @@ use centrifuge_core::time::Instant;
 
 use super::{LATENCY, MANAGER, Node, TestCluster, ToManager, Work};
 use crate::hot::{LeaseTable, Validity};
+use crate::keys::{KeyOrder, KeySpace};
 use crate::lookup::Loss;
 use crate::owner::ImportOffer;
 
@@ -35,7 +36,7 @@ impl<M: Machine> Running<M> {
     }
 }
 
-impl TestCluster {
+impl<K: KeyOrder> TestCluster<K> {
     /// When the next thing happens.
     pub(super) fn next_step(&self) -> Option<Instant> {
         let queued = self.queue.keys().next().map(|(at, _)| *at);
@@ -137,7 +138,8 @@ impl TestCluster {
         node.book.note(&actions);
         node.book.update(&running.machine);
         let expiry = running.machine.expiry();
-        let table = Arc::new(LeaseTable::new(&node.book.leases()));
+        let table = LeaseTable::new(&node.book.leases()).with_space(KeySpace::of(running.machine.kind()));
+        let table = Arc::new(table);
         node.hot.publish(table, Validity { expiry, offset: 0, slack: 0 });
         let session = running.machine.session();
         for action in actions {
@@ -199,7 +201,7 @@ impl TestCluster {
         if actions.iter().any(is_new)
             && let Some(table) = running.machine.table()
         {
-            node.hot.publish(table.iter());
+            node.hot.publish_ordered(table.iter(), KeySpace::of(running.machine.kind()));
         }
         for action in actions {
             match action {

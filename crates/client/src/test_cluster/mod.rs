@@ -6,6 +6,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +15,9 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName};
 use centrifuge_core::lookup::{LookupConfig, LookupEvent, LookupMachine};
 use centrifuge_core::manager::{AdminCommand, AdminError, ManagerConfig, ManagerEvent, ManagerMachine};
 use centrifuge_core::message::{LookupRequest, ManagerToLookup, ManagerToOwner, OwnerToManager};
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::owner::{OwnerConfig, OwnerEvent, OwnerMachine};
+use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::random::Random;
 use centrifuge_core::time::Instant;
 
@@ -24,7 +27,8 @@ use self::drive::Running;
 pub use self::handles::{Member, TestLookup, TestOwner};
 use self::store::Store;
 use crate::hot::{HotLeases, HotRoutes};
-use crate::leased_map::{LeasedKey, LeasedMap};
+use crate::keys::{Hashed, KeyOrder, Ordered};
+use crate::leased_map::{LeasedMap, Place};
 use crate::owner::{BoxError, ImportOffer, LeaseBook};
 
 /// How long a message travels.
@@ -60,7 +64,7 @@ const STEPS_AT_ONE_INSTANT: u32 = 100_000;
 /// assert!(lookup.take_losses().iter().any(|loss| loss.keys.contains(key)));
 /// # Ok::<(), centrifuge::NoOwner>(())
 /// ```
-pub struct TestCluster {
+pub struct TestCluster<K: KeyOrder = Hashed> {
     now: Instant,
     /// The time as handles read it.
     clock: Arc<AtomicU64>,
@@ -73,6 +77,7 @@ pub struct TestCluster {
     cut: BTreeSet<Node>,
     queue: BTreeMap<(Instant, u64), Work>,
     queued: u64,
+    keys: PhantomData<K>,
 }
 
 /// A part of the cluster.
@@ -107,7 +112,7 @@ trait State {
     fn discard(&self, range: centrifuge_core::key::KeyRange);
 }
 
-impl<K: LeasedKey + Eq + Hash + Clone, V> State for LeasedMap<K, V> {
+impl<N: Place<K> + Eq + Hash + Clone, V, K: KeyOrder> State for LeasedMap<N, V, K> {
     fn export(&self, offer: ImportOffer) -> Result<Vec<u8>, BoxError> {
         self.export_all(offer)
     }
@@ -156,6 +161,36 @@ impl TestCluster {
     /// If the settings are refused.
     #[must_use]
     pub fn with_settings(settings: Settings) -> TestCluster {
+        TestCluster::of_kind(NamespaceKind::default(), settings)
+    }
+}
+
+impl TestCluster<Ordered> {
+    /// A Manager that leads, and a namespace with ordered keys after a prefix. Its Owners have equal slices of the key space, in the order of
+    /// their names: nobody reports load here, by which the usual partitioner would divide it.
+    ///
+    /// # Panics
+    /// If the prefix is too long.
+    #[must_use]
+    pub fn ordered(prefix: impl AsRef<[u8]>) -> TestCluster<Ordered> {
+        let settings = Settings { partitioner: PartitionerKind::Fixed, ..Settings::default() };
+        TestCluster::ordered_with_settings(prefix, settings)
+    }
+
+    /// The same with these settings.
+    ///
+    /// # Panics
+    /// If the prefix is too long, or the settings are refused.
+    #[must_use]
+    pub fn ordered_with_settings(prefix: impl AsRef<[u8]>, settings: Settings) -> TestCluster<Ordered> {
+        let prefix = KeyPrefix::new(prefix.as_ref()).expect("a prefix that is short enough");
+        let kind = NamespaceKind { keys: Keys::Ordered(prefix), mode: Mode::Exclusive };
+        TestCluster::of_kind(kind, settings)
+    }
+}
+
+impl<K: KeyOrder> TestCluster<K> {
+    fn of_kind(kind: NamespaceKind, settings: Settings) -> TestCluster<K> {
         let now = Instant(1_000_000_000);
         let mut cluster = TestCluster {
             now,
@@ -169,26 +204,24 @@ impl TestCluster {
             cut: BTreeSet::new(),
             queue: BTreeMap::new(),
             queued: 0,
+            keys: PhantomData,
         };
         cluster.start_manager();
         cluster.advance(Duration::ZERO);
-        cluster.admin(AdminCommand::Create {
-            kind: Default::default(),
-            namespace: namespace(),
-            settings: Arc::new(settings),
-        });
+        let settings = Arc::new(settings);
+        cluster.admin(AdminCommand::Create { namespace: namespace(), kind, settings });
         cluster
     }
 
     /// Starts an Owner without state to move.
-    pub fn owner(&mut self, name: &str) -> TestOwner {
+    pub fn owner(&mut self, name: &str) -> TestOwner<K> {
         self.start_owner(name, HotLeases::default(), None)
     }
 
     /// Starts an Owner whose state is in `map` and moves with its ranges.
-    pub fn owner_with<K, V>(&mut self, name: &str, map: &LeasedMap<K, V>) -> TestOwner
+    pub fn owner_with<N, V>(&mut self, name: &str, map: &LeasedMap<N, V, K>) -> TestOwner<K>
     where
-        K: LeasedKey + Eq + Hash + Clone + 'static,
+        N: Place<K> + Eq + Hash + Clone + 'static,
         V: 'static,
     {
         let hot = HotLeases::default();
@@ -197,7 +230,7 @@ impl TestCluster {
         owner
     }
 
-    fn start_owner(&mut self, name: &str, hot: HotLeases, state: Option<Box<dyn State>>) -> TestOwner {
+    fn start_owner(&mut self, name: &str, hot: HotLeases, state: Option<Box<dyn State>>) -> TestOwner<K> {
         let config = OwnerConfig {
             namespace: namespace(),
             name: OwnerName::new(name).expect("a name without control characters"),
@@ -208,7 +241,7 @@ impl TestCluster {
             load_dimension: Default::default(),
             migrates: state.is_some(),
             credential: None,
-            expects: Default::default(),
+            expects: expects::<K>(),
         };
         let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();
@@ -216,18 +249,18 @@ impl TestCluster {
         let (number, clock) = (self.owners.len(), Arc::clone(&self.clock));
         self.owners.push(OwnerNode { running, hot: hot.clone(), book: LeaseBook::default(), state });
         self.soon(Work::AtOwner(number, OwnerEvent::Start));
-        TestOwner { number, session, hot, clock }
+        TestOwner { number, session, hot, clock, keys: PhantomData }
     }
 
     /// Starts a Lookup.
-    pub fn lookup(&mut self) -> TestLookup {
-        let config = LookupConfig::new(namespace(), managers());
+    pub fn lookup(&mut self) -> TestLookup<K> {
+        let config = LookupConfig { expects: expects::<K>(), ..LookupConfig::new(namespace(), managers()) };
         let running = Some(Running::new(LookupMachine::new(config, self.random())));
         let node = LookupNode { running, hot: HotRoutes::new(), losses: Arc::default() };
         let (number, hot, losses) = (self.lookups.len(), node.hot.clone(), Arc::clone(&node.losses));
         self.lookups.push(node);
         self.soon(Work::AtLookup(number, LookupEvent::Start));
-        TestLookup { number, hot, losses }
+        TestLookup { number, hot, losses, keys: PhantomData }
     }
 
     /// Ends a process at once. It says nothing to anyone, and never comes back.
@@ -265,17 +298,17 @@ impl TestCluster {
     }
 
     /// The Owner wants to be emptied: its ranges move away, with their state if it has a map.
-    pub fn drain(&mut self, owner: &TestOwner) {
+    pub fn drain(&mut self, owner: &TestOwner<K>) {
         self.soon(Work::AtOwner(owner.number, OwnerEvent::Drain));
     }
 
     /// The Owner wants to keep what it still has after all.
-    pub fn undrain(&mut self, owner: &TestOwner) {
+    pub fn undrain(&mut self, owner: &TestOwner<K>) {
         self.soon(Work::AtOwner(owner.number, OwnerEvent::Undrain));
     }
 
     /// The Owner gives everything up and goes.
-    pub fn leave(&mut self, owner: &TestOwner) {
+    pub fn leave(&mut self, owner: &TestOwner<K>) {
         self.soon(Work::AtOwner(owner.number, OwnerEvent::Leave));
     }
 
@@ -331,6 +364,10 @@ impl TestCluster {
         self.queued += 1;
         self.queue.insert((self.now + delay, self.queued), work);
     }
+}
+
+fn expects<K: KeyOrder>() -> ExpectedKind {
+    ExpectedKind { keys: K::KIND, mode: Mode::Exclusive }
 }
 
 fn namespace() -> Namespace {

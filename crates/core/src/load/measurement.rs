@@ -44,20 +44,17 @@ impl From<Vec<RangeLoad>> for LoadMeasurement {
 impl LoadMeasurement {
     /// Whether counts since this measurement differ from it by more than chance explains, and by enough to matter.
     ///
-    /// The counts are in key order. Ranges that the measurement does not have say nothing: their load is news to nobody but
+    /// The counts are in key order. Keys that the measurement does not have say nothing: their load is news to nobody but
     /// the Owner, which has just been granted them.
     #[must_use]
     pub fn is_outdated_by(&self, counts: &[(KeyRange, u64)], elapsed: Duration) -> bool {
         let total: u128 = counts.iter().map(|(_, count)| u128::from(*count)).sum();
         let (mut shift, mut before, mut known) = (0, 0, 0);
-        let mut loads = self.loads.iter().peekable();
-        for (range, count) in counts {
-            while loads.next_if(|load| load.range < *range).is_some() {}
-            let Some(load) = loads.next_if(|load| load.range == *range) else { continue };
-            let expected = u128::from(load.load) * elapsed.as_nanos() / PER_NANOS;
+        for [load, count] in common_stretches(&self.loads, counts) {
+            let expected = load * elapsed.as_nanos() / PER_NANOS;
             before += expected;
-            known += u128::from(*count);
-            shift += self.beyond_chance(expected, u128::from(*count), elapsed);
+            known += count;
+            shift += self.beyond_chance(expected, count, elapsed);
         }
         let matters =
             |shift: u128, percent: u128| shift >= LEAST_SHIFT && shift * 100 >= total.max(before) * percent;
@@ -73,6 +70,33 @@ impl LoadMeasurement {
         let variance = expected.max(count) * (span + elapsed) / span.max(1) + 1;
         expected.abs_diff(count).saturating_sub(CHANCE_SIGMAS * variance.isqrt())
     }
+}
+
+/// The load and the count of every stretch of keys that both lists cover without a gap, each as short as can be: a range of
+/// both, or one that was cut or joined in between.
+fn common_stretches(loads: &[RangeLoad], counts: &[(KeyRange, u64)]) -> Vec<[u128; 2]> {
+    let loads: Vec<(KeyRange, u64)> = loads.iter().map(|load| (load.range, load.load)).collect();
+    let (lists, mut at) = ([&loads, counts], [0, 0]);
+    let mut stretches = Vec::new();
+    while let (Some(one), Some(other)) = (lists[0].get(at[0]), lists[1].get(at[1])) {
+        if one.0.first() != other.0.first() {
+            at[usize::from(other.0.first() < one.0.first())] += 1;
+            continue;
+        }
+        let (mut last, mut sums) = ([one.0.last(), other.0.last()], [one.1, other.1].map(u128::from));
+        at = at.map(|place| place + 1);
+        while last[0] != last[1] {
+            let short = usize::from(last[1] < last[0]);
+            let follows = |(range, _): &&(KeyRange, u64)| Some(range.first()) == last[short].next();
+            let Some((range, amount)) = lists[short].get(at[short]).filter(follows) else { break };
+            (last[short], at[short]) = (range.last(), at[short] + 1);
+            sums[short] += u128::from(*amount);
+        }
+        if last[0] == last[1] {
+            stretches.push(sums);
+        }
+    }
+    stretches
 }
 
 #[cfg(test)]
@@ -92,6 +116,7 @@ mod tests {
             range: range(number as u64),
             load: rate * 1_000,
             heavy: Vec::new(),
+            quantiles: Vec::new(),
         };
         LoadMeasurement {
             loads: rates.iter().enumerate().map(load).collect(),
@@ -136,6 +161,22 @@ mod tests {
         assert!(!before.is_outdated_by(&[(range(1), 200)], elapsed));
         assert!(!LoadMeasurement::default().is_outdated_by(&[(range(1), 200)], elapsed));
         assert!(!before.is_outdated_by(&[], Duration::ZERO));
+    }
+
+    #[test]
+    fn ranges_that_were_cut_or_joined_are_compared_as_before() {
+        let part = |first, last| KeyRange::new(Key(first), Key(last)).expect("in order");
+        let elapsed = Duration::from_secs(2);
+        let before = measured(&[100, 100, 100]);
+        let cut = [(part(0, 3), 0), (part(4, 9), 200), (range(1), 200), (range(2), 200)];
+        assert!(!before.is_outdated_by(&cut, elapsed));
+        let hot = [(part(0, 3), 400), (part(4, 9), 200), (range(1), 200), (range(2), 200)];
+        assert!(before.is_outdated_by(&hot, elapsed));
+        assert!(!before.is_outdated_by(&[(part(0, 19), 400), (range(2), 200)], elapsed));
+        assert!(before.is_outdated_by(&[(part(0, 19), 900), (range(2), 200)], elapsed));
+        let without_a_part = [(part(0, 3), 900), (range(1), 200), (range(2), 200)];
+        assert!(!before.is_outdated_by(&without_a_part, elapsed), "the rest of the range is gone");
+        assert!(!before.is_outdated_by(&[(part(5, 14), 900), (range(2), 200)], elapsed));
     }
 
     #[test]

@@ -58,6 +58,13 @@ impl Default for Losses {
 }
 
 impl Losses {
+    /// What is known of the keys of a namespace that has replaced another: whatever state they have is not what the application counts on.
+    pub(super) fn of_replaced() -> Losses {
+        let mut told = RangeMap::new();
+        told.insert(KeyRange::ALL, Told { known: Generation::ZERO, vacant: None });
+        Losses { told, deadline: Instant::NEVER }
+    }
+
     /// Takes in what the table says of a range now, and adds to `lost` the keys whose loss is to be told at once.
     pub(super) fn see(&mut self, range: KeyRange, row: &Row, judge: Judge, lost: &mut RangeSet) {
         let unseen: Vec<KeyRange> = self.told.gaps(range).collect();

@@ -348,8 +348,10 @@ impl LookupMachine {
                     Err(dropped) => self.counters.count(dropped),
                 }
             }
-            ManagerToLookup::WrongKind { term, lookup, echo, why } => {
-                match self.check_envelope(lookup, echo, term) {
+            ManagerToLookup::WrongKind { term, lookup, echo, why, namespace } => {
+                let is_other = namespace.is_some_and(|namespace| namespace != self.config.namespace);
+                let checked = self.check_envelope(lookup, echo, term);
+                match checked.and(if is_other { Err(Dropped::OtherNamespace) } else { Ok(()) }) {
                     Ok(()) => self.on_wrong_kind(why, actions),
                     Err(dropped) => self.counters.count(dropped),
                 }
@@ -391,7 +393,7 @@ impl LookupMachine {
     fn on_update(&mut self, now: Instant, from: &ManagerId, update: &Update, actions: &mut Actions) {
         self.term = update.term;
         self.asking.on_answer(from, update.echo, &self.config);
-        self.learn_kind(&update.kind, actions);
+        self.learn_kind(update, actions);
         if let UpdateBody::Unchanged { hold } = update.body {
             return self.on_unchanged(now, update.echo, hold, actions);
         }

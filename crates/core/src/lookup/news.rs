@@ -63,24 +63,31 @@ impl LookupMachine {
     }
 
     /// The kind of a namespace never changes: if it is another, so is the namespace, and nothing that is known of the earlier one holds.
-    pub(super) fn learn_kind(&mut self, kind: &NamespaceKind, actions: &mut Actions) {
-        if self.kind.as_ref() == Some(kind) {
+    ///
+    /// If no table comes along, the loss is told to an application that cannot publish anything yet. So it is told again with owners.
+    pub(super) fn learn_kind(&mut self, update: &Update, actions: &mut Actions) {
+        if self.kind.as_ref() == Some(&update.kind) {
             return;
         }
-        self.forget_table(actions);
-        self.kind = Some(kind.clone());
+        let has_forgotten = self.forget_table(actions);
+        if has_forgotten && !matches!(update.body, UpdateBody::Snapshot { .. }) {
+            self.losses = Losses::of_replaced();
+        }
+        self.kind = Some(update.kind.clone());
         self.joined_log = self.asking.latest();
     }
 
-    /// Forgets the table, if there is one. What the application knows of its keys is lost with it.
-    pub(super) fn forget_table(&mut self, actions: &mut Actions) {
-        if self.position.take().is_some() {
+    /// Forgets the table, and says whether there was one. What the application knows of its keys is lost with it.
+    pub(super) fn forget_table(&mut self, actions: &mut Actions) -> bool {
+        let has_table = self.position.take().is_some();
+        if has_table {
             self.rows.clear();
             self.losses = Losses::default();
             self.heard_of = Position { log: Nonce::default(), lsn: Lsn::ZERO };
             actions.push(LookupAction::TableGone);
             actions.push(LookupAction::Loss { keys: RangeSet::all(), why: LossReason::NamespaceReplaced });
         }
+        has_table
     }
 
     /// Applies a believable update if it is news, and notes how far the log goes.

@@ -78,7 +78,8 @@ impl Leader {
             return count(context, MessageSkip::UnknownNamespace);
         };
         if let Some(why) = stored.kind.mismatch(request.expects) {
-            let message = ManagerToLookup::WrongKind { term, lookup: request.lookup, echo: request.seq, why };
+            let (lookup, echo, namespace) = (request.lookup, request.seq, Some(request.namespace.clone()));
+            let message = ManagerToLookup::WrongKind { term, lookup, echo, why, namespace };
             context.push(ManagerAction::ToLookup { to: from, message });
             return count(context, MessageSkip::WrongKind);
         }

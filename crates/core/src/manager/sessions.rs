@@ -47,7 +47,9 @@ impl Leader {
                 RefusedReason::WrongKeys | RefusedReason::WrongMode => count(context, MessageSkip::WrongKind),
                 _ => {}
             }
-            let refused = Refused { session: hello.session, number: hello.number, term: self.lead.term, why };
+            let Hello { session, number, namespace, .. } = hello;
+            let (term, namespace) = (self.lead.term, Some(namespace));
+            let refused = Refused { session, number, term, why, namespace };
             return context.send_owner(from, ManagerToOwner::Refused(refused));
         }
         let Some(runtime) = self.runtimes.get_mut(&hello.namespace) else { return };

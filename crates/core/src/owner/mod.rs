@@ -308,6 +308,10 @@ impl OwnerMachine {
     }
 
     fn on_refused(&mut self, refused: &Refused, out: &mut Vec<OwnerAction>) {
+        if refused.namespace.as_ref().is_some_and(|namespace| *namespace != self.config.namespace) {
+            self.counters.foreign += 1;
+            return;
+        }
         match refused.why {
             // Managers without a store may differ in what they are told of a namespace: the latest leader counts.
             RefusedReason::WrongKeys | RefusedReason::WrongMode if refused.term < self.term => {

@@ -10,6 +10,7 @@ use crate::trim::density::{Density, heavy_within};
 use crate::trim::level::{Level, Thresholds};
 use crate::trim::memory::RangeMemory;
 use crate::trim::preparation::Member;
+use crate::trim::shape::Shape;
 use crate::trim::{TrimInput, TrimRange};
 
 /// After this a cold sliver may go home.
@@ -27,6 +28,8 @@ pub(super) struct Piece {
     pub(super) load: u64,
     /// Where its heavy keys are in the list of all.
     heavy: (usize, usize),
+    /// Where the rest of its load lies.
+    shape: Shape,
     /// It may not be touched: it moves, or is pinned.
     pub(super) is_fixed: bool,
     pub(super) is_rested: bool,
@@ -134,6 +137,7 @@ impl Board {
             owner,
             load,
             heavy: (first, self.heavy.len()),
+            shape: known.shape.clone(),
             is_fixed: range.is_fixed || is_unclear,
             is_whole: true,
             is_rested: known.is_rested(now),
@@ -159,6 +163,7 @@ impl Board {
         self.owners.iter_mut().for_each(|owner| owner.load = 0);
         for piece in &mut self.pieces {
             piece.heavy = (0, 0);
+            piece.shape = Shape::default();
             piece.load = (piece.range.key_count() >> KEYS_SHIFT) as u64;
             self.total += piece.load;
             if let Some(owner) = piece.owner {
@@ -175,8 +180,8 @@ impl Board {
 
     /// How the load lies inside a piece.
     pub(super) fn density(&self, piece: usize) -> Density<'_> {
-        let Piece { range, load, .. } = self.pieces[piece];
-        Density { range, load, heavy: self.heavy(piece) }
+        let Piece { range, load, ref shape, .. } = self.pieces[piece];
+        Density { range, load, heavy: self.heavy(piece), shape }
     }
 
     /// Who may have keys and has the piece; `None` if nobody.

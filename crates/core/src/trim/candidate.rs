@@ -66,13 +66,13 @@ pub(super) struct Search<'a> {
     move_price: u64,
     added_price: u64,
     best: Option<Candidate>,
-    pub(super) refusals: Refusals,
+    refusals: Refusals,
     /// How many parts were considered.
-    pub(super) work: u64,
+    work: u64,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(board: &'a Board, wanted: Wanted) -> Search<'a> {
+    fn new(board: &'a Board, wanted: Wanted) -> Search<'a> {
         let share = board.owners[wanted.from].share;
         let crumb = part_of(wanted.need, CRUMB_OF_NEED).min(part_of(share, CRUMB_OF_SHARE));
         let owner_load = board.total / board.eligible.max(1) as u64;
@@ -91,13 +91,20 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The best part, why others were left out, and how much work it was to find.
+    pub(super) fn run(board: &'a Board, wanted: Wanted) -> (Option<Candidate>, Refusals, u64) {
+        let mut search = Search::new(board, wanted);
+        let best = search.best();
+        (best, search.refusals, search.work)
+    }
+
     /// The most that a part may have if the Owner is to be relieved of `need`.
     pub(super) fn most_for(need: u64, share: u64) -> u64 {
         need.saturating_add(part_of(share, EXCESS_OF_SHARE))
     }
 
     /// The best of whole ranges, heavy keys and ends of ranges.
-    pub(super) fn best(&mut self) -> Option<Candidate> {
+    fn best(&mut self) -> Option<Candidate> {
         // Tokens that come in drops would go in drops: a move a decision, none of which helps.
         let is_paid = self.wanted.limit.load_ppb < WHOLE;
         if is_paid && self.max_load < part_of(self.wanted.need, CRUMB_OF_NEED) {
@@ -146,6 +153,7 @@ impl<'a> Search<'a> {
     }
 
     fn consider_end(&mut self, piece: usize, end: End, room: u64) {
+        self.refusals.no_room |= room < self.crumb;
         let target = self.wanted.need.min(room).min(self.max_load);
         if target < self.crumb || target >= self.board.pieces[piece].load {
             return;

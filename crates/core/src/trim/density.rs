@@ -1,6 +1,7 @@
-//! How load lies inside a range: heavy keys are points, and the rest is spread evenly, for nothing more is known of it.
+//! How load lies inside a range: heavy keys are points, and the rest is spread as its shape says.
 
 use crate::key::{Key, KeyRange};
+use crate::trim::shape::Shape;
 
 /// One of the two ends of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,12 +11,14 @@ pub(super) enum End {
 }
 
 /// A range with its load, and the part of it that single keys have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Density<'a> {
     pub(super) range: KeyRange,
     pub(super) load: u64,
     /// Keys of the range in key order; together they have at most its load.
     pub(super) heavy: &'a [(Key, u64)],
+    /// Where the rest lies.
+    pub(super) shape: &'a Shape,
 }
 
 impl<'a> Density<'a> {
@@ -25,8 +28,8 @@ impl<'a> Density<'a> {
             return self.load;
         }
         let points = sum(heavy_within(self.heavy, part));
-        let before = u128::from(part.first().0 - self.range.first().0);
-        points + self.spread_over(before + part.key_count()) - self.spread_over(before)
+        points + self.spread_up_to(part.last())
+            - part.first().previous().map_or(0, |key| self.spread_up_to(key))
     }
 
     /// The longest proper part at one end whose load is at most `target`; `None` if there is none.
@@ -43,14 +46,14 @@ impl<'a> Density<'a> {
                 End::Low => self.heavy[step],
                 End::High => self.heavy[self.heavy.len() - 1 - step],
             };
-            let before = self.spread_over(u128::from(distance(key))).saturating_add(points);
+            let before = self.spread_before(end, key).saturating_add(points);
             if before.saturating_add(load) > target {
                 barrier = barrier.min(distance(key));
                 break;
             }
             points += load;
         }
-        self.end_of_keys(end, self.keys_with(target.saturating_sub(points)).min(barrier))
+        self.end_of_keys(end, self.keys_with(end, target.saturating_sub(points)).min(barrier))
     }
 
     /// So many keys at one end.
@@ -63,18 +66,36 @@ impl<'a> Density<'a> {
         }
     }
 
-    /// How many keys have this much of the load that is spread.
-    fn keys_with(&self, load: u64) -> u64 {
+    /// How many keys at one end have this much of the load that is spread.
+    fn keys_with(&self, end: End, load: u64) -> u64 {
         let spread = self.spread();
         if load >= spread {
             return u64::MAX;
         }
-        let keys = u128::from(load) * self.range.key_count() / u128::from(spread);
+        let measure = u128::from(load) * self.shape.measure(self.range) / u128::from(spread);
+        let keys = match end {
+            End::Low => self.shape.keys_from_low(self.range, measure),
+            End::High => self.shape.keys_from_high(self.range, measure),
+        };
         u64::try_from(keys).unwrap_or(u64::MAX)
     }
 
-    fn spread_over(&self, keys: u128) -> u64 {
-        (u128::from(self.spread()) * keys / self.range.key_count()) as u64
+    /// What is spread between one end and a key, without the key.
+    fn spread_before(&self, end: End, key: Key) -> u64 {
+        match end {
+            End::Low => key.previous().map_or(0, |before| self.spread_up_to(before)),
+            End::High => self.spread() - self.spread_up_to(key),
+        }
+    }
+
+    /// What is spread over the keys from the lowest up to this one.
+    fn spread_up_to(&self, key: Key) -> u64 {
+        let Some(part) = KeyRange::new(self.range.first(), key.min(self.range.last())) else { return 0 };
+        if part == self.range {
+            return self.spread();
+        }
+        let whole = self.shape.measure(self.range).max(1);
+        (u128::from(self.spread()) * self.shape.measure(part) / whole) as u64
     }
 
     fn spread(&self) -> u64 {
@@ -114,7 +135,7 @@ mod tests {
     #[test]
     fn parts_add_up() {
         let heavy = [(Key(10), 30), (Key(55), 7)];
-        let density = Density { range: keys(0, 99), load: 100, heavy: &heavy };
+        let density = Density { range: keys(0, 99), load: 100, heavy: &heavy, shape: &Shape::default() };
         for cut in 1..100 {
             let parts = [keys(0, cut - 1), keys(cut, 99)].map(|part| density.load_of(part));
             assert_eq!(parts[0] + parts[1], 100);
@@ -124,7 +145,7 @@ mod tests {
     #[test]
     fn an_end_stops_before_the_key_that_does_not_fit() {
         let heavy = [(Key(10), 50)];
-        let density = Density { range: keys(0, 99), load: 150, heavy: &heavy };
+        let density = Density { range: keys(0, 99), load: 150, heavy: &heavy, shape: &Shape::default() };
         assert_eq!(density.end_of(End::Low, 5), Some(keys(0, 4)));
         assert_eq!(density.end_of(End::Low, 30), Some(keys(0, 9)), "the heavy key would be too much");
         assert_eq!(density.end_of(End::Low, 70), Some(keys(0, 19)), "with the heavy key");
@@ -135,10 +156,10 @@ mod tests {
 
     #[test]
     fn the_whole_key_space_is_cut_too() {
-        let density = Density { range: KeyRange::ALL, load: 1_000, heavy: &[] };
+        let density = Density { range: KeyRange::ALL, load: 1_000, heavy: &[], shape: &Shape::default() };
         let end = density.end_of(End::High, 500).expect("half");
         assert_eq!(density.load_of(end), 500);
-        let one = Density { range: keys(7, 7), load: 10, heavy: &[(Key(7), 10)] };
+        let one = Density { range: keys(7, 7), load: 10, heavy: &[(Key(7), 10)], shape: &Shape::default() };
         assert_eq!(one.end_of(End::Low, 10), None, "one key has no proper part");
     }
 

@@ -70,9 +70,7 @@ impl Plan {
         // Where nobody reports load no range is known to rest, and whoever joins would wait for ever.
         let even_unrested = !self.loads_are_known;
         let wanted = Wanted { from, to: Some(to), need, most: need, even_unrested, limit };
-        let mut search = Search::new(&self.board, wanted);
-        let best = search.best();
-        let (work, Refusals { too_dear, .. }) = (search.work, search.refusals);
+        let (best, Refusals { too_dear, .. }, work) = Search::run(&self.board, wanted);
         let moved = best.is_some_and(|best| self.move_part(best.piece, best.part, best.to, reason, bucket));
         self.feed.exhausted[from] |= !moved;
         self.feed.too_dear |= too_dear;

@@ -9,10 +9,11 @@ use crate::trim::board::{Board, OwnerState, part_of, permille};
 /// A key above so many permille of its Owner's share is big.
 const BIG_KEY_PERMILLE: u64 = 1_020;
 
-/// The thresholds of `imbalance_permille` = 1080, as permille above the goal.
+/// The thresholds of `imbalance_permille` = 1050, as permille above the goal.
 const DEFAULT_IMBALANCE: u64 = 50;
 const START_SLOW: u64 = 30;
 const START_FAST: u64 = 50;
+const PRESSED: u64 = 80;
 const STOP: u64 = 15;
 const FILL: u64 = 5;
 
@@ -23,6 +24,8 @@ pub(super) struct Thresholds {
     pub(super) start_slow: u32,
     /// Above this in one report, an Owner sheds.
     pub(super) start_fast: u32,
+    /// Above this, an Owner also sheds to others that have slightly more than their share.
+    pub(super) pressed: u32,
     /// Shedding goes on down to this.
     pub(super) stop: u32,
     /// Owners that get load are filled up to this.
@@ -36,6 +39,7 @@ impl Thresholds {
         Thresholds {
             start_slow: scale(START_SLOW),
             start_fast: scale(START_FAST),
+            pressed: scale(PRESSED),
             stop: scale(STOP),
             fill: scale(FILL),
         }
@@ -165,6 +169,11 @@ impl Board {
             }
         }
         (0..self.owners.len()).for_each(|owner| self.set_goal(owner));
+    }
+
+    /// Sets up to which ratio, in permille, Owners may be filled.
+    pub(super) fn fill_to(&mut self, fill: u32) {
+        self.owners.iter_mut().for_each(|owner| owner.fill = part_of(owner.goal, u64::from(fill)));
     }
 
     /// Sets an Owner's goal after its big key changed.

@@ -12,6 +12,7 @@ use crate::trim::density::{Density, fit_heavy, heavy_within};
 use crate::trim::estimate::Estimate;
 use crate::trim::preparation::Member;
 use crate::trim::report::{Observation, ReportReader};
+use crate::trim::shape::Shape;
 
 /// How long a range stays after it came, so that the first report after a move is whole.
 const REST: Duration = Duration::from_secs(30);
@@ -44,6 +45,8 @@ pub(super) struct RangeMemory {
     pub(super) estimate: Estimate,
     /// In key order.
     pub(super) heavy: Vec<(Key, u64)>,
+    /// Where the rest of its load lies.
+    pub(super) shape: Shape,
 }
 
 /// What is known of an Owner.
@@ -118,6 +121,7 @@ impl RangeMemory {
             is_known: false,
             estimate: Estimate::default(),
             heavy: Vec::new(),
+            shape: Shape::default(),
         }
     }
 
@@ -175,6 +179,7 @@ impl RangeMemory {
             self.keep_unseen(&known, reader.least_heavy);
         }
         fit_heavy(&mut self.heavy, self.estimate.load);
+        self.shape = observed.shape;
         (self.is_reported, self.is_known) = (true, true);
     }
 
@@ -189,7 +194,8 @@ impl RangeMemory {
 
     /// Adds what another range knows of the keys that both have.
     fn absorb(&mut self, other: &RangeMemory, part: KeyRange) {
-        let density = Density { range: other.range, load: other.estimate.load, heavy: &other.heavy };
+        let RangeMemory { range, ref heavy, ref shape, .. } = *other;
+        let density = Density { range, load: other.estimate.load, heavy, shape };
         let share = other.estimate.of_part(density.load_of(part));
         self.estimate = self.estimate.joined(share);
         self.heavy.extend_from_slice(heavy_within(&other.heavy, part));
@@ -202,9 +208,12 @@ impl RangeMemory {
 fn inherited(known: &[RangeMemory], range: &TrimRange, now: Instant) -> RangeMemory {
     let mut memory = RangeMemory::new(range, now);
     let mut is_first = true;
+    let mut parts: Vec<(KeyRange, u64, &Shape)> = Vec::new();
     for other in known {
         let Some(part) = other.range.intersection(range.range) else { break };
+        let before = memory.estimate.load;
         memory.absorb(other, part);
+        parts.push((part, memory.estimate.load.saturating_sub(before), &other.shape));
         if is_first {
             (memory.owner, memory.holder) = (other.owner, other.holder);
             (memory.owner_since, memory.holder_since) = (other.owner_since, other.holder_since);
@@ -220,5 +229,10 @@ fn inherited(known: &[RangeMemory], range: &TrimRange, now: Instant) -> RangeMem
         }
         is_first = false;
     }
+    memory.shape = match parts.as_slice() {
+        // A part of a range has that range's shape.
+        [(part, _, shape)] => shape.of_part(*part),
+        parts => Shape::of_parts(parts),
+    };
     memory
 }

@@ -9,6 +9,7 @@ use crate::time::Instant;
 use crate::trim::TrimReport;
 use crate::trim::density::{Density, fit_heavy, heavy_within};
 use crate::trim::estimate::{MAX_LOAD, Precision};
+use crate::trim::shape::Shape;
 
 /// A key counts as heavy from this part of its Owner's load on, in permille: an Owner has at most 333 of them.
 const HEAVY_PERMILLE: u128 = 3;
@@ -31,6 +32,7 @@ pub(super) fn is_recent(at: Instant, now: Instant, renewal: Duration) -> bool {
 pub(super) struct Observation {
     pub(super) load: u64,
     pub(super) heavy: Vec<(Key, u64)>,
+    pub(super) shape: Shape,
 }
 
 /// One report in key order, read once from the lowest key up.
@@ -50,6 +52,7 @@ struct Entry {
     range: KeyRange,
     load: u64,
     heavy: Vec<(Key, u64)>,
+    shape: Shape,
 }
 
 impl ReportReader {
@@ -60,7 +63,9 @@ impl ReportReader {
         let least = least.max(HEAVY_REQUESTS.saturating_mul(precision.one_request));
         let entry = |reported: &RangeLoad| {
             let load = reported.load.min(MAX_LOAD);
-            Entry { range: reported.range, load, heavy: checked_heavy(reported, load, least) }
+            let heavy = checked_heavy(reported, load, least);
+            let shape = Shape::of(reported.range, &reported.quantiles);
+            Entry { range: reported.range, load, heavy, shape }
         };
         let mut entries: Vec<Entry> = report.loads.iter().map(entry).collect();
         entries.sort_by_key(|entry| entry.range);
@@ -72,18 +77,29 @@ impl ReportReader {
         while self.entries.get(self.next).is_some_and(|entry| entry.range.last() < range.first()) {
             self.next += 1;
         }
-        let mut observed = Observation { load: 0, heavy: Vec::new() };
+        let mut observed = Observation { load: 0, heavy: Vec::new(), shape: Shape::default() };
+        let mut parts: Vec<(KeyRange, u64, &Shape)> = Vec::new();
         let mut keys = 0_u128;
         for entry in &self.entries[self.next..] {
             let Some(part) = entry.range.intersection(range) else { break };
-            let density = Density { range: entry.range, load: entry.load, heavy: &entry.heavy };
-            observed.load = observed.load.saturating_add(density.load_of(part)).min(MAX_LOAD);
+            let Entry { range, load, ref heavy, ref shape } = *entry;
+            let own = Density { range, load, heavy, shape }.load_of(part);
+            observed.load = observed.load.saturating_add(own).min(MAX_LOAD);
+            parts.push((part, own, shape));
             observed.heavy.extend_from_slice(heavy_within(&entry.heavy, part));
             keys += part.key_count();
         }
         // A report with ranges that overlap is wrong, but must not be harmful.
         observed.heavy.sort_unstable_by_key(|(key, load)| (*key, Reverse(*load)));
         observed.heavy.dedup_by_key(|(key, _)| *key);
+        observed.shape = match parts.as_slice() {
+            [(_, _, shape)] => (*shape).clone(),
+            // Ranges of a wrong report may overlap, and slices must not.
+            parts if parts.windows(2).all(|pair| pair[0].0.last() < pair[1].0.first()) => {
+                Shape::of_parts(parts)
+            }
+            _ => Shape::default(),
+        };
         (keys >= range.key_count()).then_some(observed)
     }
 }

@@ -1,9 +1,11 @@
 //! Relieves Owners that have too much, the fullest first.
 
+use std::cmp::Reverse;
+
 use crate::key::KeyRange;
 use crate::trim::board::{Board, part_of};
 use crate::trim::budget::Bucket;
-use crate::trim::candidate::{Refusals, Search, Wanted};
+use crate::trim::candidate::{Candidate, Refusals, Search, Wanted};
 use crate::trim::plan::Plan;
 use crate::trim::{TrimReason, TrimSkip};
 
@@ -27,9 +29,8 @@ impl Plan {
         }
         let bucket = self.shed_bucket(from);
         let wanted = self.shed_wish(from, bucket);
-        let mut search = Search::new(&self.board, wanted);
-        let best = search.best();
-        let (work, refusals) = (work + search.work, search.refusals);
+        let (best, refusals, searching) = self.search(wanted);
+        let work = work + searching;
         let moved = match best {
             Some(best) => self.move_part(best.piece, best.part, best.to, best.reason, bucket),
             None => self.swap(from, &wanted, bucket),
@@ -39,6 +40,22 @@ impl Plan {
             self.skip_shedding(from, bucket, refusals);
         }
         Some(work)
+    }
+
+    /// The best part to give away, why others were left out, and how much work it was to find.
+    fn search(&mut self, wanted: Wanted) -> (Option<Candidate>, Refusals, u64) {
+        let (best, refusals, work) = Search::run(&self.board, wanted);
+        if best.is_some()
+            || !refusals.no_room
+            || self.board.ratio(wanted.from) <= self.board.thresholds.pressed
+        {
+            return (best, refusals, work);
+        }
+        // Everybody else has about a share, and nobody room worth a move: each takes as much as it would not shed again.
+        self.board.fill_to(self.board.thresholds.start_slow);
+        let (best, refusals, more) = Search::run(&self.board, wanted);
+        self.board.fill_to(self.board.thresholds.fill);
+        (best, refusals, work + more)
     }
 
     /// The Owner with the highest ratio of those that have begun to shed and are not done.
@@ -121,12 +138,20 @@ impl Board {
         part_of(self.owners[owner].goal, u64::from(self.thresholds.stop))
     }
 
-    /// The roomiest Owner that could hold a key of that load beside its own largest key.
+    /// The roomiest Owner that could hold a key of that load beside its own largest key. If there is none, the one whose largest key
+    /// is least, and at most half of that load: it has to leave, and must be easier to place than the key that comes.
     fn swap_partner(&self, from: usize, load: u64) -> Option<usize> {
-        let others = (0..self.owners.len()).filter(|&owner| owner != from && self.owners[owner].is_eligible);
-        let mut others: Vec<usize> = others.collect();
-        others.sort_by_key(|&owner| (std::cmp::Reverse(self.room(owner)), owner));
+        let could_hold = |&owner: &usize| {
+            let state = &self.owners[owner];
+            owner != from && state.is_eligible && state.big_key.is_none() && load <= state.fill
+        };
+        let mut others: Vec<usize> = (0..self.owners.len()).filter(could_hold).collect();
+        others.sort_by_key(|&owner| (Reverse(self.room(owner)), owner));
         let fits = |&owner: &usize| self.largest_key(owner).saturating_add(load) <= self.owners[owner].fill;
-        others.into_iter().take(SWAP_PARTNERS).find(fits)
+        let roomiest = others.iter().copied().take(SWAP_PARTNERS).find(fits);
+        roomiest.or_else(|| {
+            let least = others.into_iter().min_by_key(|&owner| self.largest_key(owner))?;
+            (self.largest_key(least) <= load / 2).then_some(least)
+        })
     }
 }

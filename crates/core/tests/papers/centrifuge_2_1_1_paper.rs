@@ -53,9 +53,7 @@ fn centrifuge_2_every_lease_is_exclusive() {
 #[test]
 fn centrifuge_2_each_owner_has_64_virtual_nodes() {
     let names = ["a", "b", "c"];
-    for (settings, virtual_nodes) in
-        [(Settings::default(), 64), (Settings { virtual_nodes: 8, ..Settings::default() }, 8)]
-    {
+    for (settings, virtual_nodes) in [(papers(), 64), (Settings { virtual_nodes: 8, ..papers() }, 8)] {
         let mut cluster = Cluster::with(Options { settings, ..Options::default() });
         let owners = cluster.owners(names);
         let stored = cluster.stored();

@@ -289,8 +289,10 @@ fn loaded(loads: [u64; 3]) -> (Cluster, [Node; 3]) {
 fn load_evenly(cluster: &mut Cluster, owner: Node, load: u64) {
     let keys = cluster.keys_of(owner);
     let share = |range: KeyRange| (u128::from(load) * range.key_count() / keys.key_count()) as u64;
-    let mut loads: Vec<RangeLoad> =
-        keys.iter().map(|range| RangeLoad { range, load: share(range), heavy: Vec::new() }).collect();
+    let mut loads: Vec<RangeLoad> = keys
+        .iter()
+        .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new(), quantiles: Vec::new() })
+        .collect();
     loads[0].load += load - loads.iter().map(|range| range.load).sum::<u64>();
     cluster.tell(owner, OwnerEvent::Load(loads.into()));
 }
@@ -332,7 +334,12 @@ fn centrifuge_2_1_2_an_overloaded_owner_gives_a_virtual_node_to_the_least_loaded
     // Where one key is the whole load, no transfer would lower the peak: it is skipped, with that reason.
     let (mut cluster, [a, b, c]) = loaded([0, 0, 0]);
     let key = cluster.keys_of(a).iter().next().expect("a range").first();
-    let hot = RangeLoad { range: KeyRange::one(key), load: 1_000_000, heavy: vec![(key, 1_000_000)] };
+    let hot = RangeLoad {
+        range: KeyRange::one(key),
+        load: 1_000_000,
+        heavy: vec![(key, 1_000_000)],
+        quantiles: Vec::new(),
+    };
     cluster.tell(a, OwnerEvent::Load(vec![hot].into()));
     cluster.run_for(secs(70));
     assert_eq!(virtual_nodes(&cluster, [a, b, c]), [64, 64, 64]);
@@ -398,14 +405,14 @@ fn centrifuge_2_1_2_the_load_policy_can_be_exchanged() {
     assert_eq!(changes, [1, 0, 0]);
     // And in a running pool, by its settings.
     let (mut cluster, owners) = loaded([2_000_000, 500_000, 500_000]);
-    let settings = Arc::new(Settings { load_policy: LoadPolicyKind::Off, ..Settings::default() });
+    let settings = Arc::new(Settings { load_policy: LoadPolicyKind::Off, ..papers() });
     cluster
         .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");
     cluster.run_for(secs(130));
     assert_eq!(virtual_nodes(&cluster, owners), [64, 64, 64]);
     assert_eq!(load_skips(&cluster)["a"], LoadSkip::Off);
-    let settings = Arc::new(Settings::default());
+    let settings = Arc::new(papers());
     cluster
         .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");

@@ -130,7 +130,12 @@ fn centrifuge_3_2_an_owner_cannot_choose_a_key() {
     let (table, of_b) = (cluster.table().clone(), cluster.check_now(b, Key::MAX).expect("a lease"));
     let (_, high) = halves();
     // Of the events that name keys, none asks for them.
-    cluster.tell(a, OwnerEvent::Load(vec![RangeLoad { range: high, load: 1, heavy: Vec::new() }].into()));
+    cluster.tell(
+        a,
+        OwnerEvent::Load(
+            vec![RangeLoad { range: high, load: 1, heavy: Vec::new(), quantiles: Vec::new() }].into(),
+        ),
+    );
     cluster.tell(a, OwnerEvent::ImportReady { range: high, source: of_b, term: Term(1) });
     cluster.run_for(secs(16));
     // Neither does a message, whatever it claims, gives back or refuses.

@@ -3,10 +3,10 @@
 use centrifuge_core::record::Change;
 use centrifuge_core::settings::Settings;
 
-use crate::support::{Cluster, Options, millis, secs};
+use crate::support::{Cluster, Options, millis, papers, secs};
 
 fn cluster() -> Cluster {
-    let settings = Settings { settle: secs(10), virtual_nodes: 4, ..Settings::default() };
+    let settings = Settings { settle: secs(10), virtual_nodes: 4, ..papers() };
     Cluster::with(Options { settings, arrival_pause: millis(250), ..Options::default() })
 }
 

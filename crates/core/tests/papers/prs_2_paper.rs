@@ -48,7 +48,7 @@ fn prs_2_more_virtual_nodes_spread_keys_more_evenly() {
         let owner = |name: &OwnerName| PartitionOwner { name: name.clone(), virtual_nodes, weight: 100 };
         let owners: Vec<_> = names.iter().map(owner).collect();
         let mut keys = [0_u128; 10];
-        for (range, place) in Settings::default().partitioner.partitioner().unwrap().assign(&owners) {
+        for (range, place) in papers().partitioner.partitioner().unwrap().assign(&owners) {
             keys[place] += range.key_count();
         }
         keys.into_iter().max().expect("ten shares") * 1_000 / RangeSet::all().key_count()

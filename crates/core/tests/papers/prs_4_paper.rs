@@ -84,7 +84,7 @@ fn prs_4_1_the_partitioner_can_be_exchanged() {
     let mut cluster = Cluster::sliced();
     let owners = cluster.owners(["a", "b", "c"]);
     assert!(owners.into_iter().all(|owner| cluster.keys_of(owner).len() == 1));
-    let settings = Arc::new(Settings::default());
+    let settings = Arc::new(papers());
     cluster
         .admin(AdminCommand::Configure { namespace: pool(), settings, expected: None, kind: None })
         .expect("good settings");
@@ -442,7 +442,7 @@ fn prs_4_4_a_silent_leader_makes_a_lookup_ask_every_manager() {
 #[test]
 fn prs_4_5_one_manager_serves_400_owners() {
     // A quarter of the usual ranges, and one check at the end, for the sake of debug builds.
-    let settings = Settings { min_owners: 400, virtual_nodes: 16, ..Settings::default() };
+    let settings = Settings { min_owners: 400, virtual_nodes: 16, ..papers() };
     let mut cluster = Cluster::with(Options { settings, ..Options::default() });
     cluster.watched = false;
     // All of them arrive while the first one's arrival is being committed.
@@ -475,7 +475,7 @@ fn prs_4_5_a_virtual_node_moves_no_key_of_third_parties() {
         let share = |range: KeyRange| ((u128::from(load) * range.key_count()) >> 54) as u64;
         let loads: Vec<RangeLoad> = keys
             .into_iter()
-            .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new() })
+            .map(|range| RangeLoad { range, load: share(range), heavy: Vec::new(), quantiles: Vec::new() })
             .collect();
         cluster.tell(owner, OwnerEvent::Load(loads.into()));
     }

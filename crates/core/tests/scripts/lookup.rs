@@ -130,7 +130,9 @@ impl LookupStage {
         }
         if verb == "wrong-keys" || verb == "wrong-mode" {
             let why = if verb == "wrong-keys" { KindMismatch::Keys } else { KindMismatch::Mode };
-            return Ok(ManagerToLookup::WrongKind { term, lookup, echo, why });
+            let namespace = words.value("in").unwrap_or_else(|| "pool".into());
+            let namespace = Some(Namespace::new(&namespace).map_err(|error| error.to_string())?);
+            return Ok(ManagerToLookup::WrongKind { term, lookup, echo, why, namespace });
         }
         let namespace = words.value("in").unwrap_or_else(|| "pool".into());
         let namespace = Namespace::new(&namespace).map_err(|error| error.to_string())?;

@@ -370,7 +370,7 @@ impl ManagerStage {
             "copy" => report.imports.push(ImportedCopy { range, source: generation }),
             _ => {
                 let load = words.word()?.parse().map_err(|_| "what load?")?;
-                report.loads.push(RangeLoad { range, load, heavy: Vec::new() });
+                report.loads.push(RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() });
             }
         }
         words.end()

@@ -48,7 +48,7 @@ pub(crate) fn admin(verb: &str, words: &mut Words) -> Result<AdminCommand, Strin
 
 /// Settings of which only the unusual are said: equal slices, and nothing on its own within the time of a script.
 pub(crate) fn settings(words: &mut Words) -> Result<Settings, String> {
-    let usual = Settings::default();
+    let usual = Settings { partitioner: PartitionerKind::ConsistentHash, ..Settings::default() };
     let partitioner = match (words.flag("consistent-hash"), words.flag("trim")) {
         (true, _) => PartitionerKind::ConsistentHash,
         (_, true) => PartitionerKind::Trim,

@@ -70,7 +70,9 @@ impl Around for OwnerStage {
             "load" => {
                 let range = words::range(&words.word()?)?;
                 let load = words.number("load", 0)?;
-                OwnerEvent::Load(vec![RangeLoad { range, load, heavy: Vec::new() }].into())
+                OwnerEvent::Load(
+                    vec![RangeLoad { range, load, heavy: Vec::new(), quantiles: Vec::new() }].into(),
+                )
             }
             "weight" => OwnerEvent::Weight(words.word()?.parse().map_err(|_| "what weight?")?),
             "drain" => OwnerEvent::Drain,
@@ -226,7 +228,7 @@ impl OwnerStage {
                 let number = words.number("hello", self.hello)?;
                 let why = refusal(&words.word()?)?;
                 let term = Term(words.number("term", self.term)?);
-                ManagerToOwner::Refused(Refused { session, number, term, why })
+                ManagerToOwner::Refused(Refused { session, number, term, why, namespace: Some(namespace) })
             }
             "unknown" => ManagerToOwner::Unknown { session, conversation: self.aliases.nonce(&self.talk) },
             "not-leader" => {

@@ -60,7 +60,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             managers: 1,
-            settings: Settings::default(),
+            settings: papers(),
             kind: NamespaceKind::default(),
             manager_clock: Clock::TRUE,
             diskless: false,
@@ -419,6 +419,11 @@ impl From<LookupEvent> for Event {
 /// The namespace that every cluster begins with.
 pub fn pool() -> Namespace {
     Namespace::new("pool").expect("a label")
+}
+
+/// The default settings, but for the papers' partitioner.
+pub fn papers() -> Settings {
+    Settings { partitioner: PartitionerKind::ConsistentHash, ..Settings::default() }
 }
 
 /// The default settings, but for equal slices.

@@ -187,5 +187,7 @@ fn absurd_load(random: &mut Random) -> RangeLoad {
     let range = KeyRange::new(one.min(other), one.max(other)).expect("in order");
     let load = [0, 1, random.below(1_000_000), u64::MAX][random.below(4) as usize];
     let heavy = (0..random.below(4)).map(|_| (Key(random.next()), random.next())).collect();
-    RangeLoad { range: if random.below(3) == 0 { KeyRange::ALL } else { range }, load, heavy }
+    // Too many, in no order, and most of them of other ranges.
+    let quantiles = (0..random.below(40)).map(|_| Key(random.next())).collect();
+    RangeLoad { range: if random.below(3) == 0 { KeyRange::ALL } else { range }, load, heavy, quantiles }
 }

@@ -5,7 +5,7 @@ mod world;
 
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::trim::{Bucket, TrimReason, TrimSkip};
-use world::{World, owner};
+use world::{Lease, World, owner};
 
 #[test]
 fn a_new_namespace_is_spread_by_weight_and_neighbours_differ() {
@@ -76,6 +76,51 @@ fn two_keys_larger_than_a_share_get_an_owner_each() {
     // Reports name only the hottest key of a range, so the second is known once the first has gone.
     assert!(moves.iter().any(|m| matches!(m.reason, TrimReason::HotKeyAlone | TrimReason::ShedRange)));
     assert_ne!(holders(&world)[0], holders(&world)[1]);
+}
+
+#[test]
+fn two_keys_that_fill_a_share_part_even_if_nobody_has_room_for_one() {
+    let mut world = World::settled(6, 12);
+    let full = world.keys.iter().map(|(_, load)| load).sum::<u64>() * 97 / 1_006;
+    // Everybody else has a key that is too large to stand beside one of these.
+    let session = world.owners[5].session;
+    let held = world.table.iter().filter(|lease| lease.holder == Some(session));
+    let keys = held.filter_map(|lease| world_keys(&world, lease.range).last().copied());
+    keys.take(2).collect::<Vec<_>>().into_iter().for_each(|place| world.keys[place].1 = full);
+    world.run(8);
+    assert!(world.peak() < 1_100, "peak {}", world.peak());
+}
+
+#[test]
+fn what_is_far_too_much_goes_to_owners_with_about_a_share() {
+    // The first Owner is four times as large. The others have little room, which for it is hardly worth a move.
+    let mut weights = vec![100; 101];
+    weights[0] = 400;
+    let mut world = World::new(3, &weights, 0);
+    let keys_of = |owner: usize| if owner == 0 { 520 } else { 100 };
+    let first_key = |owner: usize| Key(u64::MAX / 101 * owner as u64);
+    world.table.clear();
+    for owner in 0..101 {
+        let last = if owner == 100 { Key(u64::MAX) } else { Key(first_key(owner + 1).0 - 1) };
+        let range = KeyRange::new(first_key(owner), last).expect("in order");
+        let session = Some(world.owners[owner].session);
+        let lease = Lease {
+            range,
+            owner: session,
+            holder: session,
+            is_pinned: false,
+            moved_at: None,
+            state_since: 1,
+        };
+        world.table.push(lease);
+        let step = u64::MAX / 101 / keys_of(owner);
+        world
+            .keys
+            .extend((0..keys_of(owner)).map(|number| (Key(range.first().0 + number * step), 1_000_000)));
+    }
+    assert!(world.peak() > 1_280, "peak {}", world.peak());
+    world.run(6);
+    assert!(world.peak() < 1_100, "peak {}", world.peak());
 }
 
 /// The places of the keys that lie in a range.

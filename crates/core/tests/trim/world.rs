@@ -169,7 +169,7 @@ impl World {
         let heavy = keys.iter().copied().max_by_key(|(_, load)| *load).into_iter().collect();
         let load = keys.iter().map(|(_, load)| load).sum();
         let load = if self.is_noisy { self.random.varied(load) } else { load };
-        RangeLoad { range, load, heavy }
+        RangeLoad { range, load, heavy, quantiles: Vec::new() }
     }
 
     fn keys_in(&self, range: KeyRange) -> &[(Key, u64)] {

@@ -45,8 +45,12 @@ fn loads_that_overflow_count_as_the_most_that_there_is_and_do_not_outlast_the_li
     let mut cluster = trimmed(trim());
     let owners = cluster.owners(["a", "b", "c", "d"]);
     report(&mut cluster, &owners, 120, |cluster, owner| {
-        let most =
-            |range: KeyRange| RangeLoad { range, load: u64::MAX, heavy: vec![(range.first(), u64::MAX)] };
+        let most = |range: KeyRange| RangeLoad {
+            range,
+            load: u64::MAX,
+            heavy: vec![(range.first(), u64::MAX)],
+            quantiles: Vec::new(),
+        };
         cluster.held_keys(owner).iter().map(most).collect()
     });
     let summary = trim_overview(&mut cluster).summary;

@@ -25,7 +25,7 @@ impl Load {
         let spread = (u128::from(self.spread) * range.key_count()) >> 64;
         let load =
             u64::try_from(spread).expect("less than all") + heavy.iter().map(|(_, load)| load).sum::<u64>();
-        RangeLoad { range, load, heavy }
+        RangeLoad { range, load, heavy, quantiles: Vec::new() }
     }
 
     /// Lets time pass; Owners count and report.

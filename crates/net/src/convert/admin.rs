@@ -25,7 +25,7 @@ impl TryFrom<v1::CreateNamespaceRequest> for AdminCommand {
     fn try_from(wire: v1::CreateNamespaceRequest) -> Converted<AdminCommand> {
         let namespace = read_namespace("namespace", &wire.namespace)?;
         let kind = read_kind(wire.kind)?;
-        let usual = kind.usual_settings();
+        let usual = Settings::default();
         let settings = read_optional("settings", wire.settings, |wire| read_settings(&wire, &usual))?;
         Ok(AdminCommand::Create { namespace, kind, settings: Arc::new(settings.unwrap_or(usual)) })
     }

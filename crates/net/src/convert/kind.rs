@@ -28,6 +28,11 @@ pub(super) fn write_kind(kind: &NamespaceKind) -> Option<v1::NamespaceKind> {
     (*kind != NamespaceKind::default()).then(|| v1::NamespaceKind::from(kind))
 }
 
+/// What a namespace is, as its status says it.
+pub fn read_namespace_kind(wire: Option<v1::NamespaceKind>) -> Result<NamespaceKind, ConvertError> {
+    read_kind(wire)
+}
+
 pub(super) fn read_kind(wire: Option<v1::NamespaceKind>) -> Converted<NamespaceKind> {
     read_kind_over(wire, &NamespaceKind::default())
 }

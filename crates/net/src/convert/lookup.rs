@@ -72,6 +72,7 @@ fn read_wrong_kind(wire: v1::WrongKind) -> Converted<ManagerToLookup> {
         lookup: read_nonce("lookup", &wire.lookup)?,
         echo: read_seq("echo", wire.echo)?,
         why: read_mismatch(wire.why)?,
+        namespace: wire.namespace.map(|name| read_namespace("namespace", &name)).transpose()?,
     })
 }
 

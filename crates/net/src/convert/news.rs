@@ -135,12 +135,15 @@ impl NewsEncoder {
                     echo: echo.0,
                 })
             }
-            ManagerToLookup::WrongKind { term, lookup, echo, why } => Kind::WrongKind(v1::WrongKind {
-                term: term.0,
-                lookup: write_nonce(*lookup),
-                echo: echo.0,
-                why: v1::WrongKindWhy::from(*why).into(),
-            }),
+            ManagerToLookup::WrongKind { term, lookup, echo, why, namespace } => {
+                Kind::WrongKind(v1::WrongKind {
+                    term: term.0,
+                    lookup: write_nonce(*lookup),
+                    echo: echo.0,
+                    why: v1::WrongKindWhy::from(*why).into(),
+                    namespace: namespace.as_ref().map(ToString::to_string),
+                })
+            }
         };
         v1::WatchReply { kind: Some(kind) }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use centrifuge_core::id::{Secret, Seq, SessionId, Term};
 use centrifuge_core::key::Key;
-use centrifuge_core::load::{MAX_HEAVY_KEYS, RangeLoad};
+use centrifuge_core::load::{MAX_HEAVY_KEYS, MAX_QUANTILES, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, ImportedCopy, LeaseOrder, ManagerToOwner, MovedLease, OrderKind,
     OwnerToManager, RecallOrder, Refusal, Refused, RefusedReason, Release, Report, Warrant, Welcome,
@@ -264,6 +264,7 @@ fn write_load(load: &RangeLoad) -> v1::RangeLoad {
         load: load.load,
         hottest: hottest.map(write),
         heavy: others.map(write).collect(),
+        quantiles: load.quantiles.iter().map(|key| key.0).collect(),
     }
 }
 
@@ -272,7 +273,8 @@ fn read_load(wire: v1::RangeLoad) -> Converted<RangeLoad> {
     let heavy = wire.hottest.into_iter().chain(wire.heavy).take(MAX_HEAVY_KEYS);
     let mut heavy: Vec<(Key, u64)> = heavy.map(|heavy| (Key(heavy.key), heavy.load)).collect();
     heavy.sort_unstable();
-    Ok(RangeLoad { range: read_range(wire.first, wire.last)?, load: wire.load, heavy })
+    let quantiles = wire.quantiles.into_iter().take(MAX_QUANTILES + 1).map(Key).collect();
+    Ok(RangeLoad { range: read_range(wire.first, wire.last)?, load: wire.load, heavy, quantiles })
 }
 
 impl From<&ManagerToOwner> for v1::ManagerMessage {
@@ -346,6 +348,7 @@ fn write_refused(refused: &Refused) -> v1::Refused {
         number: refused.number,
         term: refused.term.0,
         why: v1::RefusedWhy::from(refused.why).into(),
+        namespace: refused.namespace.as_ref().map(ToString::to_string),
     }
 }
 
@@ -355,6 +358,7 @@ fn read_refused(wire: v1::Refused) -> Converted<Refused> {
         number: wire.number,
         term: Term(wire.term),
         why: read_refused_why(wire.why)?,
+        namespace: wire.namespace.map(|name| read_namespace("namespace", &name)).transpose()?,
     })
 }
 

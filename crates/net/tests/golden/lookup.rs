@@ -37,8 +37,12 @@ pub(super) fn check(golden: &mut Golden) {
     let ordered = Update { kind: kind(), ..update(UpdateBody::Heartbeat { lsn: Lsn(1_000) }) };
     reply(golden, "lookup-heartbeat-ordered", &ManagerToLookup::Update(ordered));
     for (word, why) in [("keys", KindMismatch::Keys), ("mode", KindMismatch::Mode)] {
-        let wrong = ManagerToLookup::WrongKind { term: Term(7), lookup: nonce(3), echo: Seq(5), why };
-        reply(golden, &format!("lookup-wrong-{word}"), &wrong);
+        let wrong = |namespace| {
+            let (term, lookup, echo) = (Term(7), nonce(3), Seq(5));
+            ManagerToLookup::WrongKind { term, lookup, echo, why, namespace }
+        };
+        reply(golden, &format!("lookup-wrong-{word}"), &wrong(None));
+        reply(golden, &format!("lookup-wrong-{word}-of-a-namespace"), &wrong(Some(namespace())));
     }
     let leader = Some(ManagerId::from("manager-2.example:7001"));
     reply(golden, "lookup-not-leader", &ManagerToLookup::NotLeader { leader });

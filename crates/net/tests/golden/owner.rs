@@ -31,9 +31,12 @@ pub(super) fn check(golden: &mut Golden) {
         ("wrong-mode", RefusedReason::WrongMode),
     ];
     for (word, why) in reasons {
-        let refused = Refused { session: session(1), number: 3, term: Term(7), why };
+        let refused = Refused { session: session(1), number: 3, term: Term(7), why, namespace: None };
         down(golden, &format!("owner-refused-{word}"), ManagerToOwner::Refused(refused));
     }
+    let (why, namespace) = (RefusedReason::WrongKeys, Some(namespace()));
+    let refused = Refused { session: session(1), number: 3, term: Term(7), why, namespace };
+    down(golden, "owner-refused-by-a-namespace", ManagerToOwner::Refused(refused));
     let unknown = ManagerToOwner::Unknown { session: session(1), conversation: nonce(9) };
     down(golden, "owner-unknown-conversation", unknown);
     let leader = Some(ManagerId::from("manager-2.example:7001"));
@@ -44,6 +47,7 @@ pub(super) fn check(golden: &mut Golden) {
     down(golden, "owner-assign-with-warrants", ManagerToOwner::Assign(assign_with_warrants()));
     up(golden, "owner-report-of-a-move", OwnerToManager::Report(report_of_a_move()));
     up(golden, "owner-report-of-heavy-keys", OwnerToManager::Report(report_of_heavy_keys()));
+    up(golden, "owner-report-of-quantiles", OwnerToManager::Report(report_of_quantiles()));
     up(golden, "owner-report-at-once", OwnerToManager::Report(report_at_once()));
     let ordered = Hello { expects: kind().expected(), ..hello() };
     up(golden, "owner-hello-ordered", OwnerToManager::Hello(ordered));
@@ -81,7 +85,12 @@ pub(super) fn kind() -> NamespaceKind {
 }
 
 fn report() -> Report {
-    let load = |first, heavy| RangeLoad { range: range(first, first + 9), load: 1_000, heavy };
+    let load = |first, heavy| RangeLoad {
+        range: range(first, first + 9),
+        load: 1_000,
+        heavy,
+        quantiles: Vec::new(),
+    };
     Report {
         namespace: namespace(),
         session: session(1),
@@ -164,6 +173,13 @@ fn report_of_heavy_keys() -> Report {
     let mut report = report();
     report.loads[0].heavy = vec![(Key(3), 40), (Key(7), 900), (Key(9), 60)];
     report.load_dimension = LoadDimension::new("cpu-ms").expect("a name");
+    report
+}
+
+/// Where the load of a range with ordered keys lies.
+fn report_of_quantiles() -> Report {
+    let mut report = report();
+    report.loads[0].quantiles = vec![Key(2), Key(3), Key(3), Key(8)];
     report
 }
 

@@ -8,7 +8,7 @@ use centrifuge_core::id::{
     Generation, LoadDimension, Lsn, ManagerId, Namespace, Nonce, OwnerName, Secret, Seq, SessionId, Term, Url,
 };
 use centrifuge_core::key::{Key, KeyRange};
-use centrifuge_core::load::{LoadPolicyKind, RangeLoad};
+use centrifuge_core::load::{LoadPolicyKind, MAX_QUANTILES, RangeLoad};
 use centrifuge_core::message::{
     Assign, Destination, HeldLease, Hello, LeaseOrder, LookupRequest, ManagerToLookup, ManagerToOwner,
     MovedLease, OrderKind, OwnerToManager, Position, RecallOrder, Refusal, Refused, RefusedReason, Release,
@@ -178,11 +178,12 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 fn load() -> impl Strategy<Value = RangeLoad> {
     let heavy = btree_map(any::<u64>().prop_map(Key), any::<u64>(), 0..4);
-    let load = |(range, load, heavy): (KeyRange, u64, BTreeMap<Key, u64>)| {
+    let quantiles = vec(any::<u64>().prop_map(Key), 0..=MAX_QUANTILES);
+    let load = |(range, load, heavy, quantiles): (KeyRange, u64, BTreeMap<Key, u64>, Vec<Key>)| {
         let heavy = heavy.into_iter().collect();
-        RangeLoad { range, load, heavy }
+        RangeLoad { range, load, heavy, quantiles }
     };
-    (range(), any::<u64>(), heavy).prop_map(load)
+    (range(), any::<u64>(), heavy, quantiles).prop_map(load)
 }
 
 fn load_dimension() -> impl Strategy<Value = LoadDimension> {
@@ -233,12 +234,8 @@ fn refused() -> impl Strategy<Value = Refused> {
         RefusedReason::WrongKeys,
         RefusedReason::WrongMode,
     ]);
-    (session(), any::<u64>(), term(), why).prop_map(|(session, number, term, why)| Refused {
-        session,
-        number,
-        term,
-        why,
-    })
+    (session(), any::<u64>(), term(), why, of(namespace()))
+        .prop_map(|(session, number, term, why, namespace)| Refused { session, number, term, why, namespace })
 }
 
 fn assign() -> impl Strategy<Value = Assign> {
@@ -308,8 +305,8 @@ pub(crate) fn manager_to_lookup() -> impl Strategy<Value = ManagerToLookup> {
         1 => of(manager()).prop_map(|leader| ManagerToLookup::NotLeader { leader }),
         1 => (term(), nonce(), seq())
             .prop_map(|(term, lookup, echo)| ManagerToLookup::UnknownNamespace { term, lookup, echo }),
-        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)])
-            .prop_map(|(term, lookup, echo, why)| ManagerToLookup::WrongKind { term, lookup, echo, why }),
+        1 => (term(), nonce(), seq(), prop_oneof![Just(KindMismatch::Keys), Just(KindMismatch::Mode)], of(namespace()))
+            .prop_map(|(term, lookup, echo, why, namespace)| ManagerToLookup::WrongKind { term, lookup, echo, why, namespace }),
     ]
 }
 

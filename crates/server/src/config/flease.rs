@@ -343,5 +343,22 @@ mod tests {
         let declared = checked("[feeds]\nmode = 'affinity'\nlease = '70s'\n[presence]").expect("they can be");
         let modes: Vec<&str> = declared.values().map(|space| space.kind.mode.as_str()).collect();
         assert_eq!(modes, ["affinity", "exclusive"]);
+        assert!(error("[users]\nkeys = 'sorted'").contains("keys: \"sorted\" is neither hashed nor ordered"));
+        assert!(error("[users]\nkey_prefix = 'user/'").contains("set keys = \"ordered\" too"));
+        assert!(error("[users]\nkeys = 'ordered'\nkey_prefix = '\\q'").contains("key_prefix"));
+        let hash = "[users]\nkeys = 'ordered'\npartitioner = 'consistent-hash'";
+        assert!(error(hash).contains("use trim"));
+    }
+
+    #[test]
+    fn a_file_says_what_a_namespace_is() {
+        let text = "[users]\nkeys = 'ordered'\nkey_prefix = 'user/\\xff'\n[rooms]";
+        let spaces = super::super::namespaces::check(toml::from_str(text).expect("understood"), &[]);
+        let spaces = spaces.expect("allowed");
+        let kinds: Vec<String> = spaces.values().map(|space| space.kind.to_string()).collect();
+        let ordered = r"ordered keys after 'user/\xff', exclusive leases";
+        assert_eq!(kinds, ["hashed keys, exclusive leases", ordered]);
+        let partitioners: Vec<_> = spaces.values().map(|space| space.settings.partitioner.as_str()).collect();
+        assert_eq!(partitioners, ["consistent-hash", "trim"]);
     }
 }

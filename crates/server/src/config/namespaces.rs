@@ -10,7 +10,7 @@ use centrifuge_core::load::LoadPolicyKind;
 use centrifuge_core::manager::DeclaredNamespace;
 use centrifuge_core::namespace_kind::{KeyKind, KeyPrefix, Keys, Mode, NamespaceKind};
 use centrifuge_core::partition::PartitionerKind;
-use centrifuge_core::settings::Drift;
+use centrifuge_core::settings::{Drift, Settings};
 use centrifuge_net::convert::read_settings;
 use centrifuge_net::proto::v1;
 use serde::Deserialize;
@@ -97,7 +97,7 @@ impl NamespaceArgs {
     fn declared(&self) -> Result<DeclaredNamespace, String> {
         let kind = self.kind()?;
         let settings =
-            read_settings(&self.wire()?, &kind.usual_settings()).map_err(|error| error.to_string())?;
+            read_settings(&self.wire()?, &Settings::default()).map_err(|error| error.to_string())?;
         kind.check(&settings, Drift::default()).map_err(|error| error.to_string())?;
         Ok(DeclaredNamespace { kind, settings: Arc::new(settings) })
     }

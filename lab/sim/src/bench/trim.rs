@@ -113,7 +113,7 @@ fn loads(owner: u64) -> Vec<RangeLoad> {
     let load = 1_000_000 + owner % 10 * 40_000;
     let reported = |number| {
         let range = keys(number);
-        RangeLoad { range, load, heavy: vec![(range.first(), load / 4)] }
+        RangeLoad { range, load, heavy: vec![(range.first(), load / 4)], quantiles: Vec::new() }
     };
     (owner..RANGES).step_by(OWNERS as usize).map(reported).collect()
 }

@@ -43,7 +43,9 @@ impl EveryKeyGetsAnOwner {
     pub fn see(&mut self, seen: &Seen<'_>, facts: At) -> Verdict {
         self.ownerless.see(seen, facts);
         match seen {
-            Seen::OwnerStarted { node, .. } => *slot(&mut self.declines, *node) = false,
+            Seen::OwnerStarted { node, namespace, keys, .. } => {
+                *slot(&mut self.declines, *node) = !facts.spaces.are_probes(namespace, keys);
+            }
             Seen::OwnerStepped { node, actions, .. } => {
                 actions.iter().for_each(|action| self.note_wish(*node, action));
                 self.note_loss(facts);

@@ -15,6 +15,7 @@ pub mod keys_of_death;
 pub mod losses_are_raised;
 pub mod namespaces_share_nothing;
 pub mod one_manager_writes;
+pub mod one_owner_by_any_keys;
 pub mod planned_changes_lose_nothing;
 pub mod races_end;
 
@@ -263,6 +264,12 @@ impl Spaces {
     /// The name of the namespace at a place.
     pub fn name(&self, space: usize) -> &Namespace {
         &self.spaces[space].0
+    }
+
+    /// Whether an Owner of a namespace makes the probe keys of the application keys that are watched; one of which nothing is known does.
+    pub fn are_probes(&self, namespace: &Namespace, keys: &[Key]) -> bool {
+        let probes = self.find(namespace).map(|space| &self.spaces[space].1);
+        keys.is_empty() || probes.is_none_or(|probes| probes == keys)
     }
 
     /// Every namespace's place and probe keys.

@@ -3,12 +3,15 @@
 use std::rc::Rc;
 
 use centrifuge_core::id::OwnerName;
+#[cfg(test)]
+use centrifuge_core::key::KeyRange;
 use clap::ValueEnum;
 
 use crate::world::rng::{Rng, mix};
 
 use super::keys::{Keys, Popularity};
 use super::load::{Load, LoadHistory, Shape, Wave};
+use super::ordered::ApplicationKeys;
 use super::{SECOND, WARM_UP};
 
 /// Which disturbances happen.
@@ -45,6 +48,8 @@ pub(super) struct Size {
     pub(super) zipf: f64,
     /// Requests per second and unit of weight.
     pub(super) rate: f64,
+    /// What the application calls its keys.
+    pub(super) application_keys: ApplicationKeys,
 }
 
 /// Something that a partitioner, or the time to recover, has to do with.
@@ -127,6 +132,7 @@ pub(super) struct Environment {
     pub(super) seed: u64,
     pub(super) history: LoadHistory,
     pub(super) members: Vec<Member>,
+    pub(super) application_keys: ApplicationKeys,
     scenario: Scenario,
     keys: Rc<Keys>,
     popularity: Popularity,
@@ -142,8 +148,8 @@ pub(super) struct Environment {
 impl Environment {
     pub(super) fn new(seed: u64, scenario: Scenario, size: Size) -> Environment {
         let mut rng = Rng::new(mix(seed ^ 0x10ad));
-        let keys = Rc::new(Keys::new(size.keys, &mut rng));
-        let popularity = Popularity::new(keys.len(), size.zipf, &mut rng);
+        let keys = Rc::new(size.application_keys.keys(size.keys, &mut rng));
+        let popularity = size.application_keys.popularity(keys.len(), size.zipf, &mut rng);
         let members: Vec<Member> = (0..size.owners).map(Member::new).collect();
         let weight: f64 = members.iter().map(Member::weight).sum();
         let usual = weight * size.rate;
@@ -153,6 +159,7 @@ impl Environment {
             seed: rng.next(),
             history: LoadHistory::new(Rc::clone(&keys), load),
             members,
+            application_keys: size.application_keys,
             scenario,
             keys,
             popularity,
@@ -173,7 +180,12 @@ impl Environment {
             incidents.push(Incident::LoadChanged);
         }
         let waves = self.scenario.has(Scenario::Wave) && now.is_multiple_of(WAVE_STEP);
-        if load_changed || waves {
+        let moved_on = self.application_keys.at(now);
+        let moves_on = moved_on.is_some();
+        if let Some(popularity) = moved_on {
+            self.popularity = popularity;
+        }
+        if load_changed || waves || moves_on {
             let shape = shape_at(self.scenario, second, self.usual, &self.flash);
             let load = Load::new(&self.keys, &self.popularity, &shape, self.weight);
             self.history.push(now, Rc::new(load));
@@ -184,10 +196,34 @@ impl Environment {
         incidents
     }
 
+    /// From the first to the last of the keys that have at least so much of what the hottest has.
+    #[cfg(test)]
+    pub(super) fn hot_keys(&self, part: f64) -> KeyRange {
+        let shares = self.popularity.shares();
+        let least = shares.iter().copied().fold(0.0, f64::max) * part;
+        let is_hot = |place: &usize| shares[*place] >= least;
+        let places = 0..shares.len();
+        let (first, last) = (places.clone().find(is_hot), places.rev().find(is_hot));
+        let key = |place: Option<usize>| self.keys.key(place.expect("the hottest"));
+        KeyRange::new(key(first), key(last)).expect("in order")
+    }
+
+    /// All keys of each tenant.
+    #[cfg(test)]
+    pub(super) fn tenants(&self) -> Vec<KeyRange> {
+        let each = super::ordered::things_of_each(self.keys.len());
+        let last = |place: usize| (place + each).min(self.keys.len()) - 1;
+        let keys = |place: usize| KeyRange::new(self.keys.key(place), self.keys.key(last(place)));
+        (0..self.keys.len()).step_by(each).map(|place| keys(place).expect("in order")).collect()
+    }
+
     fn disturb_load(&mut self, second: u64) -> bool {
         let swaps = self.scenario.has(Scenario::Hot) && is_due(second, HOT_EVERY);
         if swaps {
-            self.popularity.swap_hottest(SWAPPED, &mut self.rng);
+            match self.application_keys.disturbed(self.keys.len(), &mut self.rng) {
+                Some(other) => self.popularity = other,
+                None => self.popularity.swap_hottest(SWAPPED, &mut self.rng),
+            }
         }
         let flashes = self.scenario.has(Scenario::Flash) && is_due(second, FLASH_EVERY);
         let ends = !self.flash.is_empty() && is_due(second - FLASH_LENGTH, FLASH_EVERY);
@@ -248,7 +284,8 @@ fn shape_at(scenario: Scenario, second: u64, usual: f64, flash: &[(usize, f64)])
 mod tests {
     use super::*;
 
-    const SMALL: Size = Size { keys: 2_000, owners: 8, zipf: 0.99, rate: 100.0 };
+    const SMALL: Size =
+        Size { keys: 2_000, owners: 8, zipf: 0.99, rate: 100.0, application_keys: ApplicationKeys::Hashed };
 
     /// What happens in the first simulated hour after the time that does not count.
     fn incidents(scenario: Scenario) -> Vec<(u64, Incident)> {

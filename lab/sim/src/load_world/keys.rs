@@ -29,7 +29,12 @@ pub(super) struct Popularity {
 impl Keys {
     /// So many keys at random positions.
     pub(super) fn new(count: usize, rng: &mut Rng) -> Keys {
-        let mut positions: Vec<u64> = (0..count).map(|_| rng.next()).collect();
+        Keys::at((0..count).map(|_| Key(rng.next())))
+    }
+
+    /// These keys.
+    pub(super) fn at(keys: impl Iterator<Item = Key>) -> Keys {
+        let mut positions: Vec<u64> = keys.map(|Key(position)| position).collect();
         positions.sort_unstable();
         positions.dedup();
         let index = index_of(&positions);
@@ -68,6 +73,13 @@ impl Popularity {
         for (key, share) in by_rank.iter().zip(zipf(count, exponent)) {
             shares[*key as usize] = share;
         }
+        Popularity { shares, by_rank }
+    }
+
+    /// These shares, in the order of positions, which add up to one.
+    pub(super) fn of(shares: Vec<f64>) -> Popularity {
+        let mut by_rank: Vec<u32> = (0..shares.len() as u32).collect();
+        by_rank.sort_by(|one, two| shares[*two as usize].total_cmp(&shares[*one as usize]));
         Popularity { shares, by_rank }
     }
 

@@ -69,6 +69,8 @@ pub(super) struct Recorder {
     held_back: Vec<usize>,
     disturbances: Vec<Disturbance>,
     observed_at: u64,
+    /// Say why load is uneven.
+    explains: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +80,15 @@ struct Disturbance {
 }
 
 impl Recorder {
+    pub(super) fn new(explains: bool) -> Recorder {
+        Recorder { explains, ..Recorder::default() }
+    }
+
     /// Something happened from which the partitioner has to recover.
     pub(super) fn disturbed(&mut self, now: u64, incident: Incident) {
+        if self.explains {
+            eprintln!("{} s: {incident:?}", now / SECOND);
+        }
         match incident {
             Incident::Crashed(owner) => self.held_back.push(owner),
             Incident::LoadChanged | Incident::Joined(_) | Incident::Draining(_) => self.open(now),
@@ -98,7 +107,11 @@ impl Recorder {
             self.count_moves(now, environment, &holders);
             self.count_ranges(environment, table);
             self.end_holds(now, &holders);
-            let peak = peak(environment, table);
+            let (level, owners) = carried(environment, table);
+            let peak = peak_over_floor(level, owners.iter().copied());
+            if self.explains && peak >= EVEN {
+                explain(now, level, &owners, table, environment);
+            }
             self.tally.peaks.push(peak);
             self.follow_recoveries(now, peak);
         }
@@ -147,7 +160,7 @@ impl Recorder {
     }
 
     fn follow_recoveries(&mut self, now: u64, peak: f64) {
-        let recoveries = &mut self.tally.recoveries;
+        let (recoveries, explains) = (&mut self.tally.recoveries, self.explains);
         self.disturbances.retain_mut(|disturbance| {
             let since = now - disturbance.at;
             disturbance.made_uneven |= peak >= EVEN;
@@ -157,14 +170,45 @@ impl Recorder {
             let is_over = peak < EVEN || since >= LONGEST_RECOVERY;
             if is_over {
                 recoveries.push(since.min(LONGEST_RECOVERY) as f64 / SECOND as f64);
+                if explains {
+                    eprintln!("{} s: even again, after {} s", now / SECOND, since / SECOND);
+                }
             }
             !is_over
         });
     }
 }
 
-/// The peak over the floor. Ranges whose Owner crashed wait for its hold, whatever the partitioner does: they are left out.
-fn peak(environment: &Environment, table: &Table) -> f64 {
+/// Says who has most, and in which ranges.
+fn explain(now: u64, level: f64, owners: &[Carried], table: &Table, environment: &Environment) {
+    let ratio = |owner: usize| peak_over_floor(level, [owners[owner]]);
+    let fullest = (0..owners.len()).max_by(|one, two| ratio(*one).total_cmp(&ratio(*two)));
+    let Some(fullest) = fullest else { return };
+    let Carried { weight, load, largest_key } = owners[fullest];
+    let (name, ratio) = (&environment.members[fullest].name, ratio(fullest));
+    eprintln!(
+        "{} s: {ratio:.2} {name} has {load:.0} requests/s; its share is {:.0}, its largest key {largest_key:.0}",
+        now / SECOND,
+        level * weight
+    );
+    let held = table.iter().filter(|(_, holder)| *holder == Some(fullest));
+    let mut loads: Vec<(f64, KeyRange)> =
+        held.map(|(range, _)| (environment.history.rate(*range), *range)).collect();
+    loads.sort_by(|one, two| two.0.total_cmp(&one.0));
+    let words: Vec<String> = loads.iter().take(4).map(|(load, range)| format!("{range} {load:.0}")).collect();
+    eprintln!("    of {} ranges: {}", loads.len(), words.join(", "));
+}
+
+/// The peak over the floor.
+#[cfg(test)]
+pub(super) fn peak(environment: &Environment, table: &Table) -> f64 {
+    let (level, owners) = carried(environment, table);
+    peak_over_floor(level, owners)
+}
+
+/// The level, and what each Owner carries. Ranges whose Owner crashed wait for its hold, whatever the partitioner does: they
+/// are left out.
+fn carried(environment: &Environment, table: &Table) -> (f64, Vec<Carried>) {
     let (history, members) = (&environment.history, &environment.members);
     let load = history.now();
     let carried = |weight| Carried { weight, ..Carried::default() };
@@ -189,7 +233,7 @@ fn peak(environment: &Environment, table: &Table) -> f64 {
     let is_served = |(key, _): &&(Key, f64)| !waiting.iter().any(|range| range.contains(*key));
     let keys: Vec<(Key, f64)> =
         load.hottest().iter().filter(is_served).take(weights.len()).copied().collect();
-    peak_over_floor(level(total, &keys, &weights), owners)
+    (level(total, &keys, &weights), owners)
 }
 
 /// The table with the last holder where there is none.

@@ -1,9 +1,11 @@
 //! The figures of hand-made runs.
 
 use super::super::environment::{Scenario, Size};
+use super::super::ordered::ApplicationKeys;
 use super::*;
 
-const SIZE: Size = Size { keys: 20_000, owners: 4, zipf: 0.2, rate: 100.0 };
+const SIZE: Size =
+    Size { keys: 20_000, owners: 4, zipf: 0.2, rate: 100.0, application_keys: ApplicationKeys::Hashed };
 
 fn environment() -> Environment {
     Environment::new(1, Scenario::Static, SIZE)

@@ -10,6 +10,7 @@ mod load;
 mod machines;
 mod metrics;
 mod observation;
+mod ordered;
 mod poisson;
 pub mod prs_rounds;
 mod report;
@@ -24,6 +25,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 pub use environment::Scenario;
+pub use ordered::ApplicationKeys;
 
 use environment::{Environment, Incident, Size};
 use machines::{MachineOptions, Machines};
@@ -72,9 +74,18 @@ pub struct LoadArgs {
     /// How many keys the load world has.
     #[arg(long, default_value_t = 1_000_000)]
     pub keys: usize,
+    /// What the application of the load world calls its keys.
+    #[arg(long, value_enum, default_value_t = ApplicationKeys::Hashed)]
+    pub application_keys: ApplicationKeys,
+    /// How much Trim may move, in percent of the usual.
+    #[arg(long, default_value_t = 100)]
+    pub churn_budget: u32,
     /// How many migrations in a thousand fail, and are tried again.
     #[arg(long, default_value_t = 20)]
     pub failing_migrations: u64,
+    /// Say on standard error what happens in the load world, who has too much, and what the Manager decides.
+    #[arg(long)]
+    pub explain: bool,
 }
 
 /// Who decides where ranges are.
@@ -130,6 +141,8 @@ pub fn run(args: &LoadArgs, seeds: Range<u64>, json: bool) -> bool {
     let input = json!({
         "scenario": args.scenario.to_possible_value().map(|value| value.get_name().to_owned()),
         "owners": args.owners, "keys": args.keys, "zipf": args.zipf, "rate": args.rate, "hours": args.hours,
+        "application_keys": args.application_keys.to_possible_value().map(|value| value.get_name().to_owned()),
+        "churn_budget": args.churn_budget,
         "failing_migrations_per_mille": args.failing_migrations,
         "first_seed": seeds.start, "seeds": seeds.end - seeds.start,
     });
@@ -159,7 +172,15 @@ impl LoadArgs {
         if ![self.rate, self.hours].into_iter().all(is_positive) || !self.zipf.is_finite() {
             return Err("--rate and --hours must be above zero, and --zipf a number".into());
         }
+        if self.application_keys == ApplicationKeys::Timeline && self.hours > 7.0 {
+            return Err("--hours must be at most 7 with a timeline, which ends then".into());
+        }
         Ok(())
+    }
+
+    fn size(&self) -> Size {
+        let LoadArgs { keys, owners, zipf, rate, application_keys, .. } = *self;
+        Size { keys, owners, zipf, rate, application_keys }
     }
 
     fn partitioners(&self) -> Vec<Partitioner> {
@@ -186,6 +207,8 @@ impl LoadArgs {
                 partitioner: kind,
                 load_policy: self.load_policy,
                 failing_migrations: self.failing_migrations,
+                explains: self.explain,
+                churn_budget: self.churn_budget,
             };
             return Ok(Box::new(Machines::new(options, environment)));
         }
@@ -209,16 +232,19 @@ fn rival(partitioner: Partitioner) -> (Rule, Pace) {
 
 /// One seed with one partitioner.
 fn play(args: &LoadArgs, partitioner: Partitioner, seed: u64) -> Result<Tally, String> {
-    let size = Size { keys: args.keys, owners: args.owners, zipf: args.zipf, rate: args.rate };
-    let environment = Environment::new(seed, args.scenario, size);
+    let environment = Environment::new(seed, args.scenario, args.size());
     let mut contender = args.contender(partitioner, &environment)?;
     let end = WARM_UP + (args.hours * 3_600.0) as u64 * SECOND;
-    Ok(watch(environment, &mut *contender, end))
+    Ok(watch(environment, &mut *contender, Recorder::new(args.explain), end))
 }
 
 /// Lets a contender work until a time, and measures it.
-fn watch(mut environment: Environment, contender: &mut dyn Contender, end: u64) -> Tally {
-    let mut recorder = Recorder::default();
+fn watch(
+    mut environment: Environment,
+    contender: &mut dyn Contender,
+    mut recorder: Recorder,
+    end: u64,
+) -> Tally {
     let mut now = 0;
     while now < end {
         now += SAMPLE_INTERVAL;
@@ -230,5 +256,7 @@ fn watch(mut environment: Environment, contender: &mut dyn Contender, end: u64) 
     recorder.finish()
 }
 
+#[cfg(test)]
+mod ordered_tests;
 #[cfg(test)]
 mod tests;

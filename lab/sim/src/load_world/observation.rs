@@ -1,6 +1,7 @@
 //! What an Owner counts between two measurements: exact counts by range, and its heavy keys from a sketch.
 
 use centrifuge_core::key::{Key, KeyRange};
+use centrifuge_core::load::quantiles;
 
 use super::load::LoadHistory;
 use super::poisson::poisson_at;
@@ -13,6 +14,8 @@ const HEAVY_PART: u64 = 333;
 const DRAWN_PART: f64 = 0.0015;
 /// How often the requests for heavy keys and for others take turns at the sketch.
 const TURNS: u64 = 4;
+/// How many keys an Owner samples to know where its load lies.
+const SAMPLED_KEYS: u64 = 1_024;
 /// Below this many requests all of them are drawn one by one: a key with two or three counts as heavy then.
 const ONE_BY_ONE: f64 = 1_500.0;
 
@@ -25,6 +28,8 @@ pub(super) struct Counted {
     pub(super) count: u64,
     /// Its heavy keys, in key order, each with what it had at least.
     pub(super) heavy: Vec<(Key, u64)>,
+    /// What cuts the rest into equal parts, if that is asked for.
+    pub(super) quantiles: Vec<Key>,
 }
 
 /// What an Owner has counted since its last measurement.
@@ -83,9 +88,29 @@ fn count(
         if total < ONE_BY_ONE {
             requests.draw_others(history, *range, others, mix(seed ^ to));
         }
-        counted.push(Counted { range: *range, count: count + others, heavy: Vec::new() });
+        counted.push(Counted {
+            range: *range,
+            count: count + others,
+            heavy: Vec::new(),
+            quantiles: Vec::new(),
+        });
     }
     counted
+}
+
+/// Notes what cuts the load of each range into equal parts, by as many samples as an Owner has: by range as many as it has of all load.
+pub(super) fn note_quantiles(counted: &mut [Counted], history: &LoadHistory, seed: u64) {
+    let total = counted.iter().map(|counted| counted.count).sum::<u64>().max(1);
+    for counted in counted {
+        let samples = (u128::from(SAMPLED_KEYS) * u128::from(counted.count) / u128::from(total)) as usize;
+        let mut rng = Rng::new(mix(seed ^ counted.range.first().0));
+        let draw = |_| history.key_after(counted.range, (rng.next() >> 11) as f64 / (1u64 << 53) as f64);
+        let heavy = |key: &Key| counted.heavy.iter().any(|(heavy, _)| heavy == key);
+        let draws = (0..samples).filter_map(draw).filter(|key| !heavy(key));
+        let mut keys: Vec<(Key, u64)> = draws.map(|key| (key, 1)).collect();
+        keys.sort_unstable();
+        counted.quantiles = quantiles(&keys);
+    }
 }
 
 /// The requests that the sketch of an Owner sees.

@@ -123,7 +123,7 @@ impl LoadWorld {
         let report = |&(range, owner): &(KeyRange, usize)| {
             let is_heavy = |(_, load): &&(Key, u64)| load * 1_000 >= owners[owner].load * HEAVY_PER_MILLE;
             let heavy = self.keys_of(range).iter().filter(is_heavy).copied().collect();
-            RangeLoad { range, load: load_of(range), heavy }
+            RangeLoad { range, load: load_of(range), heavy, quantiles: Vec::new() }
         };
         let ranges = self.assignment.iter().map(report).collect();
         (owners, ranges)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn args(partitioner: Partitioner, scenario: Scenario) -> LoadArgs {
+pub(super) fn args(partitioner: Partitioner, scenario: Scenario) -> LoadArgs {
     LoadArgs {
         partitioner: vec![partitioner],
         tightest: false,
@@ -13,7 +13,10 @@ fn args(partitioner: Partitioner, scenario: Scenario) -> LoadArgs {
         rate: 500.0,
         hours: 0.25,
         keys: 20_000,
+        application_keys: ApplicationKeys::Hashed,
+        churn_budget: 100,
         failing_migrations: 20,
+        explain: false,
     }
 }
 
@@ -59,11 +62,13 @@ fn the_tightest_rival_is_nearest_to_the_floor() {
 #[test]
 fn a_rule_that_gives_all_to_one_pod_scores_badly() {
     let args = args(Partitioner::Dicer, Scenario::Member);
-    let size = Size { keys: args.keys, owners: args.owners, zipf: args.zipf, rate: args.rate };
-    let environment = Environment::new(5, args.scenario, size);
+    let environment = Environment::new(5, args.scenario, args.size());
     let pace = Pace { decides_every: 60 * SECOND, believes: 1.0 };
     let mut hoard = Executor::new(Rule::Hoard, pace, &environment);
-    let row = Row::new("hoard".into(), &watch(environment, &mut hoard, WARM_UP + 900 * SECOND));
+    let row = Row::new(
+        "hoard".into(),
+        &watch(environment, &mut hoard, Recorder::default(), WARM_UP + 900 * SECOND),
+    );
     assert!(row.peak_average > 4.0 && row.even_percent == 0.0, "{row:?}");
     assert_eq!(row.recovery_p95, 300.0);
 }
@@ -72,8 +77,7 @@ fn a_rule_that_gives_all_to_one_pod_scores_badly() {
 fn crashed_and_drained_owners_have_nothing_in_the_end() {
     for partitioner in [Partitioner::ConsistentHash, Partitioner::Slicer, Partitioner::DicerTightest] {
         let args = args(partitioner, Scenario::Member);
-        let size = Size { keys: args.keys, owners: args.owners, zipf: args.zipf, rate: args.rate };
-        let mut environment = Environment::new(5, args.scenario, size);
+        let mut environment = Environment::new(5, args.scenario, args.size());
         let mut contender = args.contender(partitioner, &environment).expect("the build has it");
         // Crash at 950 s, join at 1,400 s, drain at 1,850 s.
         for now in (SAMPLE_INTERVAL..2_200 * SECOND).step_by(SAMPLE_INTERVAL as usize) {

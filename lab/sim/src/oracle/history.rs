@@ -376,7 +376,7 @@ mod tests {
         let namespace_of_scene = space_name();
         let (node, session) = (0, session(1));
         history.remember(
-            &Seen::OwnerStarted { node, session, namespace: &namespace_of_scene, migrates: true },
+            &Seen::OwnerStarted { node, session, namespace: &namespace_of_scene, migrates: true, keys: &[] },
             scene.facts.at(at(0)),
         );
         let batch = scene.commit(at(1), vec![create(1), grant(0, 9, 1, 1)]);

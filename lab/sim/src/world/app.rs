@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use centrifuge_core::id::{Generation, SessionId, Term};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::{LoadMeasurement, RangeLoad};
-use centrifuge_core::namespace_kind::Mode;
+use centrifuge_core::namespace_kind::{KeyKind, Mode};
 use centrifuge_core::owner::{Grant, OwnerEvent, TransferId};
 use centrifuge_core::range_map::RangeMap;
 
@@ -273,7 +273,7 @@ impl World {
 
     /// The first of the four steps (Centrifuge figure 10): is the key ours now? The rest may come later.
     fn begin_operation(&mut self, owner: usize, probe: usize) {
-        let key = self.plan.namespaces[self.plan.owners[owner].namespace].keys[probe];
+        let key = self.plan.keys_of(owner)[probe];
         let host = &mut self.owners[owner];
         let Some(process) = &mut host.process else { return };
         let Ok(generation) = process.machine.check_lease_now(host.clock.read(self.now), key) else { return };
@@ -295,7 +295,7 @@ impl World {
     /// The other three: discard stale state, operate, and answer only if the key has been ours throughout.
     fn finish_operation(&mut self, owner: usize, probe: usize, generation: Generation) {
         let namespace = &self.plan.namespaces[self.plan.owners[owner].namespace];
-        let key = namespace.keys[probe];
+        let key = self.plan.keys_of(owner)[probe];
         let host = &mut self.owners[owner];
         let Some(process) = &mut host.process else { return };
         if !process.machine.check_lease_continuous(host.clock.read(self.now), key, generation) {
@@ -335,10 +335,12 @@ impl World {
             return self.measure_true_load(namespace, loads);
         }
         self.queue.push(self.now.0 + 20 * SECOND, Event::MeasureLoad { namespace });
-        self.tell_loads(namespace, |range, rng| RangeLoad {
-            range,
-            load: rng.spread(1, 1_000),
-            heavy: Vec::new(),
+        let is_ordered = self.plan.namespaces[namespace].kind().keys.kind() == KeyKind::Ordered;
+        self.tell_loads(namespace, |range, rng| {
+            let load = rng.spread(1, 1_000);
+            // Names that begin alike have most of it.
+            let quantiles = if is_ordered { vec![range.first(); (load % 16) as usize] } else { Vec::new() };
+            RangeLoad { range, load, heavy: Vec::new(), quantiles }
         });
     }
 

@@ -9,6 +9,7 @@ use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
 
 use super::draw::{OTHER_TIMES, more_owners, with_times};
+use super::kinds::suit;
 use super::{Event, Fault, FaultPlan, MILLISECOND, Node, Plan, Rng, SECOND, Seen, Undo, World, convergence};
 
 /// A key of a namespace that kills whoever serves it.
@@ -73,7 +74,7 @@ impl Plan {
                 manager.config.max_batch = manager.config.max_batch.max(32);
             });
         }
-        plan.namespaces[0].settings = settings;
+        plan.namespaces[0].settings = suit(settings, &plan.namespaces[0].keys, PartitionerKind::Trim);
         plan.faults = draw_faults(rng, alone, &plan.faults);
         if alone {
             plan.network = super::Profile::reliable(MILLISECOND, 50 * MILLISECOND);

@@ -48,7 +48,7 @@ impl Plan {
         let mut plan = Plan::draw(rng);
         for namespace in &mut plan.namespaces {
             let times = if rng.chance(250) { USUAL_TIMES } else { rng.pick(&OTHER_TIMES) };
-            namespace.settings = vec![fit(&namespace.kind, &with_times(&namespace.settings[0], times))];
+            namespace.settings = vec![fit(namespace.kind(), &with_times(&namespace.settings[0], times))];
         }
         let count = rng.weighted(&[(3, 8), (5, 1), (1, 1)]);
         let flease = draw_flease(rng, count);
@@ -156,7 +156,7 @@ fn configured(
     settings: impl Fn(&Arc<Settings>) -> Arc<Settings>,
 ) -> Arc<BTreeMap<Namespace, DeclaredNamespace>> {
     let declared = |space: &NamespacePlan| {
-        let (kind, settings) = (space.kind.clone(), settings(&space.settings[0]));
+        let (kind, settings) = (space.kind().clone(), settings(&space.settings[0]));
         (space.name.clone(), DeclaredNamespace { kind, settings })
     };
     Arc::new(namespaces.iter().map(declared).collect())

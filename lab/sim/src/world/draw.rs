@@ -14,6 +14,7 @@ use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
 
+use super::kinds::{add_misfits, divider, foreign_keys, kinds_of, suit};
 use super::plan::{AppPlan, LookupPlan, OwnerPlan};
 use super::{
     Fault, FaultPlan, MILLISECOND, ManagerPlan, NamespacePlan, Part, Plan, Profile, Rng, SECOND, StorePlan,
@@ -30,7 +31,8 @@ impl Plan {
             managers.iter().map(|manager| manager.config.id.clone()).collect();
         let count = if rng.chance(750) { 1 } else { 2 };
         let namespaces: Vec<_> = (0..count).map(|number| draw_namespace(rng, number, races_only)).collect();
-        let owners = draw_owners(rng, clocks, &namespaces, races_only);
+        let mut owners = draw_owners(rng, clocks, &namespaces, races_only);
+        add_misfits(&mut owners, &namespaces);
         let lookups = draw_lookups(rng, clocks, &namespaces, &manager_ids, &managers);
         let store = draw_store(rng, clocks, &managers, races_only);
         let network = if races_only { draw_races(rng, &namespaces) } else { draw_network(rng) };
@@ -142,9 +144,11 @@ fn draw_namespace(rng: &mut Rng, number: usize, races_only: bool) -> NamespacePl
     keys.sort_unstable();
     let busiest = rng.below(keys.len() as u64) as usize;
     let busy = rng.pick(&[0, 300, 700]);
-    let kind = NamespaceKind { mode: mode_beside(number, &keys), ..NamespaceKind::default() };
-    let settings = draw_settings(rng, races_only).iter().map(|settings| fit(&kind, settings)).collect();
-    NamespacePlan { name, kind, keys, busiest, busy, settings }
+    let kinds = kinds_of(&keys, mode_beside(number, &keys));
+    let settings = suit(draw_settings(rng, races_only), &keys, divider(&keys));
+    let settings = settings.iter().map(|settings| fit(&kinds[0], settings)).collect();
+    let foreign_keys = foreign_keys(&keys);
+    NamespacePlan { name, kinds, keys, foreign_keys, busiest, busy, settings }
 }
 
 /// Every other second namespace is in affinity mode, beside one whose leases are exclusive.
@@ -231,7 +235,7 @@ fn draw_owners(
         let mut second = draw_owner(rng, clocks, owners.len(), namespace, Part::Second { of });
         second.name = owners[of].name.clone();
         owners.push(second);
-        owners[first..].iter_mut().for_each(|owner| owner.mode = space.kind.mode);
+        owners[first..].iter_mut().for_each(|owner| owner.mode = space.kind().mode);
         // If there are enough of them, the last one was built for exclusive leases, whatever its namespace is.
         if regular > 2 {
             owners[first + regular - 1].mode = Mode::Exclusive;
@@ -279,7 +283,7 @@ fn draw_lookups(
                 contact_timeout: Duration::from_secs(contact_timeout),
                 unowned_delay: Duration::from_secs(rng.between(5, 40)),
                 silence: Duration::from_secs(rng.between(3, 8)),
-                expects: plan.kind.expected(),
+                expects: plan.kind().expected(),
                 ..LookupConfig::new(plan.name.clone(), Arc::clone(managers))
             };
             let election =
@@ -475,7 +479,7 @@ mod tests {
     #[test]
     fn affinity_is_beside_an_exclusive_namespace_and_somebody_is_built_for_the_other() {
         let plans: Vec<Plan> = (0..200).map(|seed| Plan::draw(&mut Rng::new(seed))).collect();
-        let is_affinity = |space: &NamespacePlan| space.kind.mode == Mode::Affinity;
+        let is_affinity = |space: &NamespacePlan| space.kind().mode == Mode::Affinity;
         let with: Vec<&Plan> = plans.iter().filter(|plan| plan.namespaces.iter().any(is_affinity)).collect();
         assert!(with.len() > 10, "{} of 200", with.len());
         assert!(plans.iter().all(|plan| !is_affinity(&plan.namespaces[0])));

@@ -12,6 +12,7 @@ mod drift;
 mod election_node;
 mod faults;
 mod host;
+mod kinds;
 mod lookup_node;
 mod manager_node;
 pub(crate) mod network;
@@ -243,7 +244,7 @@ impl World {
             self.plan_start(Node::Manager(number), 2 * SECOND);
         }
         for number in 0..self.owners.len() {
-            if self.plan.owners[number].part == plan::Part::Regular {
+            if matches!(self.plan.owners[number].part, plan::Part::Regular | plan::Part::Misfit) {
                 self.plan_start(Node::Owner(number), 10 * SECOND);
             }
         }

@@ -6,6 +6,7 @@ use centrifuge_core::id::{Namespace, OwnerName};
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::manager::{AdminCommand, ManagerEvent};
 use centrifuge_core::manager_state::NamespaceState;
+use centrifuge_core::namespace_kind::NamespaceKind;
 
 use super::{Event, Node, Part, SECOND, Undo, World};
 
@@ -29,8 +30,8 @@ impl World {
                 None => {
                     missing = true;
                     let plan = &self.plan.namespaces[number];
-                    let (kind, settings) = (plan.kind.clone(), Arc::clone(&plan.settings[0]));
-                    self.ask_leader(AdminCommand::Create { kind, namespace, settings });
+                    let (kind, settings) = (self.kind_at_creation(number), Arc::clone(&plan.settings[0]));
+                    self.ask_leader(AdminCommand::Create { namespace, kind, settings });
                 }
                 Some(stored) if !self.faults_happen => {
                     let frozen = stored.frozen;
@@ -41,6 +42,13 @@ impl World {
         }
         let pause = if missing { SECOND } else { 5 * SECOND };
         self.queue.push(self.now.0 + pause, Event::Tend);
+    }
+
+    /// A namespace that somebody removed may come back with another prefix.
+    fn kind_at_creation(&self, number: usize) -> NamespaceKind {
+        let plan = &self.plan.namespaces[number];
+        let used = self.store.group().removed.get(&plan.name);
+        plan.kinds[used.map_or(0, |generation| generation.0 % 2) as usize].clone()
     }
 
     fn tend_calmly(&mut self, number: usize, frozen: bool) {
@@ -67,12 +75,13 @@ impl World {
     /// Whether some running Owner of a namespace is not about to be emptied, as far as is stored.
     fn somebody_can_own(&self, number: usize) -> bool {
         let Some(stored) = self.stored(&self.plan.namespaces[number].name) else { return true };
-        self.owners.iter().zip(&self.plan.owners).any(|(host, plan)| {
+        let kind = self.plan.namespaces[number].kind();
+        self.owners.iter().zip(&self.plan.owners).enumerate().any(|(owner, (host, plan))| {
             let willing = host.process.as_ref().is_some_and(|process| {
                 let known = stored.sessions.get(&process.machine.session());
                 !process.leaving && known.is_none_or(|info| !info.is_draining() && !info.evicted)
             });
-            let fits = plan.mode == self.plan.namespaces[number].kind.mode;
+            let fits = self.plan.expected_by(owner) == kind.expected();
             plan.namespace == number && willing && fits
         })
     }

@@ -6,7 +6,6 @@ use centrifuge_core::id::{OwnerName, SessionId};
 use centrifuge_core::key::Key;
 use centrifuge_core::machine::{Machine, Output};
 use centrifuge_core::message::{Destination, OwnerToManager, RefusedReason};
-use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::{OwnerAction, OwnerConfig, OwnerEvent, OwnerMachine, TransferId};
 
 use super::app::{App, Transfer};
@@ -41,7 +40,7 @@ impl World {
             load_dimension: Default::default(),
             migrates: plan.migrates,
             credential: None,
-            expects: ExpectedKind { mode: plan.mode, ..ExpectedKind::default() },
+            expects: self.plan.expected_by(number),
         };
         let machine = OwnerMachine::new(config, self.random());
         let session = machine.session();
@@ -54,7 +53,9 @@ impl World {
     fn show_start(&mut self, number: usize, session: SessionId) {
         let plan = &self.plan.owners[number];
         let (namespace, migrates) = (&self.plan.namespaces[plan.namespace].name, plan.migrates);
-        self.witness.see(self.now, &Seen::OwnerStarted { node: number, session, namespace, migrates });
+        let keys = self.plan.keys_of(number);
+        let started = Seen::OwnerStarted { node: number, session, namespace, migrates, keys };
+        self.witness.see(self.now, &started);
     }
 
     /// Whether it would be true to say that no other process of the name lives.
@@ -172,6 +173,7 @@ impl World {
             OwnerAction::Drained => self.leave_soon(number),
             OwnerAction::Left => self.restart_owner(number),
             OwnerAction::JoinRefused(RefusedReason::Evicted) => self.restart_owner(number),
+            OwnerAction::JoinRefused(why) if why.is_final() => self.try_again(number),
             OwnerAction::Revoked(_)
             | OwnerAction::Renumbered(_)
             | OwnerAction::ImportNoted { .. }
@@ -200,7 +202,7 @@ impl World {
                 OwnerToManager::Hello(hello) => {
                     hello.namespace = self.plan.namespaces[other].name.clone();
                     // Refused for what it is built for, it would stop for good.
-                    hello.expects = self.plan.namespaces[other].kind.expected();
+                    hello.expects = self.plan.namespaces[other].kind().expected();
                 }
                 OwnerToManager::Report(report) => {
                     report.namespace = self.plan.namespaces[other].name.clone();
@@ -215,7 +217,7 @@ impl World {
     }
 
     fn with_app<T>(&mut self, number: usize, act: impl FnOnce(&mut App, &[Key]) -> T) -> T {
-        let keys = &self.plan.namespaces[self.plan.owners[number].namespace].keys;
+        let keys = self.plan.keys_of(number);
         let process = self.owners[number].process.as_mut().expect("only a running process acts");
         act(&mut process.app, keys)
     }
@@ -283,7 +285,7 @@ impl World {
     fn send_copy(&mut self, number: usize, id: TransferId, last: bool, attempt: u32) {
         let again = |attempt| AppEvent::SendCopy { transfer: id, last, attempt };
         let waiting = |transfer: &&mut Transfer| transfer.last == last && !transfer.confirmed;
-        let keys = &self.plan.namespaces[self.plan.owners[number].namespace].keys;
+        let keys = self.plan.keys_of(number);
         let host = &mut self.owners[number];
         let now = host.clock.read(self.now);
         let process = host.process.as_mut().expect("only a running process acts");
@@ -362,6 +364,17 @@ impl World {
     }
 
     /// The process ends by itself, and a new one takes its place.
+    /// Somebody does not believe that an Owner is built for another kind of namespace, and starts it again after a while.
+    fn try_again(&mut self, number: usize) {
+        let node = Node::Owner(number);
+        let at = self.now.0 + self.rng.between(20 * SECOND, 60 * SECOND);
+        self.queue.push(
+            self.now.0,
+            Event::Undo(Undo::Kill { node, life: self.owners[number].life, restart: false }),
+        );
+        self.queue.push(at, Event::Undo(Undo::Start { node }));
+    }
+
     fn restart_owner(&mut self, number: usize) {
         let exit = Undo::Exit { owner: number, life: self.owners[number].life };
         self.queue.push(self.now.0, Event::Undo(exit));

@@ -8,7 +8,7 @@ use centrifuge_core::id::{ManagerId, Namespace, OwnerName, Url};
 use centrifuge_core::key::Key;
 use centrifuge_core::lookup::LookupConfig;
 use centrifuge_core::manager::ManagerConfig;
-use centrifuge_core::namespace_kind::{Mode, NamespaceKind};
+use centrifuge_core::namespace_kind::{ExpectedKind, KeyKind, Mode, NamespaceKind};
 use centrifuge_core::settings::{Drift, Settings};
 
 use crate::clock::Clock;
@@ -77,10 +77,12 @@ pub(crate) struct ManagerPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct NamespacePlan {
     pub(crate) name: Namespace,
-    /// What it is.
-    pub(crate) kind: NamespaceKind,
+    /// What it is, and what it is if it is created again after somebody removed it: the same, or with another prefix.
+    pub(crate) kinds: [NamespaceKind; 2],
     /// The keys that applications serve and the oracle watches.
     pub(crate) keys: Vec<Key>,
+    /// What whoever makes keys in the other way would make of the same application keys.
+    pub(crate) foreign_keys: Vec<Key>,
     /// The place of the key that callers and operators care about most, and how often in a thousand they do.
     pub(crate) busiest: usize,
     pub(crate) busy: u64,
@@ -110,6 +112,8 @@ pub(crate) enum Part {
     Spare,
     /// It runs only as a second process of this node's name.
     Second { of: usize },
+    /// It makes keys in the other way than its namespace. It asks again and again, and must never get in.
+    Misfit,
 }
 
 #[derive(Clone, Debug)]
@@ -168,7 +172,29 @@ pub(crate) struct AppPlan {
     pub(crate) loads: bool,
 }
 
+impl NamespacePlan {
+    /// What it is at first. Only the prefix of its keys may be another later.
+    pub(crate) fn kind(&self) -> &NamespaceKind {
+        &self.kinds[0]
+    }
+}
+
 impl Plan {
+    /// The keys that an Owner makes of the application keys of its namespace.
+    pub(crate) fn keys_of(&self, owner: usize) -> &[Key] {
+        let OwnerPlan { namespace, part, .. } = self.owners[owner];
+        let space = &self.namespaces[namespace];
+        if part == Part::Misfit { &space.foreign_keys } else { &space.keys }
+    }
+
+    /// The kind of namespace that an Owner is built for.
+    pub(crate) fn expected_by(&self, owner: usize) -> ExpectedKind {
+        let OwnerPlan { namespace, part, mode, .. } = self.owners[owner];
+        let keys = self.namespaces[namespace].kind().keys.kind();
+        let other = if keys == KeyKind::Hashed { KeyKind::Ordered } else { KeyKind::Hashed };
+        ExpectedKind { keys: if part == Part::Misfit { other } else { keys }, mode }
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         Layout { managers: self.managers.len(), owners: self.owners.len(), lookups: self.lookups.len() }
     }
@@ -195,7 +221,7 @@ fn longest_hold(namespaces: &[NamespacePlan]) -> Duration {
     let hold = |kind: &NamespaceKind, settings: &Settings| {
         kind.hold(settings).max(Drift::default().hold_for(settings.lease))
     };
-    let holds = namespaces.iter().flat_map(|space| space.settings.iter().map(|of| hold(&space.kind, of)));
+    let holds = namespaces.iter().flat_map(|space| space.settings.iter().map(|of| hold(space.kind(), of)));
     holds.max().unwrap_or_default()
 }
 

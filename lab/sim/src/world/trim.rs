@@ -6,10 +6,12 @@ use std::time::Duration;
 use centrifuge_core::key::{Key, KeyRange};
 use centrifuge_core::load::RangeLoad;
 use centrifuge_core::manager::AdminCommand;
+use centrifuge_core::namespace_kind::KeyKind;
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::settings::Settings;
 
-use super::{Event, Fault, Plan, Rng, SECOND, World};
+use super::kinds::suit;
+use super::{Event, Fault, NamespacePlan, Plan, Rng, SECOND, World};
 
 /// What an Owner of weight 100 would have if all were even, in requests per 1,000 s: 1,000 requests a second.
 const SHARE: u64 = 1_000_000;
@@ -21,8 +23,12 @@ const RESTING: u64 = 500 * SECOND;
 /// The load of every key.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadPlan {
-    /// The load of all keys together but for the hot ones, which is the same for each.
+    /// The load of all keys together but for the hot ones, which is the same for each of those that have any.
     spread: u64,
+    /// Which those are: all of them, or where keys are ordered, names that begin alike.
+    keys: KeyRange,
+    /// Whether libraries tell where in a range its load lies.
+    is_ordered: bool,
     /// In key order.
     hot: Vec<(Key, u64)>,
     /// How often, in a thousand measurements, hot keys change.
@@ -59,19 +65,22 @@ impl Plan {
         let other =
             rng.pick(&[PartitionerKind::Trim, PartitionerKind::Trim, PartitionerKind::ConsistentHash]);
         let other = Settings { partitioner: other, ..trim.clone() };
-        plan.namespaces[0].settings = vec![Arc::new(trim), Arc::new(other)];
+        let settings = vec![Arc::new(trim), Arc::new(other)];
+        plan.namespaces[0].settings = suit(settings, &plan.namespaces[0].keys, PartitionerKind::Trim);
         plan.faults.mix.extend(BALANCE_MIX);
         plan.faults.interval = rng.pick(&[8, 20, 40]) * SECOND;
         plan.convergence += RESTING;
-        plan.load = Some(LoadPlan::draw(rng, plan.owners.len() as u64));
+        plan.load = Some(LoadPlan::draw(rng, plan.owners.len() as u64, &plan.namespaces[0]));
         plan
     }
 }
 
 impl LoadPlan {
-    fn draw(rng: &mut Rng, owners: u64) -> LoadPlan {
+    fn draw(rng: &mut Rng, owners: u64, namespace: &NamespacePlan) -> LoadPlan {
         let spread = owners * SHARE * rng.pick(&[3, 5, 8]) / 10;
-        let mut load = LoadPlan { spread, hot: Vec::new(), shifts: rng.pick(&[5, 20, 60]), owners };
+        let (keys, is_ordered) = (names(namespace), namespace.kind().keys.kind() == KeyKind::Ordered);
+        let shifts = rng.pick(&[5, 20, 60]);
+        let mut load = LoadPlan { spread, keys, is_ordered, hot: Vec::new(), shifts, owners };
         load.shift(rng);
         load
     }
@@ -83,7 +92,7 @@ impl LoadPlan {
         while left > 0 && self.hot.len() < 24 {
             let load = rng.spread(SHARE / 100, SHARE / 2).min(left);
             left -= load;
-            self.hot.push((Key(rng.next()), load));
+            self.hot.push((key_at(self.keys, rng.next()), load));
         }
         self.hot.sort_unstable();
         self.hot.dedup_by_key(|(key, _)| *key);
@@ -91,12 +100,40 @@ impl LoadPlan {
 
     /// What an application counts in a range that it has all the time.
     fn of(&self, range: KeyRange) -> RangeLoad {
-        let spread = (u128::from(self.spread) * range.key_count()) >> 64;
+        let own = range.intersection(self.keys);
+        let count = own.map_or(0, KeyRange::key_count);
+        let spread = u128::from(self.spread) * count / self.keys.key_count();
         let heavy: Vec<(Key, u64)> =
             self.hot.iter().copied().filter(|(key, _)| range.contains(*key)).collect();
         let hot: u64 = heavy.iter().map(|(_, load)| load).sum();
-        RangeLoad { range, load: u64::try_from(spread).unwrap_or(u64::MAX) + hot, heavy }
+        RangeLoad {
+            range,
+            load: u64::try_from(spread).unwrap_or(u64::MAX) + hot,
+            heavy,
+            quantiles: own.filter(|_| self.is_ordered).map_or_else(Vec::new, sixteenths),
+        }
     }
+}
+
+/// Ordered keys that have load: names that share their first three bytes. All keys, if they are hashed.
+fn names(namespace: &NamespacePlan) -> KeyRange {
+    match namespace.kind().keys.kind() {
+        KeyKind::Hashed => KeyRange::ALL,
+        KeyKind::Ordered => {
+            let first = namespace.keys[4].0 >> 40 << 40;
+            KeyRange::new(Key(first), Key(first | ((1 << 40) - 1))).expect("in order")
+        }
+    }
+}
+
+/// A key of a range, by a random number.
+fn key_at(range: KeyRange, draw: u64) -> Key {
+    Key(range.first().0 + ((u128::from(draw) * range.key_count()) >> 64) as u64)
+}
+
+/// What encloses sixteen parts of equal size.
+fn sixteenths(range: KeyRange) -> Vec<Key> {
+    (0..16).map(|part| key_at(range, part << 60)).chain([range.last()]).collect()
 }
 
 impl World {

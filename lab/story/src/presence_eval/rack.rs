@@ -120,7 +120,7 @@ fn ranges_of(lookup: &Lookup, urls: &BTreeSet<String>) -> RangeSet {
             Err(
                 centrifuge::NoOwner::Unowned { range, .. } | centrifuge::NoOwner::Quarantined { range, .. },
             ) => next = range.last().next(),
-            Err(centrifuge::NoOwner::NoTable) => next = None,
+            Err(centrifuge::NoOwner::NoTable | centrifuge::NoOwner::Replaced) => next = None,
         }
     }
     ranges

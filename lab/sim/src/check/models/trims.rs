@@ -118,6 +118,7 @@ fn loads(hot: Hot) -> Vec<RangeLoad> {
         range: KeyRange::new(first, last).expect("ranges begin before they end"),
         load: if is_hot { 1_000_000_000 } else { 1_000_000 },
         heavy: Vec::new(),
+        quantiles: Vec::new(),
     };
     vec![
         load(Key::MIN, Key(middle.0 - 1), hot == Hot::Lower),

@@ -17,6 +17,7 @@ use centrifuge_core::manager::{
 };
 use centrifuge_core::manager_state::ManagerState;
 use centrifuge_core::message::{Destination, ManagerToOwner};
+use centrifuge_core::namespace_kind::NamespaceKind;
 use centrifuge_core::owner::{OwnerAction, OwnerEvent, TransferId};
 use centrifuge_core::partition::PartitionerKind;
 use centrifuge_core::random::Random;
@@ -26,7 +27,8 @@ use centrifuge_core::time::Instant;
 
 use super::environment::{Environment, Incident};
 use super::metrics::Table;
-use super::observation::Counted;
+use super::observation::{self, Counted};
+use super::ordered::ApplicationKeys;
 use super::{Contender, REPORT_INTERVAL, SECOND};
 use crate::world::queue::Queue;
 use crate::world::rng::{Rng, mix};
@@ -57,6 +59,10 @@ pub(super) struct MachineOptions {
     pub(super) load_policy: LoadPolicyKind,
     /// How many migrations in a thousand fail.
     pub(super) failing_migrations: u64,
+    /// Say what is decided.
+    pub(super) explains: bool,
+    /// How much Trim may move, in percent of the usual.
+    pub(super) churn_budget: u32,
 }
 
 /// The Manager, the Owners and what is on its way between them.
@@ -110,7 +116,7 @@ impl Machines {
         let namespace = Namespace::new("load").expect("a plain name");
         let mut machines = Machines {
             options,
-            stored: Arc::new(stored(&namespace, options)),
+            stored: Arc::new(stored(&namespace, options, environment.application_keys.kind())),
             namespace,
             manager_id,
             manager,
@@ -168,6 +174,15 @@ impl Machines {
     fn perform_for_manager(&mut self, action: ManagerAction) {
         let event = match action {
             ManagerAction::ToOwner { to: StreamId(to), message } => return self.tell_owner(to, message),
+            ManagerAction::Trimmed(news) if self.options.explains => {
+                return eprintln!("{} s: {:?}, skips {:?}", self.now / SECOND, news.moves, news.skipped);
+            }
+            ManagerAction::Skip(why) if self.options.explains => {
+                return eprintln!("{} s: {why:?}", self.now / SECOND);
+            }
+            ManagerAction::Committed { batch, .. } if self.options.explains => {
+                return explain(self.now, &batch);
+            }
             ManagerAction::Election(ElectionCommand::Campaign { request }) => {
                 ManagerEvent::Election(ElectionEvent::Won { request, term: Term(2) })
             }
@@ -194,7 +209,9 @@ impl Machines {
     fn start_owner(&mut self, number: usize, environment: &Environment) {
         let member = &environment.members[number];
         let random = Random::from_number(self.rng.next());
-        let node = OwnerNode::new(member, &self.namespace, &self.manager_id, random, self.now);
+        let expects = environment.application_keys.kind().expected();
+        let config = OwnerNode::config(member, &self.namespace, &self.manager_id, expects);
+        let node = OwnerNode::new(config, random, self.now);
         self.by_session.insert(node.machine.session(), number);
         if self.owners.len() <= number {
             self.owners.resize_with(number + 1, || None);
@@ -218,7 +235,7 @@ impl Machines {
         let elapsed = Duration::from_nanos(now - node.measured_at);
         if node.urgent_left > 0 && node.measured.is_outdated_by(&node.counters.counts(), elapsed) {
             node.urgent_left -= 1;
-            let measured = measure(node, now, true);
+            let measured = measure(node, now, true, environment);
             self.feed_owner(number, Some(OwnerEvent::Load(measured)), environment);
         }
     }
@@ -230,7 +247,7 @@ impl Machines {
         if now >= node.measured_at + MEASURE_AFTER {
             count(node, now, environment);
             node.urgent_left = MAX_URGENT_REPORTS;
-            let measured = measure(node, now, false);
+            let measured = measure(node, now, false, environment);
             let output = node.machine.on_event(Instant(now), OwnerEvent::Load(measured));
             debug_assert!(output.actions.iter().all(|action| matches!(action, OwnerAction::Revoked(_))));
         }
@@ -365,18 +382,15 @@ impl Contender for Machines {
 }
 
 /// What the Manager finds: a namespace with these settings, in which nobody has anything.
-fn stored(namespace: &Namespace, options: MachineOptions) -> ManagerState {
+fn stored(namespace: &Namespace, options: MachineOptions, kind: NamespaceKind) -> ManagerState {
     let settings = Settings {
         partitioner: options.partitioner,
         load_policy: options.load_policy,
+        churn_budget: options.churn_budget,
         ..Settings::default()
     };
-    let change = Change::Created {
-        kind: Default::default(),
-        settings: Arc::new(settings),
-        log: Nonce(7),
-        floor: Generation::ZERO,
-    };
+    let change =
+        Change::Created { kind, settings: Arc::new(settings), log: Nonce(7), floor: Generation::ZERO };
     let record = Record::Namespace { namespace: namespace.clone(), change, reason: Reason::Joined };
     let mut group = ManagerState::default();
     group.apply(&Batch { term: Term(1), records: vec![record] });
@@ -394,9 +408,13 @@ fn count(node: &mut OwnerNode, now: u64, environment: &Environment) {
 }
 
 /// What an Owner counted since it last told.
-fn measure(node: &mut OwnerNode, now: u64, is_urgent: bool) -> LoadMeasurement {
+fn measure(node: &mut OwnerNode, now: u64, is_urgent: bool, environment: &Environment) -> LoadMeasurement {
     let elapsed = now - std::mem::replace(&mut node.measured_at, now);
-    let loads = node.counters.take().into_iter().map(|counted| range_load(counted, elapsed)).collect();
+    let mut counted = node.counters.take();
+    if environment.application_keys != ApplicationKeys::Hashed {
+        observation::note_quantiles(&mut counted, &environment.history, mix(environment.seed ^ now));
+    }
+    let loads = counted.into_iter().map(|counted| range_load(counted, elapsed)).collect();
     node.measured = LoadMeasurement { loads, span: Duration::from_nanos(elapsed), is_urgent };
     node.measured.clone()
 }
@@ -409,5 +427,15 @@ fn range_load(counted: Counted, elapsed: u64) -> RangeLoad {
     };
     let mut heavy: Vec<_> = counted.heavy.iter().map(|(key, count)| (*key, rate(*count))).collect();
     heavy.sort_unstable();
-    RangeLoad { range: counted.range, load: rate(counted.count), heavy }
+    RangeLoad { range: counted.range, load: rate(counted.count), heavy, quantiles: counted.quantiles }
+}
+
+/// Says which ranges begin to move, and which arrive.
+fn explain(now: u64, batch: &Batch) {
+    for record in &batch.records {
+        let Record::Namespace { change, reason, .. } = record else { continue };
+        if matches!(change, Change::Recalled { .. } | Change::Granted { .. }) {
+            eprintln!("{} ms: {change:?} {reason:?}", now / MILLISECOND);
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use centrifuge_core::id::{LoadDimension, ManagerId, Namespace, Term};
 use centrifuge_core::load::LoadMeasurement;
+use centrifuge_core::namespace_kind::ExpectedKind;
 use centrifuge_core::owner::{OwnerConfig, OwnerMachine, TransferId};
 use centrifuge_core::random::Random;
 use centrifuge_core::range_map::RangeMap;
@@ -33,14 +34,13 @@ pub(super) struct OwnerNode {
 }
 
 impl OwnerNode {
-    pub(super) fn new(
+    pub(super) fn config(
         member: &Member,
         namespace: &Namespace,
         manager: &ManagerId,
-        random: Random,
-        now: u64,
-    ) -> OwnerNode {
-        let config = OwnerConfig {
+        expects: ExpectedKind,
+    ) -> OwnerConfig {
+        OwnerConfig {
             namespace: namespace.clone(),
             name: member.name.clone(),
             url: member.name.as_str().into(),
@@ -49,9 +49,12 @@ impl OwnerNode {
             weight: member.weight,
             migrates: true,
             credential: None,
-            expects: Default::default(),
+            expects,
             load_dimension: LoadDimension::default(),
-        };
+        }
+    }
+
+    pub(super) fn new(config: OwnerConfig, random: Random, now: u64) -> OwnerNode {
         OwnerNode {
             machine: OwnerMachine::new(config, random),
             timer: Timer::default(),

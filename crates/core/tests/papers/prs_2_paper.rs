@@ -11,7 +11,6 @@ use centrifuge_core::owner::{NotOwner, OwnerAction};
 use centrifuge_core::partition::PartitionOwner;
 use centrifuge_core::range_set::RangeSet;
 use centrifuge_core::record::Change;
-use centrifuge_core::settings::Settings;
 
 // ---- §2: what the whole promises
 

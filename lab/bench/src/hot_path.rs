@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use centrifuge::hot::{HotLeases, HotRoutes};
-use centrifuge::{Generation, Key, KeyRange};
+use centrifuge::{Generation, Key, KeyRange, OrderedKey};
 use centrifuge_core::id::{Nonce, SessionId};
 use centrifuge_core::lookup::Row;
 use centrifuge_core::table::PublishedOwner;
@@ -60,6 +60,8 @@ enum What {
     CheckLeaseNowUnsampled,
     /// With every check a sample, as below 20,000 checks a second.
     CheckLeaseNowAllSampled,
+    /// Of ordered keys, whose samples also say where load lies.
+    CheckLeaseNowOrdered,
     CheckLeaseContinuous,
     Clock,
     Hashring,
@@ -130,6 +132,9 @@ fn summary(lines: &[Line]) -> Value {
         let (with, without) = (What::CheckLeaseNow, What::CheckLeaseNowUnsampled);
         percent(ns(with, ranges, threads) / ns(without, ranges, threads))
     };
+    let ordered = |threads| {
+        percent(ns(What::CheckLeaseNowOrdered, 12_800, threads) / ns(What::CheckLeaseNow, 12_800, threads))
+    };
     json!({
         "fastest_ring_per_lookup_percent_12800": faster(12_800),
         "fastest_ring_per_lookup_percent_128000": faster(128_000),
@@ -138,6 +143,8 @@ fn summary(lines: &[Line]) -> Value {
         "check_lease_now_sampled_per_unsampled_percent_12800": sampled(12_800, 1),
         "check_lease_now_sampled_per_unsampled_percent_12800_two_threads": sampled(12_800, 2),
         "check_lease_now_sampled_per_unsampled_percent_128000": sampled(128_000, 1),
+        "check_lease_now_ordered_per_hashed_percent_12800": ordered(1),
+        "check_lease_now_ordered_per_hashed_percent_12800_two_threads": ordered(2),
     })
 }
 
@@ -147,6 +154,8 @@ struct Subject {
     routes: HotRoutes,
     leases: HotLeases,
     all_sampled: HotLeases,
+    ordered: HotLeases,
+    ordered_keys: Vec<OrderedKey>,
     hashring: hashring::HashRing<usize>,
     consistent: consistent_hash::StaticHashRing<'static, usize, (), consistent_hash::DefaultHash>,
 }
@@ -161,14 +170,19 @@ impl Subject {
         routes.publish(rows.iter().map(|(range, row)| (*range, row)));
         let evenly = || HotLeases::evenly(u32::try_from(ranges).unwrap_or(u32::MAX), A_WHILE);
         let (leases, all_sampled) = (evenly(), evenly().with_every_check_sampled());
+        let (keys, ordered) = (keys(&leases), evenly().with_ordered_keys());
+        let in_order = |(key, _): &(Key, Generation)| ordered.key_of(&key.0.to_be_bytes());
+        let ordered_keys = keys.iter().map(in_order).collect::<Result<_, _>>().expect("any name is one");
         let mut hashring = hashring::HashRing::new();
         hashring.batch_add((0..ranges).collect());
         let nodes = (0..OWNERS).map(|owner| consistent_hash::Node::new(owner).quantity(ranges / OWNERS));
         Subject {
-            keys: keys(&leases),
+            keys,
             routes,
             leases,
             all_sampled,
+            ordered_keys,
+            ordered,
             hashring,
             consistent: consistent_hash::StaticHashRing::new(consistent_hash::DefaultHash, nodes),
         }
@@ -219,6 +233,11 @@ impl Subject {
             }
             What::CheckLeaseNowUnsampled => {
                 each(keys, |key, _| self.leases.check_lease_now_unsampled(key));
+            }
+            What::CheckLeaseNowOrdered => {
+                for key in &self.ordered_keys[..keys.len()] {
+                    black_box(&self.ordered.check_ordered(black_box(*key)));
+                }
             }
             What::CheckLeaseContinuous => {
                 each(keys, |key, lease| self.leases.check_lease_continuous(key, lease));

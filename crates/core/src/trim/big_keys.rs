@@ -45,7 +45,7 @@ impl Plan {
         if !state.is_rested && ratio <= URGENT {
             return self.skip(TrimSkip::Resting { session, ratio });
         }
-        if self.board.pieces.len() + 2 > self.board.max_pieces {
+        if !self.board.may_add(2) {
             return self.skip(TrimSkip::RangesFull);
         }
         if !self.has_moves_left() {

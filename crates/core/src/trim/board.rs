@@ -15,6 +15,8 @@ use crate::trim::{TrimInput, TrimRange};
 
 /// After this a cold sliver may go home.
 const LONG_REST: Duration = Duration::from_secs(300);
+/// How many pieces with load there may be for each Owner, however many have none.
+const RESERVED_PER_OWNER: usize = 4;
 /// Where loads are not known, a piece counts by its keys, in units of 2^28.
 const KEYS_SHIFT: u32 = 28;
 
@@ -95,6 +97,8 @@ pub(super) struct Board {
     pub(super) is_unowned: bool,
     /// The most pieces that the table may have.
     pub(super) max_pieces: usize,
+    /// How many ranges have no load at all. Where keys are ordered, these may be most of them.
+    idle: usize,
 }
 
 impl Board {
@@ -111,6 +115,7 @@ impl Board {
             eligible,
             is_unowned: input.ranges.iter().all(|range| range.owner.is_none()),
             max_pieces: (input.settings.max_ranges_per_owner as usize).saturating_mul(eligible),
+            idle: 0,
         }
     }
 
@@ -150,6 +155,7 @@ impl Board {
             self.pieces[below].above = Some(place);
         }
         self.total = self.total.saturating_add(load);
+        self.idle += usize::from(load == 0);
         if let Some(owner) = owner {
             self.owners[owner].pieces.push(place);
             self.owners[owner].load = self.owners[owner].load.saturating_add(load);
@@ -159,7 +165,7 @@ impl Board {
     /// Takes the keys of each piece for its load, for loads are not known.
     pub(super) fn count_keys_instead(&mut self) {
         self.heavy.clear();
-        self.total = 0;
+        (self.total, self.idle) = (0, 0);
         self.owners.iter_mut().for_each(|owner| owner.load = 0);
         for piece in &mut self.pieces {
             piece.heavy = (0, 0);
@@ -182,6 +188,14 @@ impl Board {
     pub(super) fn density(&self, piece: usize) -> Density<'_> {
         let Piece { range, load, ref shape, .. } = self.pieces[piece];
         Density { range, load, heavy: self.heavy(piece), shape }
+    }
+
+    /// Whether the table may have so many more pieces. If ranges without load fill it, which cannot be joined unless their state began
+    /// together, those with load may still be cut into a few for each Owner.
+    pub(super) fn may_add(&self, added: usize) -> bool {
+        let count = self.pieces.len() + added;
+        let is_cut_little = count - self.idle <= RESERVED_PER_OWNER * self.eligible;
+        count <= self.max_pieces || (is_cut_little && count <= 2 * self.max_pieces)
     }
 
     /// Who may have keys and has the piece; `None` if nobody.

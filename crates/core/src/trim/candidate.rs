@@ -170,7 +170,7 @@ impl<'a> Search<'a> {
             return;
         }
         let added = self.added(piece, part);
-        if added > 0 && self.board.pieces.len() + added > self.board.max_pieces {
+        if added > 0 && !self.board.may_add(added) {
             self.refusals.ranges_full = true;
             return;
         }

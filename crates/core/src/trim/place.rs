@@ -39,7 +39,7 @@ impl Plan {
         let (range, load) = (self.board.pieces[piece].range, self.board.pieces[piece].load);
         let room = self.board.room(roomiest);
         let is_worth_it = room >= part_of(load, WORTH_CUTTING).max(1);
-        let may_cut = is_worth_it && self.board.pieces.len() < self.board.max_pieces;
+        let may_cut = is_worth_it && self.board.may_add(1);
         let part = may_cut.then(|| self.board.density(piece).end_of(End::Low, room)).flatten();
         let part = part.filter(|part| self.board.density(piece).load_of(*part) >= room / 2);
         let Some(part) = part else {

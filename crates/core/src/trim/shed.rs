@@ -113,7 +113,7 @@ impl Plan {
         let keys = movable.flat_map(|piece| self.board.heavy(piece).iter().map(move |known| (piece, known)));
         let fitting = keys.filter(|(_, (key, load))| (least..=most).contains(load) && Some(*key) != own);
         let best = fitting.min_by_key(|(_, (key, load))| (load.abs_diff(wanted.need), *key));
-        let has_space = self.board.pieces.len() + 2 <= self.board.max_pieces;
+        let has_space = self.board.may_add(2);
         best.filter(|_| has_space).map(|(piece, &(key, load))| (piece, KeyRange::one(key), load))
     }
 

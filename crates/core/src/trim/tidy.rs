@@ -10,6 +10,8 @@ use crate::trim::plan::Plan;
 const SLIVER_PARTS: u128 = 100_000;
 /// A sliver has less than this part of a share, in permille.
 const SLIVER_OF_SHARE: u64 = 3;
+/// Where the table is almost full, a sliver goes to whoever has a neighbour of it if both have less than this part of a share, in permille.
+const CROWDED_SLIVER_OF_SHARE: u64 = 100;
 /// Neighbours are joined if together they have less than this part of a share, in permille.
 const COLD_OF_SHARE: u64 = 150;
 /// The most merges of one decision.
@@ -66,7 +68,22 @@ impl Board {
         let below = self.eligible_owner(state.below)?;
         let above = self.eligible_owner(state.above)?;
         let is_cold = state.load < part_of(self.owners[owner].share, SLIVER_OF_SHARE);
-        (is_cold && below == above && below != owner).then_some(below)
+        let home = (is_cold && below == above && below != owner).then_some(below);
+        let is_crowded = self.pieces.len() > self.max_pieces / 4 * 3;
+        home.or_else(|| if is_crowded { self.neighbour_of_sliver(piece, owner) } else { None })
+    }
+
+    /// Who has a neighbour that a sliver can be joined with. Where names grow with time, what is hot leaves slivers behind that have
+    /// an Owner each.
+    fn neighbour_of_sliver(&self, piece: usize, owner: usize) -> Option<usize> {
+        let state = &self.pieces[piece];
+        let takes = |neighbour: &usize| {
+            let (near, to) = (&self.pieces[*neighbour], self.eligible_owner(Some(*neighbour))?);
+            let is_cold = state.load + near.load < part_of(self.owners[to].share, CROWDED_SLIVER_OF_SHARE);
+            let can_join = !near.is_fixed && near.state_since == state.state_since;
+            (to != owner && is_cold && can_join && state.load <= self.room(to)).then_some(to)
+        };
+        [state.below, state.above].iter().flatten().find_map(takes)
     }
 
     /// The keys of a piece and the next one, if they may be one range.

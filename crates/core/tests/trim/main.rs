@@ -274,6 +274,21 @@ fn a_full_table_moves_whole_ranges_only_and_merges() {
     assert!(merges > 0);
 }
 
+/// Names that begin alike lie in one of many ranges. Their states did not begin together, so that nobody may join them.
+#[test]
+fn a_table_full_of_ranges_without_load_is_cut_where_the_load_is() {
+    let mut world = World::settled(16, 6);
+    world.settings.max_ranges_per_owner = world.table.len().div_ceil(6) as u32;
+    (1..).zip(&mut world.table).for_each(|(number, lease)| lease.state_since = number);
+    let (count, hot) = (world.keys.len() as u64, world.table[3].range);
+    let step = hot.key_count() as u64 / 2 / count;
+    world.keys = (0..count).map(|number| (Key(hot.first().0 + number * step), 1_000_000)).collect();
+    world.settings.churn_percent = 3_000;
+    let full = world.table.len();
+    world.run(80);
+    assert!(world.peak() < 1_200 && world.table.len() > full, "{} {}", world.peak(), world.table.len());
+}
+
 #[test]
 fn a_cold_sliver_between_two_ranges_of_another_owner_goes_home() {
     let mut world = World::settled(17, 4);
@@ -292,6 +307,33 @@ fn a_cold_sliver_between_two_ranges_of_another_owner_goes_home() {
     let moves = world.run(25);
     let home = moves.iter().find(|m| m.reason == TrimReason::ColdKeyHome).expect("it goes home");
     assert_eq!((home.range, Some(home.to)), (KeyRange::one(middle), lease.holder));
+}
+
+/// What is hot moves on along names that grow, and leaves slivers behind that have an Owner each.
+#[test]
+fn cold_slivers_of_many_owners_are_joined_where_the_table_is_crowded() {
+    let slivers = |world: &World, range: KeyRange| {
+        world.table.iter().filter(|lease| range.overlaps(lease.range)).count()
+    };
+    let joined = |max_ranges_per_owner: u32| {
+        let mut world = World::settled(17, 4);
+        world.settings.max_ranges_per_owner = max_ranges_per_owner;
+        let lease = world.table[5];
+        let names = KeyRange::new(lease.range.first(), Key(lease.range.first().0 + 1_999)).expect("in order");
+        world.keys.retain(|(key, _)| !names.contains(*key));
+        let cut = |number: u64| {
+            let first = Key(names.first().0 + number * 100);
+            let last = if number == 19 { lease.range.last() } else { Key(first.0 + 99) };
+            let holder = Some(world.owners[number as usize % 4].session);
+            Lease { range: KeyRange::new(first, last).expect("in order"), owner: holder, holder, ..lease }
+        };
+        let parts: Vec<Lease> = (0..20).map(cut).collect();
+        world.table.splice(5..=5, parts);
+        world.run(60);
+        slivers(&world, names)
+    };
+    let (crowded, roomy) = (joined(24), joined(200));
+    assert!(crowded <= 4 && roomy >= 15, "{crowded} {roomy}");
 }
 
 #[test]

@@ -1,14 +1,30 @@
 //! Leases on ordered keys: by a key that knows its prefix.
 
+use std::sync::Arc;
+
 use centrifuge_core::id::Generation;
+use centrifuge_core::namespace_kind::{Keys, Mode, NamespaceKind};
 
 use super::{HotLeases, Lease, LeaseTable, NotOwner, OwnView};
 use crate::keys::{KeyPrefix, KeySpace, NoKey, OrderedKey};
 
 impl HotLeases {
+    /// These leases, on ordered keys without a prefix, to measure what checks of such keys cost.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_ordered_keys(self) -> HotLeases {
+        let kind = NamespaceKind { keys: Keys::Ordered(KeyPrefix::default()), mode: Mode::Exclusive };
+        let snapshot = self.snapshot();
+        let leases: Vec<_> = snapshot.table.leases().map(|lease| (*lease, false)).collect();
+        let table = LeaseTable::new(&leases).with_space(KeySpace::of(Some(&kind)));
+        self.publish(Arc::new(table), snapshot.validity);
+        self
+    }
+
     /// Whether an operation on an ordered key may begin now, and under which lease. Counts as load.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn check_ordered(&self, key: OrderedKey) -> Result<Generation, NotOwner> {
+    pub fn check_ordered(&self, key: OrderedKey) -> Result<Generation, NotOwner> {
         self.read(|view| view.within(key)?.check_now(key.key()))
     }
 
@@ -21,7 +37,8 @@ impl HotLeases {
     }
 
     /// The key of an application key, where keys are ordered.
-    pub(crate) fn key_of(&self, application_key: &[u8]) -> Result<OrderedKey, NoKey> {
+    #[doc(hidden)]
+    pub fn key_of(&self, application_key: &[u8]) -> Result<OrderedKey, NoKey> {
         self.read(|view| {
             let space = view.table.space.as_ref().ok_or(NoKey::Unknown)?;
             Ok(space.key_of(application_key)?)

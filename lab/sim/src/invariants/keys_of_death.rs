@@ -167,7 +167,8 @@ impl KeysOfDeath {
             return Some(format!("{all} keys are in quarantine with {range}: more than one in a hundred"));
         }
         let names: BTreeSet<_> = evidence.iter().map(|death| &death.name).collect();
-        if evidence.len() < DEATHS || names.len() < DIFFERENT {
+        let sessions: BTreeSet<_> = evidence.iter().map(|death| death.session).collect();
+        if sessions.len() < DEATHS || names.len() < DIFFERENT {
             return Some(format!("{range} is in quarantine for the death of {} Owners", names.len()));
         }
         if let Some(death) = evidence.iter().find(|death| !self.is_proven(space, range, death, ledger)) {

@@ -102,21 +102,3 @@ fn a_scan_of_a_tenant_asks_few_owners() {
     );
     assert!(average < 1.5 && (3..=8).contains(&hot) && most == hot, "{asked:?}");
 }
-
-#[test]
-fn hashing_would_leave_a_hot_tenant_and_a_hot_end_where_they_are() {
-    let peak = |application_keys, partitioner, scenario| {
-        let args = LoadArgs { application_keys, ..args(partitioner, scenario) };
-        let tally = play(&args, partitioner, 5).expect("the build has it");
-        Row::new(partitioner.name(), &tally)
-    };
-    let [trim, hash] = [Partitioner::Trim, Partitioner::ConsistentHash]
-        .map(|partitioner| peak(ApplicationKeys::Tenants, partitioner, Scenario::Hot));
-    println!("{trim:?}\n{hash:?}");
-    assert!(trim.disturbances > 0 && trim.recovery_median <= 200.0, "{trim:?}");
-    assert!(trim.peak_average < 2.0 && hash.peak_average > 3.0, "{trim:?} {hash:?}");
-    let [trim, hash] = [Partitioner::Trim, Partitioner::ConsistentHash]
-        .map(|partitioner| peak(ApplicationKeys::Timeline, partitioner, Scenario::Static).peak_average);
-    println!("with the usual budget {trim:.2}, consistent hashing {hash:.2}");
-    assert!(trim < hash / 2.0 && hash > 8.0, "{trim} {hash}");
-}

@@ -8,7 +8,7 @@ use centrifuge_core::record::Reason;
 use centrifuge_core::settings::Settings;
 
 use crate::load::{Load, configure, recalls, settings, trimmed};
-use crate::support::{Cluster, Node, pool};
+use crate::support::{Cluster, Node, Options, pool, secs};
 
 const MAX_MOVES: usize = 8;
 
@@ -127,4 +127,22 @@ fn a_move_that_is_cancelled_before_it_ends_leaves_the_keys_where_they_are() {
     cluster.let_move(from);
     load().run(&mut cluster, &owners, 60);
     assert!(cluster.holds(from, pinned()));
+}
+
+#[test]
+fn a_drain_ends_before_a_new_leader_has_heard_everybody() {
+    let settings = settings(PartitionerKind::Trim);
+    let mut cluster = Cluster::with(Options { managers: 2, settings, ..Options::default() });
+    let owners = cluster.owners(["a", "b", "c"]);
+    let lookup = cluster.lookup();
+    load().run(&mut cluster, &owners, 120);
+    let first = cluster.leader();
+    cluster.crash(first);
+    let crashed_at = cluster.mark();
+    cluster.run_until(secs(60), |cluster| cluster.leaders().next().is_some());
+    drain(&mut cluster, "c");
+    load().run(&mut cluster, &owners, 35);
+    assert!(cluster.mark().since(crashed_at) < Settings::default().hold, "the takeover's hold is not over");
+    assert!(cluster.keys_of(owners[2]).is_empty(), "{:?}", cluster.keys_of(owners[2]));
+    assert!(cluster.lost_keys(lookup, crashed_at).is_empty(), "nothing is lost");
 }
